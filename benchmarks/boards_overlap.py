@@ -129,7 +129,7 @@ def report(found: dict[str, list[Round]]) -> None:
             own,
         )
         times.append((engine, *(spread(values).text(2) for values in measured)))
-        reached = (to_ideal if engine == "null" else to_bare).middle
+        reached = (to_ideal if engine == "null" else to_bare).value
         target = f"{TARGETS[engine]}: {'yes' if reached >= TARGETS[engine] else 'no'}"
         texts = (each.text(3) for each in (ratios(ideal, bare), to_ideal, to_bare))
         shares.append((engine, *texts, target))
@@ -148,17 +148,17 @@ def draw(found: dict[str, list[Round]], rate_mbit: float, files: Sequence[Path])
             for rounds in found.values()
         ]
         places = [number + 0.35 * offset for number in range(len(values))]
-        middles = [value.middle for value in values]
+        middles = [value.value for value in values]
         errors = [
-            [value.middle - value.least for value in values],
-            [value.greatest - value.middle for value in values],
+            [value.value - value.low for value in values],
+            [value.high - value.value for value in values],
         ]
-        bars = {"width": 0.33, "color": colour, "capsize": 3, "label": f"{name}: median, range"}
+        bars = {"width": 0.33, "color": colour, "capsize": 3, "label": f"{name}: median, 95 %"}
         axes.bar(places, middles, yerr=errors, **bars)
         for place, middle in zip(places, middles, strict=True):
             axes.annotate(f"{middle:.1f}", (place, 1), ha="center", va="bottom")
     for number, rounds in enumerate(found.values()):
-        ideal = spread(each.ideal for each in rounds).middle
+        ideal = spread(each.ideal for each in rounds).value
         label = "longer of computing and message" if number == 0 else None
         axes.hlines(ideal, number - 0.2, number + 0.55, color="C3", label=label)
     wire = wire_ms(TENSOR_BYTES, rate_mbit)

@@ -21,7 +21,7 @@ import onnx
 from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
 from null_jobs import parts_model
 from plotting import new_figure, save_figure
-from timing import Spread, console, machine, print_table, ratios, spread, start_round
+from timing import Interval, console, machine, print_table, ratios, spread, start_round
 
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.frontend.costs.cuts import Cut
@@ -92,7 +92,7 @@ def report(found: dict[Pipeline, list[float]]) -> None:
                 spread(frames_ms).text(2),
                 spread(1e3 / each for each in frames_ms).text(1),
                 share.text(3),
-                "yes" if share.middle >= TARGET else "no",
+                "yes" if share.value >= TARGET else "no",
             )
         )
     columns = (
@@ -107,7 +107,7 @@ def report(found: dict[Pipeline, list[float]]) -> None:
     print_table("One to eight boards, null engine, channels of ResNet-50", columns, rows)
 
 
-def shares_of(pipeline: Pipeline, frames_ms: Sequence[float]) -> Spread:
+def shares_of(pipeline: Pipeline, frames_ms: Sequence[float]) -> Interval:
     """Return the rate as a share of what the bottleneck allows."""
     return ratios([pipeline.bottleneck_ms] * len(frames_ms), frames_ms)
 
@@ -118,15 +118,15 @@ def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
     counts = [pipeline.boards for pipeline in found]
     possible = [1e3 / pipeline.bottleneck_ms for pipeline in found]
     rates = [spread(1e3 / each for each in frames_ms) for frames_ms in found.values()]
-    middles = [rate.middle for rate in rates]
+    middles = [rate.value for rate in rates]
     errors = [
-        [rate.middle - rate.least for rate in rates],
-        [rate.greatest - rate.middle for rate in rates],
+        [rate.value - rate.low for rate in rates],
+        [rate.high - rate.value for rate in rates],
     ]
     axes.step(counts, possible, where="mid", color="0.6", label="1 / bottleneck")
-    axes.errorbar(counts, middles, errors, fmt="o", capsize=3, label="measured: median, range")
+    axes.errorbar(counts, middles, errors, fmt="o", capsize=3, label="measured: median, 95 %")
     for (pipeline, frames_ms), middle in zip(found.items(), middles, strict=True):
-        share = shares_of(pipeline, frames_ms).middle
+        share = shares_of(pipeline, frames_ms).value
         place = (pipeline.boards, middle)
         offset = {"xytext": (0, -14), "textcoords": "offset points"}
         axes.annotate(f"{share:.3f}", place, ha="center", va="top", **offset)

@@ -19,7 +19,7 @@ import onnx
 from null_jobs import let_sleep
 from numpy.typing import NDArray
 from pipeline_efficiency import model_of, shipped_mapping
-from timing import confident_ratios, console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
@@ -116,7 +116,7 @@ def main() -> None:
         console.print(
             f"{given.network}: run {spread(ran).text(1)}, fed {spread(fed).text(1)} frames/s"
         )
-        console.print(f"fed / run: {confident_ratios(fed, ran).text(3)}")
+        console.print(f"fed / run: {ratios(fed, ran).text(3)}")
         rows = []
         for size in SIZES:
             ran, fed = compare(null_job(place / f"{size}", size), 1000, given.rounds)

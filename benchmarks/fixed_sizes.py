@@ -24,7 +24,7 @@ import onnx
 from counted import ALLOCATIONS, SYSTEM_CALLS, let_count, per_frame, why_not
 from message_cost import CORES
 from runtime_overhead import FRAME
-from timing import confident_ratios, console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 from two_builds import Tree, tree
 
 MODEL = """
@@ -104,7 +104,7 @@ def main() -> None:
                     ", ".join(f"{median(of_rank):.2f}" for of_rank in zip(*found, strict=True))
                     for found in kinds
                 ]
-                ratio = confident_ratios(rate, rates[0]).text(3)
+                ratio = ratios(rate, rates[0]).text(3)
                 rows.append((f"{way}, {each.name}", *counts, spread(rate).text(0), ratio))
     columns = ("", "system calls", "allocations", "frames/s", "to the first, 95 %")
     print_table("Of a frame, by rank", columns, rows)

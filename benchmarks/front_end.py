@@ -165,7 +165,7 @@ def report(
 ) -> None:
     """Print what the rounds showed, and AutoDiCE's figures for comparison."""
     copied = [each.copied for each in rounds]
-    middle = spread(copied).middle
+    middle = spread(copied).value
     parts = {
         "cp": copied,
         "read, partition, write": [each.split for each in rounds],
@@ -177,7 +177,7 @@ def report(
     ]
     whole = spread(each.seconds for each in alone)
     peak = f"{max(each.peak_mb for each in alone):.0f} MB"
-    rows.append(("process that builds", whole.text(3), f"{whole.middle / middle:.2f}", peak))
+    rows.append(("process that builds", whole.text(3), f"{whole.value / middle:.2f}", peak))
     for figure in AUTODICE.get(name, ()):
         memory = f"{figure.peak_mb:.0f} MB" if figure.peak_mb else ""
         rows.append((figure.where, f"{figure.seconds}", f"{figure.seconds / middle:.0f}", memory))

@@ -31,7 +31,7 @@ from pipeline_efficiency import (
     stages_alone,
 )
 from pipeline_efficiency import Case as Network
-from timing import confident_ratios, console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 from turns import take_turns
 
 from rankslice.backend.runtime.options import RunOptions
@@ -160,7 +160,7 @@ def measure_null_stages(place: Path, boards: Boards | None, frames: int, rounds:
     for case, rates in found.items():
         shares = spread(rate / case.reference_fps for rate in rates)
         predicted = "-" if boards is not None else compared(jobs[case](), rates)
-        verdict = "met" if shares.middle >= case.target else "missed"
+        verdict = "met" if shares.value >= case.target else "missed"
         rates_text = spread(rates).text(1)
         rows.append(
             [
@@ -189,7 +189,7 @@ def compared(job: PreparedRun, rates: Sequence[float]) -> str:
     """Return the simulated rate of a job, and the measured one over it: ``47.9, 0.991``."""
     traffic = Traffic(frames=job.options.frames)
     found = simulate(job.folder, options=SimulationOptions(traffic)).simulation.throughput_fps
-    return f"{found:.1f}, {spread(rates).middle / found:.3f}"
+    return f"{found:.1f}, {spread(rates).value / found:.3f}"
 
 
 def measure_network(
@@ -233,7 +233,7 @@ def measure_network(
     rates, beside = begun[0].rates(), begun[1].rates()
     if plain is None:
         beside = [sum(parts) for parts in zip(*begun[1].rates_of_parts(), strict=True)]
-    share = confident_ratios(rates, beside)
+    share = ratios(rates, beside)
     print_table(
         f"{name}, {'whole' if cut is None else f'from {cut} on'} on two cores in turn",
         ("", "frames/s"),

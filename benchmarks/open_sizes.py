@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx
 from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
 from null_jobs import parts_model
-from timing import confident_ratios, console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.options import RunOptions
@@ -132,7 +132,7 @@ def main() -> None:
         row = [f"{name}, {pace}"]
         for kind in (0, 1):
             values, beside = ([each[kind] for each in r] for r in (runs, found[FIXED, window]))
-            row += [spread(values).text(3), confident_ratios(values, beside).text(2)]
+            row += [spread(values).text(3), ratios(values, beside).text(2)]
         rows.append(row)
     columns = ("", "ms a frame", "to fixed, 95 %", "processor, ms a frame", "to fixed, 95 %")
     title = f"{size / 1e3:g} kB a frame; the open one's bound is {size / SHARE / 1e6:g} MB"

@@ -39,7 +39,7 @@ from pipeline_efficiency import (
 )
 from plotting import new_figure, save_figure
 from runtime_overhead import IDLE_FPS, run_pipeline, sleeping_ranks
-from timing import Spread, confident_ratios, console, machine, print_table, ratios, spread
+from timing import Interval, console, machine, print_table, ratios, spread
 from window_of_one import even_mapping
 
 from rankslice.framework.errors import RankSliceError
@@ -51,10 +51,10 @@ class Point:
     """One measurement of a row."""
 
     label: str
-    measured: Spread
+    measured: Interval
     limit: float | None = None
     """What it must not exceed, or fall below; ``None``: it is stated only."""
-    reference: Spread | None = None
+    reference: Interval | None = None
     is_met: bool | None = None
     """By default whether the median keeps the limit."""
 
@@ -77,7 +77,7 @@ class Row:
         """Return whether a point keeps its limit."""
         if point.limit is None:
             return ""
-        middle = point.measured.middle
+        middle = point.measured.value
         kept = middle >= point.limit if self.at_least else middle <= point.limit
         return "met" if (kept if point.is_met is None else point.is_met) else "missed"
 
@@ -91,9 +91,9 @@ def channels() -> Iterator[Row]:
         job, fifo, raw, latency = (medians_us(turns[name]) for name in (JOB, FIFO, RAW, LATENCY))
         limits = limits_us(turns[FIFO])
         label = f"{case.size}, {case.gap_ms:g} ms"
-        if spread(each.gap_ms for each in turns[JOB]).middle < 1.2 * case.gap_ms:
+        if spread(each.gap_ms for each in turns[JOB]).value < 1.2 * case.gap_ms:
             is_met = bool(np.median(np.subtract(job, limits)) <= 0)
-            limit = spread(limits).middle
+            limit = spread(limits).value
             ready.append(Point(label, spread(job), limit, spread(fifo), is_met))
         else:
             ready.append(Point(f"{label}: not sustained", spread(job), None, spread(fifo)))
@@ -163,10 +163,10 @@ def pipelines() -> Iterator[Row]:
             case = Case(Path(folder), model, mapping, Frames("stored", 1))
             found = case.in_turns(turns, turn_s, by_hand=True, whole=False)
         rates = {each.name: each.rates() for each in found}
-        stage = confident_ratios(rates[PIPELINE], rates[SLOWER_STAGE])
-        loop = confident_ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE])
+        stage = ratios(rates[PIPELINE], rates[SLOWER_STAGE])
+        loop = ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE])
         to_stage.append(Point(network, stage, least, loop))
-        by_hand = confident_ratios(rates[PIPELINE], rates[LOOP_BY_HAND])
+        by_hand = ratios(rates[PIPELINE], rates[LOOP_BY_HAND])
         to_loop.append(Point(f"{network}, 2 ranks", by_hand, 1.0))
     yield Row(
         "pipelines",
@@ -191,7 +191,7 @@ def hops() -> Iterator[Row]:
             Point(
                 f"{chain.network}, {chain.ranks} ranks",
                 spread(each.hop_us for each in found),
-                spread(each.limit_us for each in found).middle,
+                spread(each.limit_us for each in found).value,
                 spread(each.fifo_us for each in found),
                 bool(beyond <= 0),
             )
@@ -206,7 +206,7 @@ def pages() -> Iterator[Row]:
     for (network, ranks), pairs in memory.measure(memory.CASES, 2).items():
         direct, old = ([pair[way] for pair in pairs] for way in (0, 1))
         label = f"{network}, {ranks} ranks"
-        points.append(Point(label, spread(direct), spread(old).middle, spread(old)))
+        points.append(Point(label, spread(direct), spread(old).value, spread(old)))
     yield Row("memory", "sum of the ranks' PSS, MB", "less", points, "--no-direct", digits=1)
 
 
@@ -253,14 +253,14 @@ def draw(row: Row, folder: Path) -> None:
     """Write a plot of a row: medians and ranges, references, limits."""
     figure, axes = new_figure(6.4, 1.1 + 0.24 * len(row.points))
     for place, point in enumerate(row.points):
-        middle = point.measured.middle
-        errors = [[middle - point.measured.least], [point.measured.greatest - middle]]
+        middle = point.measured.value
+        errors = [[middle - point.measured.low], [point.measured.high - middle]]
         axes.errorbar(middle, place, xerr=errors, fmt="o", ms=4, color="C0", label="measured")
         if point.reference is not None:
-            axes.plot(point.reference.middle, place, "x", color="0.5", label=row.reference)
+            axes.plot(point.reference.value, place, "x", color="0.5", label=row.reference)
         if point.limit is not None:
             axes.plot(point.limit, place, "|", ms=12, color="C3", label="limit")
-    values = [point.measured.middle for point in row.points]
+    values = [point.measured.value for point in row.points]
     if min(values) > 0 and max(values) > 20 * min(values):
         axes.set_xscale("log")
     axes.set_yticks(range(len(row.points)), [point.label for point in row.points])
@@ -286,7 +286,7 @@ def lines_of(row: Row) -> Iterator[tuple[str, ...]]:
         )
 
 
-COLUMNS = ("row", "case", "median (least-greatest)", "reference", "target", "")
+COLUMNS = ("row", "case", "median (95 %)", "reference", "target", "")
 
 
 def write_markdown(path: Path, lines: Sequence[Sequence[str]]) -> None:

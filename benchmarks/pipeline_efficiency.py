@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from timing import confident_ratios, console, machine, print_table, spread, start_round
+from timing import console, machine, print_table, ratios, spread, start_round
 from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
@@ -340,14 +340,14 @@ def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
         (
             name,
             *(f"{fps:.1f}" for fps in quartiles(found)),
-            confident_ratios(pipelined, found).text(3),
+            ratios(pipelined, found).text(3),
         )
         for name, found in rates.items()
     ]
     columns = ("", "frames/s: a quarter below", "half", "three quarters", "pipeline / this")
     print_table(title, columns, rows)
     if LOOP_BY_HAND in rates:
-        share = confident_ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE]).text(3)
+        share = ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE]).text(3)
         console.print(f"loop by hand / slower stage: {share}\n")
     ranks, alone = (each.cpu_ms() for each in contestants[:2])
     print_table(

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from pipeedge import read_pipeedge
-from timing import Spread, console, machine, print_table, spread
+from timing import Interval, console, machine, print_table, spread
 
 from rankslice.exploration import (
     Device,
@@ -49,7 +49,7 @@ class Growth:
     title: str
     axis: str
     sizes: tuple[int, ...]
-    seconds: tuple[Spread, ...]
+    seconds: tuple[Interval, ...]
 
 
 def planned(case: dict[str, Any]) -> Pipeline:
@@ -184,7 +184,7 @@ def on_boards(layers: int, kinds: int, boards: int, what: dict[str, float]) -> d
     return {**case, "devices": devices}
 
 
-def measure(case: dict[str, Any], rounds: int, *, proven: bool = True) -> Spread:
+def measure(case: dict[str, Any], rounds: int, *, proven: bool = True) -> Interval:
     """Return how long planning takes; the first round, in which numpy warms up, does not count."""
     seconds = []
     for _ in range(rounds + 1):
@@ -214,10 +214,8 @@ def growths(rounds: int) -> Iterator[Growth]:
         yield Growth(title, axis, sizes, seconds)
 
 
-def milliseconds(seconds: Spread) -> str:
-    return Spread(
-        *(1e3 * part for part in (seconds.middle, seconds.least, seconds.greatest))
-    ).text()
+def milliseconds(seconds: Interval) -> str:
+    return Interval(*(1e3 * part for part in (seconds.value, seconds.low, seconds.high))).text()
 
 
 def plot(found: Sequence[Growth], file: Path) -> None:
@@ -232,9 +230,9 @@ def plot(found: Sequence[Growth], file: Path) -> None:
         1, len(found), figsize=(13, 3.4), layout="constrained", sharey=True
     )
     for axis, growth in zip(axes, found, strict=True):
-        middle = [1e3 * one.middle for one in growth.seconds]
-        least = [1e3 * one.least for one in growth.seconds]
-        greatest = [1e3 * one.greatest for one in growth.seconds]
+        middle = [1e3 * one.value for one in growth.seconds]
+        least = [1e3 * one.low for one in growth.seconds]
+        greatest = [1e3 * one.high for one in growth.seconds]
         axis.fill_between(growth.sizes, least, greatest, alpha=0.25, linewidth=0)
         axis.plot(growth.sizes, middle, marker="o")
         axis.set_xscale("log", base=2)
@@ -261,7 +259,7 @@ def main() -> None:
     rows = []
     for peer in peers():
         seconds = measure(peer.case, given.rounds)
-        ratio = f"{peer.seconds / seconds.middle:.1f}"
+        ratio = f"{peer.seconds / seconds.value:.1f}"
         rows.append((peer.title, milliseconds(seconds), f"{1e3 * peer.seconds:.0f}", ratio))
     columns = ("", "RankSlice, ms", "PipeEdge's figure, ms", "PipeEdge / RankSlice")
     print_table(f"Planning, proven optimal, {given.rounds} rounds", columns, rows)

@@ -35,7 +35,7 @@ import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
 from null_jobs import null_folder
-from timing import confident, confident_ratios, console, machine, ratios, spread
+from timing import console, machine, ratios, spread
 from tritonclient.utils import InferenceServerException
 
 PROGRAM = Path(sys.executable).with_name("rankslice")
@@ -249,8 +249,8 @@ def forms(addresses: dict[str, str], rounds: int) -> None:
             if number >= 3:
                 times[form].append(1e3 * (time.perf_counter() - began))
     for form, taken in times.items():
-        ratio = confident_ratios(taken, times["grpc"])
-        console.print(f"  {form}: {confident(taken).text()} ms; to gRPC: {ratio.text()}")
+        ratio = ratios(taken, times["grpc"])
+        console.print(f"  {form}: {spread(taken).text()} ms; to gRPC: {ratio.text()}")
 
 
 def main() -> None:

@@ -97,11 +97,11 @@ def rows_of(name: str, rounds: Sequence[Round]) -> Iterable[tuple[str, ...]]:
     for number, phase in enumerate(PHASES):
         ours = spread(each.seconds[number] for each in rounds)
         paper = PAPER[name][number]
-        beside = (f"{here:g}", f"{here / ours.middle:.0f}") if number == 0 else ("", "")
-        yield name, phase, ours.text(2), f"{paper:g}", f"{paper / ours.middle:.1f}", *beside
+        beside = (f"{here:g}", f"{here / ours.value:.0f}") if number == 0 else ("", "")
+        yield name, phase, ours.text(2), f"{paper:g}", f"{paper / ours.value:.1f}", *beside
     total = spread(sum(each.seconds) for each in rounds)
     paper = sum(PAPER[name])
-    yield name, "all", total.text(2), f"{paper:.1f}", f"{paper / total.middle:.1f}", "", ""
+    yield name, "all", total.text(2), f"{paper:.1f}", f"{paper / total.value:.1f}", "", ""
 
 
 def main() -> None:
@@ -132,7 +132,7 @@ def main() -> None:
                 start_round(number + 1, given.rounds, given.patience)
                 rounds.append(measure(rack, model, specs, place / "out"))
             sent = spread(each.sent_bytes / 1e6 for each in rounds)
-            console.print(f"{name}: {sent.middle:.0f} MB sent to the boards", style="dim")
+            console.print(f"{name}: {sent.value:.0f} MB sent to the boards", style="dim")
             rows += rows_of(name, rounds)
     columns = (
         "network",

@@ -1,4 +1,4 @@
-"""What the benchmarks share: medians, ratios with their interval, tables, the machine."""
+"""What the benchmarks share: tables, the machine, and the statistics of `rankslice bench`."""
 
 from __future__ import annotations
 
@@ -6,79 +6,26 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import ceil, floor
-from pathlib import Path
-from statistics import median
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rankslice.measurement.bench.intervals import Interval
+from rankslice.measurement.bench.intervals import median_interval as spread
+from rankslice.measurement.bench.intervals import median_ratio as ratios
+from rankslice.measurement.bench.quiet import machine_facts, read_counters
+
+__all__ = ["Interval", "console", "machine", "print_table", "ratios", "spread", "start_round"]
+
 console = Console(highlight=False, width=max(120, Console().width))
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The median of repeated measurements, with the least and the greatest."""
-
-    middle: float
-    least: float
-    greatest: float
-
-    def text(self, digits: int = 2) -> str:
-        """Return ``12.34 (11.90-13.02)``."""
-        middle, least, greatest = (
-            f"{value:.{digits}f}" for value in (self.middle, self.least, self.greatest)
-        )
-        return f"{middle} ({least}-{greatest})"
-
-
-def spread(values: Iterable[float]) -> Spread:
-    """Return the median and the range of some measurements; there must be one."""
-    found = list(values)
-    return Spread(median(found), min(found), max(found))
-
-
-def confident(values: Iterable[float]) -> Spread:
-    """Return the median of many measurements, and where it is with a confidence of 95 per cent.
-
-    The bounds are those of the binomial distribution: two of the measurements, in order.
-    """
-    found = sorted(values)
-    half = 0.98 * len(found) ** 0.5
-    low, high = floor(len(found) / 2 - half), ceil(len(found) / 2 + half)
-    return Spread(median(found), found[max(0, low)], found[min(len(found) - 1, high)])
-
-
-def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
-    """Return the spread of the ratios of measurements that were taken in pairs.
-
-    On a machine that others use too, only what was measured side by side can be compared: the
-    ratio of each pair counts, not the ratio of two medians.
-    """
-    return spread(a / b for a, b in zip(measured, reference, strict=True))
-
-
-def confident_ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
-    """Return the median of many such ratios, and where it is with a confidence of 95 per cent."""
-    return confident(a / b for a, b in zip(measured, reference, strict=True))
 
 
 def machine() -> str:
     """Return one line about this machine: processor, cores that may be used, Python."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of an {model}, load {os.getloadavg()[0]:.1f}, Python " + (
-        platform.python_version()
-    )
+    facts = machine_facts((), 0.0)
+    load, python = f"load {facts.load_after:.1f}", f"Python {platform.python_version()}"
+    return f"{facts.cores} cores of an {facts.processor}, {load}, {python}"
 
 
 def start_round(number: int, rounds: int, patience_s: float) -> None:
@@ -97,17 +44,10 @@ def start_round(number: int, rounds: int, patience_s: float) -> None:
 
 def _busy_share(seconds: float) -> float:
     """Return the share of all cores' time that anybody used in the next seconds."""
-    before = _busy_and_total()
+    before = read_counters()
     time.sleep(seconds)
-    busy, total = (b - a for a, b in zip(before, _busy_and_total(), strict=True))
-    return busy / total
-
-
-def _busy_and_total() -> tuple[int, int]:
-    line = Path("/proc/stat").read_text().partition("\n")[0]
-    user, nice, system, idle, wait, *interrupts = map(int, line.split()[1:9])
-    busy = user + nice + system + sum(interrupts)
-    return busy, busy + idle + wait
+    after = read_counters()
+    return (after.busy_s - before.busy_s) / (after.at_s - before.at_s) / (os.cpu_count() or 1)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

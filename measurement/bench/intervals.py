@@ -38,6 +38,11 @@ class Interval:
         """Whether there are bounds at all."""
         return self.high - self.low < inf
 
+    def text(self, digits: int = 2) -> str:
+        """Return ``12.34 (11.90-13.02)``."""
+        value, low, high = (f"{each:.{digits}f}" for each in (self.value, self.low, self.high))
+        return f"{value} ({low}-{high})"
+
     @property
     def half_width(self) -> float:
         """Half of the interval, over the value."""
@@ -61,14 +66,24 @@ def mean_interval(values: Iterable[float]) -> Interval:
 
 
 def median_interval(values: Iterable[float]) -> Interval:
-    """Return the median of many independent values, and the binomial distribution's interval.
+    """Return the median of independent values, and its interval by the binomial distribution.
 
-    The bounds are two of the values, in order.
+    The bounds are two of the values, in order; of fewer than eight they are the least and the
+    greatest, which hold the median a little less often if there are fewer than six.
     """
     found = sorted(values)
     half = 0.98 * len(found) ** 0.5
     low, high = floor(len(found) / 2 - half), ceil(len(found) / 2 + half)
     return Interval(median(found), found[max(0, low)], found[min(len(found) - 1, high)])
+
+
+def median_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Return the median of the ratios of values that were measured in pairs.
+
+    It needs more pairs than :func:`paired_ratio`, and no distribution; single wild ones change it
+    little.
+    """
+    return median_interval(a / b for a, b in zip(measured, reference, strict=True))
 
 
 def paired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:

@@ -19,6 +19,7 @@ from rankslice.commands.report import report
 from rankslice.commands.run import live
 from rankslice.exploration.results import files
 from rankslice.framework import plan
+from rankslice.measurement.bench import records
 from rankslice.measurement.runs import record
 
 ROOT = Path(__file__).parents[1]
@@ -169,7 +170,7 @@ def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
 def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
-    formats = (plan, files, to_json, object_to_json, inside, live, record, report)
+    formats = (plan, files, to_json, object_to_json, inside, live, record, records, report)
     written = {each.FORMAT: str(each.VERSION) for each in formats}
     assert written == told
 

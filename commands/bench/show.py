@@ -11,8 +11,9 @@ from rich.table import Table
 
 from rankslice.commands.bench.bench import Compared
 from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.measurement.bench.figures import SeriesFigures, all_series, own_ratios
+from rankslice.measurement.bench.figures import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.measurement.bench.histogram import PERCENTS
+from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.texts import (
@@ -72,15 +73,32 @@ def bench_json(bench: Bench) -> dict[str, Any]:
             for each in bench.subjects
         ],
         "series": [_series_json(bench, each) for each in all_series(bench)],
-        "ratios": [asdict(ratio) for ratio in own_ratios(bench)],
+        "ratios": [_ratio_json(ratio) for ratio in own_ratios(bench)],
     }
 
 
 def compared_json(compared: Compared) -> dict[str, Any]:
     """Return the ratios of two files for ``--json``."""
     return {
-        "ratios": [asdict(ratio) for ratio in compared.ratios],
+        "ratios": [_ratio_json(ratio) for ratio in compared.ratios],
         "notes": list(compared.notes),
+    }
+
+
+def _interval_json(found: Interval) -> dict[str, float | None]:
+    """Return a value and its bounds, which are ``None`` where there are none."""
+    bounds = (found.low, found.high) if found.is_known else (None, None)
+    return {"value": found.value, "low": bounds[0], "high": bounds[1]}
+
+
+def _ratio_json(ratio: Ratio) -> dict[str, Any]:
+    return {
+        "load": ratio.load,
+        "figure": ratio.figure,
+        "measured": _interval_json(ratio.measured),
+        "reference": _interval_json(ratio.reference),
+        "ratio": _interval_json(ratio.ratio),
+        "verdict": significantly(ratio.ratio, ratio.more, ratio.less),
     }
 
 
@@ -90,15 +108,16 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
         "job": bench.subjects[series.subject].name,
         "load": asdict(bench.loads[series.load]),
         "starts": len(series.starts),
-        "throughput_fps": asdict(series.throughput_fps),
+        "throughput_fps": _interval_json(series.throughput_fps),
         "latency_ns": {
-            "mean": asdict(series.mean_ns),
+            "mean": _interval_json(series.mean_ns),
             **{f"p{percent:g}": histogram.percentile_ns(percent) for percent in PERCENTS},
             "least": histogram.least_ns,
             "largest": histogram.largest_ns,
             "jitter": histogram.jitter_ns,
             "intervals": {
-                f"p{percent:g}": asdict(series.percentile_ns(percent)) for percent in (50, 99)
+                f"p{percent:g}": _interval_json(series.percentile_ns(percent))
+                for percent in (50, 99)
             },
             "hdr": histogram.to_text(),
         },
@@ -110,7 +129,7 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
                 "rank": each.rank,
                 "route": each.route,
                 "segment": each.segment,
-                "mean_ns": asdict(each.mean_ns),
+                "mean_ns": _interval_json(each.mean_ns),
                 **{f"p{p:g}_ns": each.histogram.percentile_ns(p) for p in PERCENTS},
                 "hdr": each.histogram.to_text(),
             }

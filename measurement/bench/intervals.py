@@ -131,7 +131,8 @@ def percentile_interval(
     """Return a percentile of all starts together, and its interval by a hierarchical bootstrap.
 
     Starts are drawn with replacement, then stretches of frames within each, as long as the root
-    of their number, since neighbours are alike (Kuensch's block bootstrap).
+    of their number, since neighbours are alike (circular block bootstrap: Politis and Romano,
+    1992).
 
     Args:
         starts: values of each start, by frame.
@@ -193,7 +194,7 @@ def components(starts: Sequence[NDArray[np.int64]]) -> Components | None:
     """Return the variance by level; ``None``: there is one start.
 
     Neighbouring frames are alike, so those of a start count by means of batches, which are nearly
-    independent. Kalibera and Jones, section 6.2.
+    independent.
     """
     if len(starts) < 2:
         return None
@@ -227,7 +228,7 @@ def advice(
 ) -> Advice:
     """Return how many frames a start is to have, and how many starts there are to be.
 
-    Kalibera and Jones, equation 3: frames are worth their time as long as they add less to the
+    As Kalibera and Jones have it, frames are worth their time as long as they add less to the
     variance than a further start would take away.
 
     Args:

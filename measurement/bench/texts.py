@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import PurePath
 
 from rankslice.framework.quantities import frames_text
@@ -18,6 +19,7 @@ RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")
 _FEW = 10
 """So many frames are to lie beyond a percentile."""
 _MOST_STARTS = 1000
+_SHORT_S = 1.0
 
 
 def names_of(bench: Bench) -> tuple[str, ...]:
@@ -39,7 +41,10 @@ def number_text(value: float) -> str:
 
 def around_text(found: Interval) -> str:
     """Return the half width of an interval over its value: ``±1.2 %``; ``-``: it is not known."""
-    return f"±{100 * found.half_width:.2g} %" if found.is_known else "-"
+    per_cent = 100 * found.half_width
+    if not per_cent < inf:
+        return "-"
+    return f"±{per_cent:.0f} %" if per_cent >= 10 else f"±{per_cent:.2g} %"
 
 
 def milliseconds(nanoseconds: float) -> str:
@@ -103,6 +108,12 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     ]
     if unsettled:
         yield f"starts that never settled, of which the second half counts: {'; '.join(unsettled)}"
+    shortest = min(1e-9 * int(start.completed_ns[-1]) for start in bench.starts)
+    if shortest < _SHORT_S:
+        yield (
+            f"the frames of a start are over in {number_text(shortest)} s, too soon to see what"
+            " changes slowly: give more --frames"
+        )
     counts = [series.histogram.count for series in found]
     few = [percent for percent in PERCENTS if round(min(counts) * (1 - percent / 100), 6) < _FEW]
     if few:

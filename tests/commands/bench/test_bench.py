@@ -126,7 +126,10 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     found = read_bench(out / "bench.json")
     assert 1 == len(found.starts)
     assert (out / "bench.html").read_text().startswith("<!DOCTYPE html>")
-    figures = json.loads((tmp_path / "figures.json").read_text())
+    figures = json.loads((tmp_path / "figures.json").read_text(), parse_constant=pytest.fail)
+    assert {"low": None, "high": None} == {
+        bound: figures["series"][0]["throughput_fps"][bound] for bound in ("low", "high")
+    }
     assert "closed loop" == figures["series"][0]["load"]["name"]
     assert not (out / "results.bin").exists()
     again = command("bench", "compare", out / "bench.json", out / "bench.json")

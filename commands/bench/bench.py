@@ -257,8 +257,7 @@ def compare(measured: Bench, reference: Bench) -> Compared:
             )
             continue
         pair = series(measured, 0, number), series(reference, 0, other)
-        timed = load.fps is not None
-        found_ratios += ratios(load.name, *pair, paired=False, timed=timed)
+        found_ratios += ratios(load, *pair, paired=False)
     if not found_ratios:
         expected = "measure both with the same --fps"
         raise RankSliceError(Mistake("the benchmarks", "have no load in common", expected))

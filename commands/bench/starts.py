@@ -114,7 +114,7 @@ def run_start(
     options = replace(
         options,
         fps=load.fps,
-        pull=load.fps is None and options.pull,
+        pull=load.fps is None,
         queue=options.frames if load.fps is not None else None,
         events=Path("events"),
         events_kept=events_needed(plan, options.frames),

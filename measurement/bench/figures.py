@@ -23,7 +23,7 @@ from rankslice.measurement.bench.intervals import (
     percentile_interval,
     unpaired_ratio,
 )
-from rankslice.measurement.bench.records import Bench, Start
+from rankslice.measurement.bench.records import Bench, Load, Start
 from rankslice.measurement.bench.warm_up import WarmUp, find_warm_up
 from rankslice.measurement.throughput import frames_to_fill
 
@@ -193,31 +193,37 @@ _TIMES: dict[str, _TimeOf] = {
 
 
 def ratios(
-    load: str, measured: SeriesFigures, reference: SeriesFigures, *, paired: bool, timed: bool
+    load: Load, measured: SeriesFigures, reference: SeriesFigures, *, paired: bool
 ) -> list[Ratio]:
-    """Return one job's figures over another's.
+    """Return one job's figures over another's, as far as they can be compared.
+
+    The throughput is not, where frames come at a rate of their own: it is that rate. In the closed
+    loop latencies are not if the windows differ, as these decide them.
 
     Args:
-        load: its name.
+        load: under which both were measured.
         measured: one job.
         reference: the other.
         paired: whether their starts were measured in turn, and are compared pair by pair.
-        timed: whether frames came at a rate of their own: then the throughput is that rate.
     """
     ratio = paired_ratio if paired else unpaired_ratio
 
     def compared(figure: str, value: _TimeOf, unit: float, more: str, less: str) -> Ratio:
         values = [[value(each) for each in side.starts] for side in (measured, reference)]
         means = [mapped(mean_interval(each), lambda found: found * unit) for each in values]
-        return Ratio(load, figure, means[0], means[1], ratio(*values), more, less)
+        return Ratio(load.name, figure, means[0], means[1], ratio(*values), more, less)
 
-    times = [
-        compared(f"{name} ms", value, 1e-6, "slower", "faster") for name, value in _TIMES.items()
-    ]
-    if timed:
-        return times
-    rate = compared("frames/s", lambda each: each.throughput_fps, 1.0, "faster", "slower")
-    return [rate, *times]
+    found = []
+    if load.fps is None:
+        found.append(
+            compared("frames/s", lambda each: each.throughput_fps, 1.0, "faster", "slower")
+        )
+    if load.fps is not None or measured.starts[0].window == reference.starts[0].window:
+        found += [
+            compared(f"{name} ms", value, 1e-6, "slower", "faster")
+            for name, value in _TIMES.items()
+        ]
+    return found
 
 
 def own_ratios(bench: Bench) -> list[Ratio]:
@@ -228,7 +234,7 @@ def own_ratios(bench: Bench) -> list[Ratio]:
     for number, load in enumerate(bench.loads):
         sides = [series(bench, subject, number) for subject in (0, 1)]
         if all(side.starts for side in sides):
-            found += ratios(load.name, *sides, paired=True, timed=load.fps is not None)
+            found += ratios(load, *sides, paired=True)
     return found
 
 

@@ -76,7 +76,8 @@ def bench_page(bench: Bench) -> Page:
 
 def _tables(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
     if disturbed := unquiet(bench.machine, bench.starts):
-        yield Notice("Warning", tuple(_sentences(disturbed)), warns=True)
+        sentences = ("The machine was not quiet.", *_sentences(disturbed))
+        yield Notice("Warning", sentences, warns=True)
     rates = tuple(rate_row(bench, each) for each in found)
     yield Table("rates and mean latencies", RATE_HEAD, rates, (2, 3, 4, 5))
     latencies = tuple(latency_row(bench, each) for each in found)
@@ -155,7 +156,8 @@ def _starts_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure
         marks.append(Mark(_MS * each.mean_ns.value, f"mean of {names[each.subject]}"))
         rows += [(names[each.subject], f"{point.x:g}", f"{point.y:.6g}") for point in points]
     turns = Axis("turn")
-    svg = line_chart(series, turns, Axis("mean latency, ms"), y_marks=marks)
+    only = marks if len(own) == 1 else []
+    svg = line_chart(series, turns, Axis("mean latency, ms"), y_marks=only)
     table = Table("", ("job", "turn", "mean ms"), tuple(rows), (1, 2))
     return Figure("mean latency of each start", svg, table)
 
@@ -187,7 +189,7 @@ def _warm_up_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figur
         rows += [(name, f"{frame}", f"{value:.6g}") for frame, value in points]
     svg = line_chart(series, Axis("frame"), _LATENCY, x_marks=marks)
     table = Table("", ("job", "frame", "median ms"), tuple(rows), (1, 2))
-    return Figure("first frames, median of all starts, and the longest warm-up", svg, table)
+    return Figure("first frames, and the warm-up", svg, table)
 
 
 def _stage_section(bench: Bench, series: SeriesFigures) -> Section:

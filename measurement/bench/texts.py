@@ -118,10 +118,9 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     few = [percent for percent in PERCENTS if round(min(counts) * (1 - percent / 100), 6) < _FEW]
     if few:
         needed = frames_text(round(_FEW / (1 - few[0] / 100)))
-        others = " and higher percentiles are" if len(few) > 1 else " is"
         yield (
-            f"p{few[0]:g}{others} not much more than the largest latency: p{few[0]:g} takes"
-            f" {needed} of all starts, and {min(counts)} count"
+            f"percentiles from p{few[0]:g} on are not much more than the largest latency:"
+            f" p{few[0]:g} takes {needed} of all starts, and {min(counts)} count"
         )
     if len(found[0].starts) < 2:
         yield "a single start tells no interval"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks_made import MS, bench, queued, start, subject
@@ -59,3 +61,11 @@ def test_pairs_are_those_of_a_turn() -> None:
 
 def test_one_job_is_compared_with_none() -> None:
     assert [] == own_ratios(bench([start([MS] * 60)]))
+
+
+def test_where_windows_differ_latencies_of_the_closed_loop_are_not_compared() -> None:
+    starts = [start([10 * MS] * 60, turn=turn, subject=job) for turn in (0, 1) for job in (0, 1)]
+    jobs = (subject("a"), replace(subject("b"), window=9))
+    assert ["frames/s"] == [each.figure for each in own_ratios(bench(starts, jobs))]
+    timed = bench(starts, jobs, (Load("100 frames/s", 100.0),))
+    assert ["mean ms", "p50 ms", "p99 ms"] == [each.figure for each in own_ratios(timed)]

@@ -67,7 +67,8 @@ class Measured:
         """Check what can be checked before the first start.
 
         Raises:
-            RankSliceError: the job cannot run, or its events would be too many to be kept.
+            RankSliceError: the job cannot run, its events would be too many to be kept, or its
+                source gives each frame once.
         """
         frames = self.options.frames
         if events_needed(self.plan, frames) >= MOST_EVENTS:
@@ -76,13 +77,16 @@ class Measured:
             raise RankSliceError(
                 Mistake("--frames", found, f"give {most} at most, and more starts")
             )
-        prepare(
+        prepared = prepare(
             self.folder,
             self.options,
             results=_NOWHERE,
             mpirun=self.mpirun,
             ssh_config=self.ssh_config,
         )
+        if not prepared.source.can_replay:
+            found = f"{' '.join(self.options.inputs)} gives each frame once, and not in every start"
+            raise RankSliceError(Mistake("--input", found, "record frames to a file"))
 
 
 def run_start(

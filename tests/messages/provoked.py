@@ -946,6 +946,7 @@ def _benchmarks() -> Iterator[Provoked]:
     yield bench("three folders", "out out out")
     yield bench("too few frames for a rate", "out --frames 20")
     yield bench("more frames than events are kept for", "out --frames 1000000")
+    yield bench("a source that gives each frame once", "out --input -")
     yield bench("a rate and shares of one", "out --fps 30 --load-levels 50")
     yield bench("shares that are none", "out --load-levels 50,high")
     yield bench("a share of more than all", "out --load-levels 120")

@@ -257,6 +257,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
             )
             continue
         pair = series(measured, 0, number), series(reference, 0, other)
+        if not all(side.starts for side in pair):
+            continue
         found_ratios += ratios(load, *pair, paired=False)
     if not found_ratios:
         expected = "measure both with the same --fps"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,8 +56,7 @@ class StartFigures:
     def throughput_fps(self) -> float:
         """Frames that came out per second, after those of the warm-up."""
         completed = self.start.completed_ns[self.warm_up.frames - 1 :]
-        elapsed = int(completed[-1] - completed[0])
-        return 1e9 * (len(completed) - 1) / elapsed if elapsed else 0.0
+        return 1e9 * (len(completed) - 1) / max(1, int(completed[-1] - completed[0]))
 
     def percentile_ns(self, percent: float) -> float:
         """Of the latencies."""
@@ -126,20 +125,24 @@ class SeriesFigures:
 
     @cached_property
     def stages(self) -> tuple[StageFigures, ...]:
-        """By rank."""
-        names = [(s.rank, s.route, s.segment) for s in self.starts[0].start.stages]
-        return tuple(self._stage(place, *name) for place, name in enumerate(names))
-
-    def _stage(self, place: int, rank: int, route: int, segment: int) -> StageFigures:
-        histogram, means = DurationHistogram(), []
+        """By rank; a start that took one route alone knows nothing of the stages of the other."""
+        times: dict[tuple[int, int, int], list[NDArray[np.int64]]] = {}
         for each in self.starts:
-            times = np.array(each.start.stages[place].compute_ns, np.int64)
-            # A rank in turn has had its share of the frames of the warm-up.
-            first = each.warm_up.frames * len(times) // len(each.start.latency_ns)
-            if len(times) > first:
-                histogram.add(times[first:])
-                means.append(float(times[first:].mean()))
-        return StageFigures(rank, route, segment, histogram, mean_interval(means or [0.0]))
+            for stage in each.start.stages:
+                found = np.array(stage.compute_ns, np.int64)
+                # A rank in turn has had its share of the frames of the warm-up.
+                first = each.warm_up.frames * len(found) // len(each.start.latency_ns)
+                if len(found) > first:
+                    name = (stage.rank, stage.route, stage.segment)
+                    times.setdefault(name, []).append(found[first:])
+        return tuple(
+            StageFigures(
+                *name,
+                DurationHistogram(np.concatenate(found)),
+                mean_interval(float(each.mean()) for each in found),
+            )
+            for name, found in sorted(times.items())
+        )
 
 
 def _frame_s(start: Start) -> float:
@@ -233,9 +236,18 @@ def own_ratios(bench: Bench) -> list[Ratio]:
     found: list[Ratio] = []
     for number, load in enumerate(bench.loads):
         sides = [series(bench, subject, number) for subject in (0, 1)]
-        if all(side.starts for side in sides):
-            found += ratios(load, *sides, paired=True)
+        both = {start.start.turn for start in sides[0].starts}
+        both &= {start.start.turn for start in sides[1].starts}
+        if both:
+            pairs = (_of_turns(side, both) for side in sides)
+            found += ratios(load, *pairs, paired=True)
     return found
+
+
+def _of_turns(side: SeriesFigures, turns: Set[int]) -> SeriesFigures:
+    """Return a series with one start of each of some turns."""
+    starts = {start.start.turn: start for start in side.starts if start.start.turn in turns}
+    return replace(side, starts=tuple(starts.values()))
 
 
 def curve_points() -> Sequence[float]:

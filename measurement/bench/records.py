@@ -19,6 +19,7 @@ FORMAT = "rankslice-benchmark"
 VERSION = 1
 LARGEST_BYTES = 1 << 28
 """Of a file: ten million values."""
+_LONGEST_NS = 3_000_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +180,11 @@ def read_bench(path: Path) -> Bench:
     """
     text = read_text(path, "a benchmark's", LARGEST_BYTES)
     where = str(path)
-    record, _ = read_document(
-        text, where, "benchmark", (VERSION,), "rankslice bench", "measure again"
-    )
+    remedy = "measure again"
+    record, _ = read_document(text, where, "benchmark", (VERSION,), "rankslice bench", remedy)
     bench = read_record(Bench, record, where)
+    if not (bench.subjects and bench.loads and bench.starts):
+        raise RankSliceError(Mistake(where, "nothing was measured", remedy))
     for number, start in enumerate(bench.starts):
         if found := _fault(bench, start):
             raise RankSliceError(Mistake(f"{where}: starts[{number}]", found))
@@ -193,13 +195,13 @@ def _fault(bench: Bench, start: Start) -> str:
     """Return what is wrong with a start; empty: nothing."""
     if start.subject not in range(len(bench.subjects)) or start.load not in range(len(bench.loads)):
         return "is of a job or load that is not there"
-    if not start.latency_ns or len(start.latency_ns) != len(start.arrived_ns):
-        return "has not one arrival and one latency per frame"
-    values = (start.latency_ns, start.arrived_ns, *(each.compute_ns for each in start.stages))
-    if any(not 0 <= value < 1 << 62 for each in values for value in each):
-        return "has a time that is below 0, or is too long"
-    if any(
-        stage.rank not in range(len(bench.subjects[start.subject].ranks)) for stage in start.stages
-    ):
+    if len(start.latency_ns) < 2 or len(start.latency_ns) != len(start.arrived_ns):
+        return "has not one arrival and one latency of each of its frames"
+    values = (start.arrived_ns, *(each.compute_ns for each in start.stages))
+    if min(start.latency_ns) < 1 or any(value < 0 for each in values for value in each):
+        return "has a time that is below 0, or a latency of 0"
+    if any(value >= _LONGEST_NS for each in (start.latency_ns, *values) for value in each):
+        return "has a time of a hundred years"
+    if any(stage.rank >= len(bench.subjects[start.subject].ranks) for stage in start.stages):
         return "has a stage of a rank that is not there"
     return ""

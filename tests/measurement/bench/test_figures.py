@@ -9,7 +9,7 @@ import pytest
 from benchmarks_made import MS, bench, queued, start, subject
 
 from rankslice.measurement.bench.figures import own_ratios, series
-from rankslice.measurement.bench.records import Load
+from rankslice.measurement.bench.records import Load, StageTimes
 
 
 def test_a_stage_with_known_times_has_the_percentiles_it_must() -> None:
@@ -69,3 +69,19 @@ def test_where_windows_differ_latencies_of_the_closed_loop_are_not_compared() ->
     assert ["frames/s"] == [each.figure for each in own_ratios(bench(starts, jobs))]
     timed = bench(starts, jobs, (Load("100 frames/s", 100.0),))
     assert ["mean ms", "p50 ms", "p99 ms"] == [each.figure for each in own_ratios(timed)]
+
+
+def test_turns_that_only_one_job_has_are_not_compared() -> None:
+    starts = [start([10 * MS] * 60, turn=turn) for turn in range(4)]
+    starts += [start([5 * MS] * 60, turn=turn, subject=1) for turn in (1, 3, 7)]
+    found = own_ratios(bench(starts, (subject("a"), subject("b"))))
+    assert 2 == pytest.approx(found[1].ratio.value)
+    apart = [starts[0], starts[-1]]
+    assert [] == own_ratios(bench(apart, (subject("a"), subject("b"))))
+
+
+def test_a_stage_that_only_some_starts_have_counts_in_those() -> None:
+    usual, surge = start([MS] * 60), start([MS] * 60, turn=1)
+    other = StageTimes(0, 1, 1, (7 * MS,) * 60)
+    found = series(bench([usual, replace(surge, stages=(*surge.stages, other))]), 0, 0)
+    assert [(0, 100), (1, 50)] == [(each.route, each.histogram.count) for each in found.stages]

@@ -33,7 +33,13 @@ CHANGES: dict[str, Change] = {
     "the field 'seed' is missing": lambda record: record.pop("seed"),
     "expected a whole number": lambda record: record["starts"][0]["latency_ns"].append(1.5),
     "one arrival and one latency": lambda record: record["starts"][0]["latency_ns"].append(1),
+    "of each of its frames": lambda record: record["starts"][0].update(
+        latency_ns=[1], arrived_ns=[1]
+    ),
     "a job or load that is not there": lambda record: record["starts"][0].update(subject=7),
+    "a latency of 0": lambda record: record["starts"][0].update(latency_ns=[0, 1]),
+    "a time of a hundred years": lambda record: record["starts"][0].update(arrived_ns=[0, 1 << 62]),
+    "nothing was measured": lambda record: record.update(starts=[]),
     "a time that is below 0": lambda record: record["starts"][0].update(latency_ns=[-1, 1]),
     "a stage of a rank": lambda record: record["starts"][0]["stages"][0].update(rank=1),
 }

@@ -60,6 +60,9 @@ class RunOptions:
     """Frames of a source with its own rate are read as fast as they are taken."""
     arrivals: Path | None = None
     """Instead: a file with the time of each arrival, in seconds, one a line."""
+    samples_per_query: int | None = None
+    """Frames that have no rate arrive in queries of so many, each when the results of the one
+    before are out; ``None``: a frame arrives when there is room for it."""
     overflow: str = "fail"
     """``fail`` or ``drop``: what happens to a timed frame that finds the queue full."""
     queue: int | None = None
@@ -132,6 +135,10 @@ def _settings() -> dict[str, dict[str, Any]]:
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
         "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},
         "arrivals": {"type": Path, "help": "file with the time of each arrival, in seconds"},
+        "samples_per_query": {
+            "type": _positive_int,
+            "help": "frames arrive so many at once, when those before have come out",
+        },
         "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
         "switch": {
             "choices": ("auto", "normal", "surge"),

@@ -21,7 +21,7 @@ from ..recording import Recorder
 from ..sinks import open_sinks
 from ..sources import Source, open_source
 from ..sources.arrival_times import most_in_a_second, read_arrival_times
-from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Timed
+from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
 from ..sources.switching import (
     ROUTE_NAMES,
     SURGE,
@@ -256,7 +256,8 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
         options.fps or own_fps if options.arrivals is None else read_arrival_times(options.arrivals)
     )
     if rhythm is None:
-        return Pulled(source.frames)
+        samples = options.samples_per_query
+        return Pulled(source.frames) if samples is None else Queries(source.frames, samples)
     in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
     queue = queue_of(options, setup.windows, math.ceil(in_a_second))
     return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)

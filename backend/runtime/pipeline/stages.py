@@ -321,8 +321,9 @@ class SourceStage(_Stage):
         return self._arrivals.is_waiting() and not self.lacks_room()
 
     def lacks_room(self) -> bool:
-        """Whether the window or an output is full."""
-        return self._inside >= self._window or super().lacks_room()
+        """Whether the window or an output is full, or the next frame comes after results."""
+        is_full = self._inside >= self._window or super().lacks_room()
+        return is_full or self._arrivals.awaits_results
 
     @property
     def _inside(self) -> int:

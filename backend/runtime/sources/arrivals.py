@@ -30,6 +30,10 @@ class Arrivals(Protocol):
     more_dropped: int
     """How many others found none."""
 
+    @property
+    def awaits_results(self) -> bool:
+        """Whether the next frame arrives once those before it have come out."""
+
     def end(self) -> None:
         """Let no further frame arrive; called by any thread."""
 
@@ -72,6 +76,11 @@ class Pulled:
         self._frames = math.inf if frames is None else frames
         self._next = 0
 
+    @property
+    def awaits_results(self) -> bool:
+        """No frame does."""
+        return False
+
     def end(self) -> None:
         """Have none left."""
         self._frames = 0
@@ -101,8 +110,46 @@ class Pulled:
         return self._next + 1, 1
 
 
+class Queries(Pulled):
+    """Frames arrive several at once, a query, when all frames of the query before have come out."""
+
+    def __init__(self, frames: int | None, samples: int) -> None:
+        """Begin with frame 0.
+
+        Args:
+            frames: number of frames; ``None`` if unknown.
+            samples: frames of a query. The last one may have fewer.
+        """
+        super().__init__(frames)
+        self._samples = samples
+        self._came_out = 0
+        self._issued_s = 0.0
+
+    @property
+    def awaits_results(self) -> bool:
+        """Whether the next query begins later."""
+        return self._next % self._samples == 0 and self._came_out < self._next
+
+    def is_waiting(self) -> bool:
+        """Whether a frame of a query has not been taken yet."""
+        return super().is_waiting() and not self.awaits_results
+
+    def take(self) -> tuple[int, float]:
+        """Return the next frame, which arrived with its query."""
+        index, now_s = super().take()
+        if index % self._samples == 0:
+            self._issued_s = now_s
+        return index, self._issued_s
+
+    def judge(self, entered: int, came_out: int) -> None:
+        """Note which frames have come out."""
+        self._came_out = came_out
+
+
 class _Queued(ABC):
     """Frames arrive whether there is room or not: they wait in a queue, or are lost."""
+
+    awaits_results = False
 
     def __init__(
         self,

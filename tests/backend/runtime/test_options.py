@@ -20,6 +20,7 @@ options = st.builds(
     frames=st.none() | counts,
     seed=st.integers(0),
     unlimited=st.booleans(),
+    samples_per_query=st.none() | st.integers(1, 9),
     drain=st.booleans(),
     stream=st.booleans(),
     fps=st.none() | rates,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Timed
+from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Queries, Timed
 
 
 class Clock:
@@ -300,3 +300,22 @@ def test_what_ends_the_frames_is_told_after_those_that_wait() -> None:
     arrivals.take()
     with pytest.raises(JobError, match="gone"):
         arrivals.judge(1, 0)
+
+
+def test_a_query_arrives_at_once_when_the_one_before_has_come_out() -> None:
+    arrivals = Queries(5, 2)
+    assert arrivals.is_waiting()
+    first, second = arrivals.take(), arrivals.take()
+    assert [0, 1] == [first[0], second[0]]
+    assert first[1] == second[1]
+    arrivals.judge(2, 1)
+    assert arrivals.awaits_results
+    assert not arrivals.is_waiting()
+    arrivals.judge(2, 2)
+    assert not arrivals.awaits_results
+    third, fourth = arrivals.take(), arrivals.take()
+    assert second[1] <= third[1] == fourth[1]
+    arrivals.judge(4, 4)
+    assert 4 == arrivals.take()[0]
+    assert arrivals.is_exhausted()
+    assert not arrivals.is_waiting()

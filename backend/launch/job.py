@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from typing import TextIO
 from rankslice.backend.launch.loopback import bind_to_loopback
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
+from rankslice.backend.launch.tether import tethered
 from rankslice.backend.runtime.faults.guard import SESSION
 from rankslice.backend.runtime.faults.private import PrivateFolder, in_memory
 from rankslice.backend.runtime.figures.sampling import Sample, Sampling
@@ -29,8 +29,6 @@ _LONGEST_LINE = 1 << 14
 
 _END_TIMEOUT_S = 10.0
 _SESSION_TIMEOUT_S = 1.0
-
-_END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 
 
 def run_job(
@@ -112,9 +110,8 @@ def _run(
     on_start: Callable[[subprocess.Popen[str]], None],
 ) -> int:
     """Return mpirun's exit code."""
-    tied = [sys.executable, "-E", "-S", str(_END_WITH_PARENT), str(os.getpid())]
     process = subprocess.Popen(
-        [*tied, *command],
+        tethered(command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -100,7 +100,7 @@ def bench(
     check_installed()
     with _measured(folder, against, wanted) as jobs:
         subjects = [job.subject for job in jobs]
-        _check(wanted, max(subject.window for subject in subjects))
+        check_frames(wanted, max(subject.window for subject in subjects))
         for job in jobs:
             job.check()
         load_before = os.getloadavg()[0]
@@ -147,7 +147,7 @@ def _measured(
             yield [first, measured(UNSLICED, out)]
 
 
-def _check(options: BenchOptions, window: int) -> None:
+def check_frames(options: BenchOptions, window: int) -> None:
     """Raise if there are too few frames for a steady state."""
     least = max(LEAST_FRAMES, 4 * frames_to_fill(window))
     if options.frames < least:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rankslice.backend.runtime.figures.events import FRAME
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import find_source
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build_folder import read_plan
-from rankslice.commands.run.run import prepare, run
+from rankslice.commands.bench.starts import Measured, run_start
+from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.bench.quiet import machine_facts
+from rankslice.measurement.bench.records import Bench, Load
 from rankslice.measurement.bench.scenarios import (
     SCENARIOS,
     Scenario,
@@ -24,10 +26,8 @@ from rankslice.measurement.bench.scenarios import (
     figures_of,
     refuse_too_few,
 )
-from rankslice.measurement.trace.events import MOST_EVENTS, Trace, events_needed
 
 _OFFLINE_FRAMES = 1000
-_NULL = Path("/dev/null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ScenarioRequest:
     folder: Path
     scenario: Scenario
     options: RunOptions
-    """Input, window and timeouts; frames as many as :func:`frames_for` says."""
+    """Input, number of frames, window and timeouts."""
     target_fps: float | None = None
     """Of a server: mean rate at which queries come."""
     limit_s: float | None = None
@@ -87,10 +87,19 @@ def scenario_request(
     return ScenarioRequest(folder, scenario, options, target_fps, limit_s, mpirun, ssh_config)
 
 
+@dataclass(frozen=True, slots=True)
+class ScenarioRun:
+    """A job that went through a scenario."""
+
+    figures: ScenarioFigures
+    bench: Bench
+    """The raw values: a start under a load that has the scenario's name."""
+
+
 def run_scenario(
     request: ScenarioRequest, on_completed: Callable[[int], None] = lambda count: None
-) -> ScenarioFigures:
-    """Run a job under a scenario; return its figures.
+) -> ScenarioRun:
+    """Run a job under a scenario.
 
     No frame is left out: engines have run once before the first one.
 
@@ -101,57 +110,51 @@ def run_scenario(
     Raises:
         RankSliceError: the job failed, or there are too few frames.
     """
+    kind = find_source(request.options.inputs)
+    if kind is not None and kind.is_live:
+        found = "has frames at times of its own, which no scenario has"
+        raise RankSliceError(Mistake("--input", found, "give files, or 'random'"))
+    load = Load(f"MLPerf {request.scenario.name}", request.target_fps)
+    load_before = os.getloadavg()[0]
     with _options(request) as options:
-        prepared = prepare(
-            request.folder,
-            options,
-            results=_NULL,
-            mpirun=request.mpirun,
-            ssh_config=request.ssh_config,
+        measured = Measured(
+            str(request.folder), request.folder, options, request.mpirun, request.ssh_config
         )
-        if prepared.source.is_live:
-            found = "has frames at times of its own, which no scenario has"
-            raise RankSliceError(Mistake("--input", found, "give files, or 'random'"))
-        trace = run(prepared, on_completed=on_completed).trace
-    assert trace is not None
-    begins_s, ends_s = _times(trace)
-    return figures_of(
+        subject = measured.subject
+        measured.check()
+        start = run_start(
+            measured, Load(load.name), subject=0, number=0, turn=0, on_completed=on_completed
+        )
+    begins_s = 1e-9 * np.array(start.arrived_ns)
+    figures = figures_of(
         request.scenario,
         begins_s,
-        ends_s,
+        begins_s + 1e-9 * np.array(start.latency_ns),
         target_fps=request.target_fps,
         limit_s=request.limit_s,
     )
+    bench = Bench(
+        inputs=request.options.inputs,
+        frames=len(begins_s),
+        seed=request.options.seed,
+        machine=machine_facts(versions().items(), load_before),
+        subjects=(subject,),
+        loads=(load,),
+        starts=(start,),
+    )
+    return ScenarioRun(figures, bench)
 
 
 @contextmanager
 def _options(request: ScenarioRequest) -> Iterator[RunOptions]:
-    """Yield the options of the run, as long as the file with its arrivals is there.
-
-    Raises:
-        RankSliceError: there are more frames than events are kept for.
-    """
-    frames = request.options.frames or 0
-    kept = events_needed(read_plan(request.folder), frames)
-    if kept >= MOST_EVENTS:
-        found = f"{frames} leave more events than are kept"
-        raise RankSliceError(Mistake("--frames", found, "give fewer"))
-    options = replace(request.options, events=Path("events"), events_kept=kept)
+    """Yield the options of the run, as long as the file with its arrivals is there."""
     if request.target_fps is None:
         # A rate of the input's own is none of the scenario.
         samples = request.scenario.samples or None
-        yield replace(options, pull=True, samples_per_query=samples)
+        yield replace(request.options, pull=True, samples_per_query=samples)
         return
-    times = arrival_times(request.target_fps, frames, options.seed)
+    times = arrival_times(request.target_fps, request.options.frames or 0, request.options.seed)
     with temporary_folder() as folder:
         path = folder.path / "arrivals.txt"
         path.write_text("".join(f"{time:.9f}\n" for time in times))
-        yield replace(options, arrivals=path, queue=frames)
-
-
-def _times(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return when frames arrived and when they were out, in seconds, by frame."""
-    source = trace.ranks[trace.plan.source]
-    found = np.sort(source.of(FRAME), order="frame")
-    begin = found["begin_ns"].min()
-    return 1e-9 * (found["begin_ns"] - begin), 1e-9 * (found["end_ns"] - begin)
+        yield replace(request.options, arrivals=path)

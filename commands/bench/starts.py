@@ -115,11 +115,12 @@ def run_start(
         RankSliceError: the job failed.
     """
     plan, options = measured.plan, measured.options
+    is_timed = load.fps is not None or options.arrivals is not None
     options = replace(
         options,
         fps=load.fps,
-        pull=load.fps is None,
-        queue=options.frames if load.fps is not None else None,
+        pull=not is_timed,
+        queue=options.frames if is_timed else None,
         events=Path("events"),
         events_kept=events_needed(plan, options.frames),
     )

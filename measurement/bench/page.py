@@ -53,11 +53,11 @@ _MS = 1e-6
 _LATENCY = Axis("latency, ms")
 
 
-def bench_page(bench: Bench) -> Page:
-    """Return the page of a benchmark."""
+def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
+    """Return the page of a benchmark, which may begin with sections of other modules."""
     found, names = all_series(bench), names_of(bench)
     ratios = own_ratios(bench)
-    sections = [Section("Rates and latencies", parts=tuple(_tables(bench, found)))]
+    sections = [*first, Section("Rates and latencies", parts=tuple(_tables(bench, found)))]
     if ratios:
         sections.append(_ratio_section(bench, ratios))
     for number, load in enumerate(bench.loads):

@@ -75,6 +75,11 @@ class Load:
     """Frames that arrive per second; ``None``: a frame comes as soon as there is room for it."""
     share: float | None = None
     """Of the saturation throughput, from 0 to 1; ``None``: the rate was given, or there is none."""
+    beside: str = ""
+    """What a co-runner does on the machine that started the job: ``cpu``, ``memory``, ``network``;
+    empty: there is none."""
+    busy: float = 0.0
+    """Share of the time for which it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,13 @@ class Start:
     """By frame, from that moment until its results were out."""
     stages: tuple[StageTimes, ...]
     noise: Noise
+    beside_cores: float = 0.0
+    """Processor time of the load's co-runner over time, in cores."""
+    frequency_mhz: float | None = None
+    """Mean of the processors' frequencies on the board of the first rank, while frames went
+    through; ``None``: the board does not tell it."""
+    temperature_c: float | None = None
+    """Of its warmest sensor, likewise."""
 
     @property
     def latencies_ns(self) -> NDArray[np.int64]:

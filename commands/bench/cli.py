@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -24,6 +27,7 @@ from rankslice.commands.options import (
     parse_preprocessing,
     refuse_shared_files,
     refuse_with,
+    refuse_without,
     writes,
 )
 from rankslice.commands.output import print_line, progress_bars, screen, write_json
@@ -33,15 +37,38 @@ from rankslice.framework.files.output_file import PAGE, STDOUT, check_output, wr
 from rankslice.framework.wording import quoted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rankslice.commands.bench.bench import BenchOptions
+    from rankslice.commands.bench.scenario import ScenarioRequest
     from rankslice.measurement.bench.records import Bench
+    from rankslice.measurement.pages.page import Section
 
 _COMPARE = "compare"
+
+
+class Scenarios(str, Enum):
+    """MLPerf's, as :data:`rankslice.measurement.bench.scenarios.SCENARIOS` describes them."""
+
+    single = "single"
+    multi = "multi"
+    server = "server"
+    offline = "offline"
+
+
+class CoRunners(str, Enum):
+    """What works beside a job, as :data:`rankslice.commands.bench.co_runner.KINDS` describes it."""
+
+    cpu = "cpu"
+    memory = "memory"
+    network = "network"
 
 
 @command(
     "out --against unsliced",
     "out --fps 30 --input photos/ --starts 20",
+    "out --scenario server --target-fps 50 --latency-limit-ms 100",
+    "out --load cpu",
     "compare before.json after.json",
 )
 def bench(
@@ -83,6 +110,50 @@ def bench(
     size: Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")] = None,
     mean: Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")] = "0",
     scale: Scale = UNIT_SCALE,
+    scenario: Annotated[
+        Scenarios | None,
+        Option(help="Measure one start under a scenario of MLPerf instead."),
+    ] = None,
+    target_fps: Annotated[
+        float | None,
+        Option(min=1e-3, max=1e9, help="With --scenario server: mean rate of queries."),
+    ] = None,
+    latency_limit_ms: Annotated[
+        float | None,
+        Option(
+            min=1e-3, max=1e9, help="With --scenario server: limit for the latency of 99 % of them."
+        ),
+    ] = None,
+    loadgen: Annotated[
+        bool,
+        Option("--loadgen", help="With --scenario: MLPerf's load generator drives the job, too."),
+    ] = False,
+    loadgen_logs: Annotated[
+        Path | None,
+        Option(readable=False, help="With --loadgen: folder to make for its logs."),
+    ] = None,
+    load: Annotated[
+        CoRunners | None,
+        Option(
+            help="Measure beside a co-runner on this machine instead: one that computes on the"
+            " job's cores, copies memory, or sends over the loopback interface."
+        ),
+    ] = None,
+    busy: Annotated[
+        str,
+        Option(
+            metavar="PERCENT,...",
+            help="With --load: shares of the time for which the co-runner works; 0 is added.",
+        ),
+    ] = "25,50,75,100",
+    explain: Annotated[
+        bool,
+        Option(
+            "--explain",
+            help="Tell how much of the latency's variance is between frames, with the machine over"
+            " time, and between starts.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         Option(
@@ -100,12 +171,12 @@ def bench(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.bench.bench import BenchOptions
-    from rankslice.commands.bench.show import bench_json
 
     if targets[0] == _COMPARE:
         _compare(context, targets[1:], json_file)
         return
     folder, against = _folders(targets, against)
+    _refuse_other_ways(context, scenario, load, against)
     if fps is not None:
         refuse_with("--fps", load_levels=_is_given(context, "load_levels"))
     options = BenchOptions(
@@ -122,24 +193,139 @@ def bench(
         mpirun=mpirun,
         ssh_config=ssh_config,
     )
-    file, page = _outputs(folder, out)
-    found = _measure(folder, against, options)
+    files = _outputs(folder, out)
+    if scenario is not None:
+        from rankslice.commands.bench.scenario import scenario_request
+
+        given = frames if _is_given(context, "frames") else None
+        request = scenario_request(
+            folder,
+            scenario.value,
+            replace(options.run_options, frames=given),
+            target_fps=target_fps,
+            latency_limit_ms=latency_limit_ms,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+        )
+        _write(_scenario(request, loadgen_logs, loadgen=loadgen), *files, json_file)
+        return
+    shares = _shares("--busy", busy)
+    found = _measure(folder, against, options, load and load.value, shares)
+    _write(_found(found, explain=explain), *files, json_file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was measured, and how it is told beside its usual figures."""
+
+    bench: Bench
+    show: Callable[[Console], None]
+    sections: tuple[Section, ...] = ()
+    """Of the page, before the others."""
+    record: dict[str, Any] = field(default_factory=dict)
+    """What ``--json`` has besides."""
+
+
+def _write(found: _Found, file: Path, page: Path, json_file: Path | None) -> None:
+    """Write all files, and tell what was measured."""
+    from rankslice.commands.bench.show import bench_json
     from rankslice.measurement.bench.page import bench_page
     from rankslice.measurement.bench.records import write_bench
     from rankslice.measurement.pages.page import page_html
 
-    write_bench(found, file)
-    write_output(page, page_html(bench_page(found)), "--out")
-    write_json(json_file, bench_json(found))
+    write_bench(found.bench, file)
+    write_output(page, page_html(bench_page(found.bench, found.sections)), "--out")
+    write_json(json_file, {**found.record, **bench_json(found.bench)})
     if json_file != STDOUT:
-        from rankslice.commands.bench.show import print_bench
-
-        print_bench(found, screen)
+        found.show(screen)
         print_line(screen, f"raw values in {file}, page in {page}")
 
 
-def _measure(folder: Path, against: str | None, options: BenchOptions) -> Bench:
+def _found(bench: Bench, *, explain: bool) -> _Found:
+    """Return how to tell what was measured, beside a co-runner or not."""
+    from rankslice.commands.bench.show import (
+        beside_json,
+        explained_json,
+        print_bench,
+        print_beside,
+        print_explained,
+    )
+    from rankslice.measurement.bench.beside import beside_figures, beside_section
+    from rankslice.measurement.bench.explained import explained, explained_section
+
+    beside = beside_figures(bench)
+    why = explained(bench) if explain else []
+
+    def show(console: Console) -> None:
+        print_bench(bench, console)
+        if beside:
+            print_beside(beside, console)
+        if why:
+            print_explained(why, console)
+
+    sections = [beside_section(beside)] if beside else []
+    sections += [explained_section(why)] if why else []
+    record: dict[str, Any] = {"beside": beside_json(beside)} if beside else {}
+    if why:
+        record["explained"] = explained_json(why)
+    return _Found(bench, show, tuple(sections), record)
+
+
+def _scenario(request: ScenarioRequest, logs: Path | None, *, loadgen: bool) -> _Found:
+    """Measure a job under a scenario, and have the load generator drive it if that is wanted."""
+    from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
+    from rankslice.commands.bench.scenario import run_scenario
+    from rankslice.commands.bench.show import print_scenario, scenario_json
+    from rankslice.measurement.bench.scenario_texts import scenario_section
+
+    if loadgen:
+        check_loadgen(logs)
+    with progress_bars() as progress:
+        bar = progress.add_task(request.scenario.name, total=request.options.frames)
+        ran = run_scenario(request, lambda count: progress.update(bar, completed=count))
+    test = None
+    if loadgen:
+        with progress_bars() as progress:
+            progress.add_task("loadgen", total=None)
+            test = run_loadgen(request, logs)
+    return _Found(
+        ran.bench,
+        lambda console: print_scenario(ran, test, console),
+        (scenario_section(ran.figures, test),),
+        scenario_json(ran.figures, test),
+    )
+
+
+def _refuse_other_ways(
+    context: typer.Context,
+    scenario: Scenarios | None,
+    load: CoRunners | None,
+    against: str | None,
+) -> None:
+    """Raise if options of several ways to measure are given."""
+    if scenario is None:
+        refuse_without(context, "--scenario", "target_fps", "latency_limit_ms", "loadgen")
+    else:
+        others = ("starts", "fps", "load_levels", "load", "explain")
+        given = {name: _is_given(context, name) for name in others}
+        refuse_with("--scenario", against=against, **given)
+    if not context.params["loadgen"]:
+        refuse_without(context, "--loadgen", "loadgen_logs")
+    if load is None:
+        refuse_without(context, "--load", "busy")
+    else:
+        refuse_with("--load", against=against, load_levels=_is_given(context, "load_levels"))
+
+
+def _measure(
+    folder: Path,
+    against: str | None,
+    options: BenchOptions,
+    beside: str | None,
+    busy: tuple[float, ...],
+) -> Bench:
     from rankslice.commands.bench.bench import bench as bench_folder
+    from rankslice.commands.bench.load import bench_load
 
     with progress_bars() as progress:
         bar = progress.add_task("building", total=None)
@@ -147,6 +333,8 @@ def _measure(folder: Path, against: str | None, options: BenchOptions) -> Bench:
         def on_progress(step: str, done: int, total: int) -> None:
             progress.update(bar, description=step, completed=done, total=total)
 
+        if beside is not None:
+            return bench_load(folder, beside, busy, options, on_progress=on_progress)
         return bench_folder(folder, against, options, on_progress=on_progress)
 
 
@@ -185,17 +373,19 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _levels(text: str) -> tuple[float, ...]:
+    return () if text == "none" else _shares("--load-levels", text)
+
+
+def _shares(option: str, text: str) -> tuple[float, ...]:
     """Return the shares of a list of per cents."""
-    if text == "none":
-        return ()
     try:
-        levels = tuple(dict.fromkeys(float(part) / 100 for part in text.split(",")))
+        shares = tuple(dict.fromkeys(float(part) / 100 for part in text.split(",")))
     except ValueError:
-        levels = ()
-    if not levels or not all(0 < level <= 1 for level in levels):
+        shares = ()
+    if not shares or not all(0 < share <= 1 for share in shares):
         found = f"{quoted(text)} is not a list of per cents above 0, up to 100"
-        raise RankSliceError(Mistake("--load-levels", found, "expected a list such as 50,80,95"))
-    return levels
+        raise RankSliceError(Mistake(option, found, "expected a list such as 50,80,95"))
+    return shares
 
 
 def _outputs(folder: Path, out: Path | None) -> tuple[Path, Path]:

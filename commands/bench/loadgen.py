@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -65,6 +66,18 @@ class LoadgenSettings:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
 
+def check_loadgen(logs: Path | None) -> None:
+    """Check what can be checked before the job is measured.
+
+    Raises:
+        RankSliceError: the package is missing, or the folder for logs is there already.
+    """
+    if find_spec("mlperf_loadgen") is None:
+        raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", MISSING))
+    if logs is not None and os.path.lexists(logs):
+        raise RankSliceError(Mistake(str(logs), "exists", "choose another --loadgen-logs"))
+
+
 def run_loadgen(request: ScenarioRequest, logs: Path | None = None) -> LoadgenTest:
     """Have MLPerf's load generator drive a job; return what it measured.
 
@@ -77,8 +90,7 @@ def run_loadgen(request: ScenarioRequest, logs: Path | None = None) -> LoadgenTe
     Raises:
         RankSliceError: the package is missing, the job failed, or the generator crashed.
     """
-    if find_spec("mlperf_loadgen") is None:
-        raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", MISSING))
+    check_loadgen(logs)
     with ExitStack() as stack:
         own = stack.enter_context(temporary_folder()).path
         folder = own / "logs"

@@ -10,12 +10,24 @@ from rich.console import Console
 from rich.table import Table
 
 from rankslice.commands.bench.bench import Compared
+from rankslice.commands.bench.scenario import ScenarioRun
 from rankslice.commands.output import new_table, print_line, shortened
+from rankslice.framework.wording import on_one_line
+from rankslice.measurement.bench.beside import (
+    BESIDE_HEAD,
+    BesideFigures,
+    beside_lines,
+    beside_row,
+)
+from rankslice.measurement.bench.explained import EXPLAINED_HEAD, Explained, explained_rows
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
+from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.scenario_texts import scenario_head, scenario_lines, scenario_rows
+from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.texts import (
     LATENCY_HEAD,
     RATE_HEAD,
@@ -43,6 +55,41 @@ def print_bench(bench: Bench, console: Console) -> None:
     for line in notes_of(bench, found):
         print_line(console, line, "note")
     for line in unquiet(bench.machine, bench.starts):
+        print_line(console, f"the machine was not quiet: {line}", "warning")
+
+
+def print_beside(found: Sequence[BesideFigures], console: Console) -> None:
+    """Print what a co-runner does to a job."""
+    table = new_table(BESIDE_HEAD, range(len(BESIDE_HEAD)))
+    for each in found:
+        table.add_row(*beside_row(each))
+    console.print(table)
+    for line in beside_lines(found):
+        print_line(console, line)
+
+
+def print_explained(found: Sequence[Explained], console: Console) -> None:
+    """Print where the variance of the latencies comes from."""
+    table = new_table(EXPLAINED_HEAD, range(3, len(EXPLAINED_HEAD)))
+    for each in found:
+        for row in explained_rows(each):
+            table.add_row(*map(shortened, row))
+    if table.row_count:
+        console.print(table)
+    for each in found:
+        print_line(console, f"{each.job}, {each.load}: {' '.join(each.lines())}")
+
+
+def print_scenario(ran: ScenarioRun, test: LoadgenTest | None, console: Console) -> None:
+    """Print the figures of a scenario, and those of the load generator's test."""
+    head = scenario_head(ran.figures)
+    table = new_table(head, range(1, len(head)))
+    for row in scenario_rows(ran.figures, test):
+        table.add_row(*row)
+    console.print(table)
+    for line in scenario_lines(ran.figures, test):
+        print_line(console, on_one_line(line))
+    for line in unquiet(ran.bench.machine, ran.bench.starts):
         print_line(console, f"the machine was not quiet: {line}", "warning")
 
 
@@ -136,3 +183,50 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
             for each in series.stages
         ],
     }
+
+
+def beside_json(found: Sequence[BesideFigures]) -> list[dict[str, Any]]:
+    """Return what a co-runner does to a job, for ``--json``."""
+    return [
+        {
+            "beside": each.load.beside,
+            "busy": each.load.busy,
+            "cores": each.cores,
+            "mean_ns": asdict(each.series.mean_ns),
+            **{f"p{p}_ns": asdict(each.series.percentile_ns(p)) for p in (50, 99)},
+            "ratio": None if each.ratio is None else asdict(each.ratio.ratio),
+            "frequency_mhz": each.frequency_mhz,
+            "temperature_c": each.temperature_c,
+        }
+        for each in found
+    ]
+
+
+def explained_json(found: Sequence[Explained]) -> list[dict[str, Any]]:
+    """Return where the variance of the latencies comes from, for ``--json``."""
+    return [
+        {
+            "job": each.job,
+            "load": each.load,
+            "shares": None if each.parts is None else each.parts.shares(),
+            "shares_of_mean": None if each.parts is None else each.parts.shares_of_mean(),
+            "parts": None if each.parts is None else asdict(each.parts),
+            "text": each.lines(),
+        }
+        for each in found
+    ]
+
+
+def scenario_json(figures: ScenarioFigures, test: LoadgenTest | None) -> dict[str, Any]:
+    """Return the figures of a scenario for ``--json``."""
+    return {
+        "scenario": _figures_json(figures),
+        "loadgen": None
+        if test is None
+        else {**asdict(test.told), "seen": _figures_json(test.seen)},
+    }
+
+
+def _figures_json(figures: ScenarioFigures) -> dict[str, Any]:
+    verdict = {"verdict": figures.verdict(), "is_within_limit": figures.is_within_limit}
+    return {**asdict(figures), **verdict, "allowed_overruns": figures.allowed_overruns}

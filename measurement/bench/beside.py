@@ -1,4 +1,4 @@
-"""What a co-runner does to a job: its latency against the co-runner's work, and what goes with it."""
+"""What a co-runner does to a job: latency against its work, and what goes with it."""
 
 from __future__ import annotations
 
@@ -92,10 +92,11 @@ def _ratio_text(ratio: Interval) -> str:
 
 def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
     """Yield what the co-runner does to the job, and what is not known."""
-    worst = max((each for each in found if each.ratio), key=_ratio_of, default=None)
-    if worst is not None and worst.ratio is not None:
-        ratio, load = worst.ratio.ratio, worst.load
-        beside = f"beside a co-runner ({load.beside}) that works {load.busy:.0%} of the time"
+    busiest = max(found, key=lambda each: each.load.busy)
+    if busiest.ratio is not None:
+        ratio, load = busiest.ratio.ratio, busiest.load
+        share = f"{100 * load.busy:g} %"
+        beside = f"beside a co-runner ({load.beside}) that works {share} of the time"
         if not ratio.is_known:
             yield f"{beside} the mean latency is {number_text(ratio.value)} times that without it"
         elif is_significant(ratio):
@@ -112,10 +113,6 @@ def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
     ):
         if absent:
             yield f"{name}: absent, the board does not tell it"
-
-
-def _ratio_of(found: BesideFigures) -> float:
-    return found.ratio.ratio.value if found.ratio else 0.0
 
 
 def beside_section(found: Sequence[BesideFigures]) -> Section:

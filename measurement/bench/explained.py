@@ -18,7 +18,7 @@ LEVELS = {
     "machine": "machine, over time",
     "starts": "between starts",
 }
-EXPLAINED_HEAD = ("job", "load", "of", *LEVELS.values(), "standard deviation ms")
+EXPLAINED_HEAD = ("job", "load", "of", *LEVELS.values(), "deviation ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def explained_rows(found: Explained) -> list[tuple[str, ...]]:
     return [
         (
             *(found.job, found.load, of),
-            *(f"{shares[level]:.0%}" for level in LEVELS),
+            *(f"{100 * shares[level]:.0f} %" for level in LEVELS),
             number_text(deviation),
         )
         for of, shares, deviation in rows

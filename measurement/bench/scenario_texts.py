@@ -76,7 +76,7 @@ def agreement(test: LoadgenTest) -> str:
 
 
 def _difference(value: float, other: float) -> str:
-    return f"{abs(value / other - 1):.2%}" if other else "all"
+    return f"{100 * abs(value / other - 1):.2f} %" if other else "all"
 
 
 def _metric(figures: ScenarioFigures) -> float:

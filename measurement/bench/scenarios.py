@@ -43,6 +43,8 @@ class Scenario:
         return self.least_queries * max(1, self.samples)
 
 
+_SURE = f"{100 * CONFIDENCE:g} %"
+
 SCENARIOS = {
     each.name: each
     for each in (
@@ -97,13 +99,13 @@ class ScenarioFigures:
         share = f"p{100 * self.scenario.percentile:g}"
         if self.limit_s is None:
             proven_ms = 1e3 * (self.proven_s or 0.0)
-            return f"{share} <= {proven_ms:.4g} ms with {CONFIDENCE:.0%} confidence"
+            return f"{share} <= {proven_ms:.4g} ms with {_SURE} confidence"
         limit = f"{share} <= {1e3 * self.limit_s:g} ms"
         found = (
             f"{self.overruns} of {self.queries} queries took longer, {self.allowed_overruns} may"
         )
         if self.is_within_limit:
-            return f"{limit} with {CONFIDENCE:.0%} confidence: {found}"
+            return f"{limit} with {_SURE} confidence: {found}"
         return f"{limit} is not shown: {found}"
 
 
@@ -120,7 +122,7 @@ def refuse_too_few(scenario: Scenario, frames: int) -> None:
     queries, needed = scenario.least_queries, scenario.least_frames
     of_queries = f" ({queries} queries of {scenario.samples})" if scenario.samples > 1 else ""
     share = f"p{100 * scenario.percentile:g}"
-    found = f"{frames} are too few to tell {share} with {CONFIDENCE:.0%} confidence"
+    found = f"{frames} are too few to tell {share} with {_SURE} confidence"
     raise RankSliceError(Mistake("--frames", found, f"give at least {needed}{of_queries}"))
 
 

@@ -149,8 +149,8 @@ def explanation(parts: VarianceParts) -> list[str]:
     if not parts.total:
         return ["The latencies of all frames are equal."]
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    told = [f"{share:.0%} {PLACES[name]}" for name, share in ordered]
-    told[0] = told[0].replace(" ", " is ", 1)
+    told = [f"{_percent(share)} {PLACES[name]}" for name, share in ordered]
+    told[0] = told[0].replace("%", "% is", 1)
     sentences = [f"Of the variance of the latency {told[0]}, {told[1]} and {told[2]}."]
     if parts.drift_ns:
         way = "rises" if parts.drift_ns > 0 else "falls"
@@ -159,23 +159,26 @@ def explanation(parts: VarianceParts) -> list[str]:
             " last: the machine changed meanwhile."
         )
     of_mean = parts.shares_of_mean()
-    main = max(of_mean, key=lambda name: of_mean[name])
-    known = f"The mean is known to {parts.uncertainty:.2%} (standard error)"
+    from_starts, from_machine = (_percent(of_mean[name]) for name in ("starts", "machine"))
+    known = f"The mean is known to {100 * parts.uncertainty:.2g} % (standard error)"
     if parts.uncertainty < _EXACT:
         helps = "neither more frames nor more starts are needed"
     elif of_mean["starts"] >= _MOST:
         helps = (
-            f"{of_mean['starts']:.0%} of that comes from starts: more starts help, more frames of"
-            " each do not"
+            f"{from_starts} of that comes from starts: more starts help, more frames of each do not"
         )
-    elif main == "machine":
+    elif of_mean["machine"] >= _MOST:
         helps = (
-            f"{of_mean['machine']:.0%} of that comes from the machine: a quiet one helps, or a"
-            " longer time; a fixed frequency may"
+            f"{from_machine} of that comes from the machine: a quiet one helps, or a longer time;"
+            " a fixed frequency may"
         )
     else:
         helps = (
-            f"{of_mean['starts']:.0%} of that comes from starts: more frames of each help as much"
-            " as more starts, which take longer"
+            f"{from_starts} of that comes from starts: more frames of each help as much as more"
+            " starts, which take longer"
         )
     return [*sentences, f"{known}; {helps}."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

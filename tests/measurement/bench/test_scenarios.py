@@ -93,7 +93,7 @@ def test_a_server_is_within_its_limit_with_as_many_overruns_as_it_may_have() -> 
     ends[[5]] += 0.02
     found = figures_of(SERVER, times, ends, limit_s=0.015)
     assert found.is_within_limit
-    assert "p99 <= 15 ms with 99% confidence: 1 of 662" in found.verdict()
+    assert "p99 <= 15 ms with 99 % confidence: 1 of 662" in found.verdict()
     ends[[9]] += 0.02
     assert not figures_of(SERVER, times, ends, limit_s=0.015).is_within_limit
 
@@ -105,7 +105,7 @@ def test_a_query_of_several_frames_ends_with_its_last_one() -> None:
     found = figures_of(SCENARIOS["multi"], begins, ends)
     assert 662 == found.queries
     assert [pytest.approx(0.08)] * 3 == [found.percentile_s, found.proven_s, found.mean_s]
-    assert "p99 <= 80 ms with 99% confidence" == found.verdict()
+    assert "p99 <= 80 ms with 99 % confidence" == found.verdict()
 
 
 def test_offline_counts_all_frames_over_the_whole_time() -> None:

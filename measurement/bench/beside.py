@@ -13,6 +13,7 @@ from rankslice.measurement.bench.texts import milliseconds, number_text
 from rankslice.measurement.pages.charts import Point, Series, line_chart
 from rankslice.measurement.pages.page import Figure, Notice, Section, Table
 from rankslice.measurement.pages.scales import Axis
+from rankslice.measurement.pages.stacked import stacked_charts
 
 BESIDE_HEAD = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
 _UNKNOWN = "-"
@@ -131,13 +132,12 @@ def beside_section(found: Sequence[BesideFigures]) -> Section:
             for percent in _PERCENTS
         ),
     ]
-    figures = [
-        Figure("latency", line_chart(lines, work, Axis("latency, ms")), table),
-        *_hardware_figures(found, work),
-    ]
+    charts = [line_chart(lines, work, Axis("latency, ms")), *_hardware_charts(found, work)]
+    caption = "latency" if len(charts) == 1 else "latency, and what the board was like"
+    figure = Figure(caption, stacked_charts(charts, f"{caption} over {work.label}"), table)
     notes = tuple(f"{text[:1].upper()}{text[1:]}." for text in beside_lines(found))
     return Section(
-        f"Beside a co-runner: {kind}", (), (*figures, table, Notice("What it says", notes))
+        f"Beside a co-runner: {kind}", (), (figure, table, Notice("What it says", notes))
     )
 
 
@@ -151,11 +151,9 @@ def _point(found: BesideFigures, value: Interval) -> Point:
     )
 
 
-def _hardware_figures(found: Sequence[BesideFigures], work: Axis) -> Iterator[Figure]:
-    for place, (name, unit) in enumerate((("frequency", "MHz"), ("temperature", "°C"))):
+def _hardware_charts(found: Sequence[BesideFigures], work: Axis) -> Iterator[str]:
+    for place, label in enumerate(("frequency, MHz", "temperature, °C")):
         values = [(100 * each.load.busy, _hardware(each)[place]) for each in found]
         points = tuple(Point(x, y) for x, y in values if y is not None)
         if points:
-            rows = tuple((f"{point.x:g}", f"{point.y:.6g}") for point in points)
-            svg = line_chart([Series(name, points)], work, Axis(f"{name}, {unit}"))
-            yield Figure(name, svg, Table("", ("busy %", unit), rows, (0, 1)))
+            yield line_chart([Series(label, points)], work, Axis(label))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -283,16 +284,15 @@ def _scenario(request: ScenarioRequest, logs: Path | None, *, loadgen: bool) -> 
     with progress_bars() as progress:
         bar = progress.add_task(request.scenario.name, total=request.options.frames)
         ran = run_scenario(request, lambda count: progress.update(bar, completed=count))
-    test = None
     if loadgen:
         with progress_bars() as progress:
             progress.add_task("loadgen", total=None)
-            test = run_loadgen(request, logs)
+            ran = replace(ran, loadgen=run_loadgen(request, logs))
     return _Found(
         ran.bench,
-        lambda console: print_scenario(ran, test, console),
-        (scenario_section(ran.figures, test),),
-        scenario_json(ran.figures, test),
+        partial(print_scenario, ran),
+        (scenario_section(ran.figures, ran.loadgen),),
+        scenario_json(ran),
     )
 
 

@@ -1,14 +1,17 @@
-"""``rankslice.bench``."""
+"""``rankslice.bench``, ``rankslice.bench_scenario`` and ``rankslice.bench_load``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import (
     PIXELS,
     Inputs,
     Numbers,
+    check_choice,
     check_natural,
     check_positive,
     inputs_from,
@@ -17,8 +20,14 @@ from rankslice.commands.arguments import (
 )
 from rankslice.commands.bench.bench import BenchOptions
 from rankslice.commands.bench.bench import bench as bench_folder
+from rankslice.commands.bench.co_runner import KINDS
+from rankslice.commands.bench.load import BUSY
+from rankslice.commands.bench.load import bench_load as bench_beside
+from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
+from rankslice.commands.bench.scenario import ScenarioRun, run_scenario, scenario_request
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.scenarios import SCENARIOS
 
 _USUAL = BenchOptions()
 
@@ -76,11 +85,7 @@ def bench(
     counts = {"starts": starts, "frames": frames, "window": window}
     check_positive({**counts, "fps": fps, **timeouts}.items())
     check_natural([("seed", seed)])
-    raise_mistakes(
-        Mistake("load_levels", f"is {level}", "expected shares above 0, up to 1")
-        for level in load_levels
-        if not 0 < level <= 1
-    )
+    _check_shares("load_levels", load_levels)
     options = BenchOptions(
         starts=starts,
         frames=frames,
@@ -96,3 +101,157 @@ def bench(
         ssh_config=path_of(ssh_config),
     )
     return bench_folder(Path(folder), against, options, on_progress=on_progress)
+
+
+def bench_scenario(
+    folder: str | Path,
+    scenario: str,
+    *,
+    target_fps: float | None = None,
+    latency_limit_ms: float | None = None,
+    loadgen: bool = False,
+    loadgen_logs: str | Path | None = None,
+    frames: int | None = None,
+    input: Inputs = _USUAL.inputs,
+    seed: int = _USUAL.seed,
+    window: int | None = _USUAL.window,
+    layout: str = PIXELS.layout,
+    size: int | tuple[int, int] | None = PIXELS.size,
+    mean: Numbers = PIXELS.mean,
+    scale: Numbers = PIXELS.scale,
+    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
+    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    mpirun: str | Path | None = None,
+    ssh_config: str | Path | None = None,
+) -> ScenarioRun:
+    """Measure one start of a job under a scenario of MLPerf.
+
+    Args:
+        folder: made by ``build``. Packages are on their boards (``deploy``).
+        scenario: ``single``, ``multi``, ``server`` or ``offline``.
+        target_fps: of a server: mean rate of queries.
+        latency_limit_ms: of a server: limit for the latency of 99 % of them.
+        loadgen: MLPerf's load generator drives the job, too.
+        loadgen_logs: folder to make for its logs.
+        frames: how many; by default as few as tell the scenario's percentile.
+        input: where frames come from: files, a folder, or ``random``.
+        seed: of random frames, and of the times of queries.
+        window: most frames inside the pipeline; the plan's by default.
+        layout: of image inputs, ``nchw`` or ``nhwc``.
+        size: height and width to which images are resized, in pixels; the centre is taken.
+        mean: subtracted from pixels (0 to 255).
+        scale: by which pixels are multiplied then.
+        frame_timeout_s: how long a segment may take for a frame, in seconds.
+        start_timeout_s: how long the ranks may take to start, in seconds.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+
+    Raises:
+        RankSliceError: something does not fit, or the job failed.
+    """
+    check_choice("scenario", scenario, list(SCENARIOS))
+    rates = {"target_fps": target_fps, "latency_limit_ms": latency_limit_ms}
+    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
+    check_positive({**rates, "window": window, **timeouts}.items())
+    check_natural({"frames": frames, "seed": seed}.items())
+    options = RunOptions(
+        inputs=inputs_from(input),
+        frames=frames,
+        seed=seed,
+        window=window,
+        preprocessing=preprocessing_from(layout, size, mean, scale),
+        frame_timeout_s=frame_timeout_s,
+        start_timeout_s=start_timeout_s,
+    )
+    request = scenario_request(
+        Path(folder),
+        scenario,
+        options,
+        target_fps=target_fps,
+        latency_limit_ms=latency_limit_ms,
+        mpirun=path_of(mpirun),
+        ssh_config=path_of(ssh_config),
+    )
+    if not loadgen:
+        return run_scenario(request)
+    logs = path_of(loadgen_logs)
+    check_loadgen(logs)
+    return replace(run_scenario(request), loadgen=run_loadgen(request, logs))
+
+
+def bench_load(
+    folder: str | Path,
+    load: str,
+    *,
+    busy: Sequence[float] = BUSY,
+    starts: int = _USUAL.starts,
+    frames: int = _USUAL.frames,
+    fps: float | None = _USUAL.fps,
+    input: Inputs = _USUAL.inputs,
+    seed: int = _USUAL.seed,
+    window: int | None = _USUAL.window,
+    layout: str = PIXELS.layout,
+    size: int | tuple[int, int] | None = PIXELS.size,
+    mean: Numbers = PIXELS.mean,
+    scale: Numbers = PIXELS.scale,
+    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
+    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    mpirun: str | Path | None = None,
+    ssh_config: str | Path | None = None,
+    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> Bench:
+    """Measure a job beside a co-runner on this machine, and without it; return the raw values.
+
+    ``rankslice.measurement.bench.beside.beside_figures`` computes figures of them.
+
+    Args:
+        folder: made by ``build``. Packages are on their boards (``deploy``).
+        load: what the co-runner uses: ``cpu``, ``memory`` or ``network``.
+        busy: shares of the time for which it works, above 0 and at most 1.
+        starts: of the job for each share.
+        frames: of each start.
+        fps: frames that arrive per second; as fast as they are taken by default.
+        input: where frames come from: files, a folder, or ``random``.
+        seed: of random frames, and of the order of the starts.
+        window: most frames inside the pipeline; the plan's by default.
+        layout: of image inputs, ``nchw`` or ``nhwc``.
+        size: height and width to which images are resized, in pixels; the centre is taken.
+        mean: subtracted from pixels (0 to 255).
+        scale: by which pixels are multiplied then.
+        frame_timeout_s: how long a segment may take for a frame, in seconds.
+        start_timeout_s: how long the ranks may take to start, in seconds.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+        on_progress: called with what is measured, how many starts are done, and the total.
+
+    Raises:
+        RankSliceError: something does not fit, or a job failed.
+    """
+    check_choice("load", load, list(KINDS))
+    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
+    counts = {"starts": starts, "frames": frames, "window": window}
+    check_positive({**counts, "fps": fps, **timeouts}.items())
+    check_natural([("seed", seed)])
+    _check_shares("busy", busy)
+    options = BenchOptions(
+        starts=starts,
+        frames=frames,
+        fps=fps,
+        seed=seed,
+        inputs=inputs_from(input),
+        window=window,
+        preprocessing=preprocessing_from(layout, size, mean, scale),
+        frame_timeout_s=frame_timeout_s,
+        start_timeout_s=start_timeout_s,
+        mpirun=path_of(mpirun),
+        ssh_config=path_of(ssh_config),
+    )
+    return bench_beside(Path(folder), load, tuple(busy), options, on_progress=on_progress)
+
+
+def _check_shares(name: str, shares: Sequence[float]) -> None:
+    raise_mistakes(
+        Mistake(name, f"is {share}", "expected shares above 0, up to 1")
+        for share in shares
+        if not 0 < share <= 1
+    )

@@ -16,7 +16,7 @@ from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, Load, Start
 
-BUSY = (0.0, 0.25, 0.5, 0.75, 1.0)
+BUSY = (0.25, 0.5, 0.75, 1.0)
 """Shares of the time for which a co-runner works."""
 
 

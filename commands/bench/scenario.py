@@ -16,6 +16,7 @@ from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, Load
 from rankslice.measurement.bench.scenarios import (
@@ -94,6 +95,8 @@ class ScenarioRun:
     figures: ScenarioFigures
     bench: Bench
     """The raw values: a start under a load that has the scenario's name."""
+    loadgen: LoadgenTest | None = None
+    """A test by MLPerf's load generator of the same scenario."""
 
 
 def run_scenario(

@@ -23,7 +23,6 @@ from rankslice.measurement.bench.explained import EXPLAINED_HEAD, Explained, exp
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
-from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.scenario_texts import scenario_head, scenario_lines, scenario_rows
@@ -80,14 +79,14 @@ def print_explained(found: Sequence[Explained], console: Console) -> None:
         print_line(console, f"{each.job}, {each.load}: {' '.join(each.lines())}")
 
 
-def print_scenario(ran: ScenarioRun, test: LoadgenTest | None, console: Console) -> None:
+def print_scenario(ran: ScenarioRun, console: Console) -> None:
     """Print the figures of a scenario, and those of the load generator's test."""
     head = scenario_head(ran.figures)
     table = new_table(head, range(1, len(head)))
-    for row in scenario_rows(ran.figures, test):
+    for row in scenario_rows(ran.figures, ran.loadgen):
         table.add_row(*row)
     console.print(table)
-    for line in scenario_lines(ran.figures, test):
+    for line in scenario_lines(ran.figures, ran.loadgen):
         print_line(console, on_one_line(line))
     for line in unquiet(ran.bench.machine, ran.bench.starts):
         print_line(console, f"the machine was not quiet: {line}", "warning")
@@ -217,14 +216,13 @@ def explained_json(found: Sequence[Explained]) -> list[dict[str, Any]]:
     ]
 
 
-def scenario_json(figures: ScenarioFigures, test: LoadgenTest | None) -> dict[str, Any]:
+def scenario_json(ran: ScenarioRun) -> dict[str, Any]:
     """Return the figures of a scenario for ``--json``."""
-    return {
-        "scenario": _figures_json(figures),
-        "loadgen": None
-        if test is None
-        else {**asdict(test.told), "seen": _figures_json(test.seen)},
-    }
+    record: dict[str, Any] = {"scenario": _figures_json(ran.figures)}
+    if ran.loadgen is not None:
+        seen = _figures_json(ran.loadgen.seen)
+        record["loadgen"] = {**asdict(ran.loadgen.told), "seen": seen}
+    return record
 
 
 def _figures_json(figures: ScenarioFigures) -> dict[str, Any]:

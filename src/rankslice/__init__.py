@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankslice.commands.bench.function import bench as bench
+    from rankslice.commands.bench.function import bench_load as bench_load
+    from rankslice.commands.bench.function import bench_scenario as bench_scenario
     from rankslice.commands.build.function import build as build
     from rankslice.commands.deploy.function import deploy as deploy
     from rankslice.commands.explore.function import explore as explore
@@ -32,6 +34,8 @@ _PLACES = {
     "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
     "bench": ("rankslice.commands.bench.function", "bench"),
+    "bench_load": ("rankslice.commands.bench.function", "bench_load"),
+    "bench_scenario": ("rankslice.commands.bench.function", "bench_scenario"),
     "build": ("rankslice.commands.build.function", "build"),
     "deploy": ("rankslice.commands.deploy.function", "deploy"),
     "explore": ("rankslice.commands.explore.function", "explore"),
@@ -52,6 +56,8 @@ __all__ = [
     "RankSliceError",
     "Restart",
     "bench",
+    "bench_load",
+    "bench_scenario",
     "build",
     "deploy",
     "explore",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
+from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN, read_plan
@@ -18,6 +20,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.quiet import noise_between, read_counters
 from rankslice.measurement.bench.records import Load, RankFacts, StageTimes, Start, Subject
+from rankslice.measurement.hardware import HardwareSummary
 from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
 
 _NOWHERE = Path("/dev/null")
@@ -149,7 +152,34 @@ def run_start(
         latency_ns=latencies,
         stages=tuple(stage for rank in finished.trace.ranks for stage in _stages(rank)),
         noise=noise_between(before, after),
+        frequency_mhz=_mean_of(finished.summary.hardware, plan, "frequency_mhz", fmean),
+        temperature_c=_mean_of(finished.summary.hardware, plan, "temperature_c", max),
     )
+
+
+def _mean_of(
+    boards: Sequence[HardwareSummary],
+    plan: Plan,
+    quantity: str,
+    over: Callable[[list[float]], float],
+) -> float | None:
+    """Return what the board of the first rank on this machine tells; ``None``: it does not.
+
+    Args:
+        boards: what all boards were like; a start may be too short for a sample.
+        plan: of the job.
+        quantity: as samples name it.
+        over: makes one value of the means of its parts.
+    """
+    here = [rank for rank in plan.ranks if is_this_machine(rank.host)]
+    board = (here or plan.ranks)[0].board
+    means = [
+        part["mean"]
+        for each in boards
+        if each.board == board
+        for part in each.of(quantity).values()
+    ]
+    return over(means) if means else None
 
 
 def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:

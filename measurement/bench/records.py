@@ -130,8 +130,8 @@ class Start:
     beside_cores: float = 0.0
     """Processor time of the load's co-runner over time, in cores."""
     frequency_mhz: float | None = None
-    """Mean of the processors' frequencies on the board of the first rank, while frames went
-    through; ``None``: the board does not tell it."""
+    """Mean of the processors' frequencies on the board of the first rank here, or of the first
+    one, while frames went through; ``None``: the board does not tell it."""
     temperature_c: float | None = None
     """Of its warmest sensor, likewise."""
 

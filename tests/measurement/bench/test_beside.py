@@ -1,0 +1,75 @@
+"""What a co-runner does, told from values that are made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks_made import MS, bench, start
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.bench.beside import (
+    beside_figures,
+    beside_lines,
+    beside_row,
+    beside_section,
+)
+from rankslice.measurement.bench.loadgen import figures_of_log
+from rankslice.measurement.bench.records import Bench, Load
+from rankslice.measurement.pages.page import Figure
+
+BUSY = (0.0, 0.5, 1.0)
+
+
+def slowed(times: float, *, mhz: float | None = None) -> Bench:
+    """Return a benchmark whose latency grows with the co-runner's work, up to so many times."""
+    draw = np.random.default_rng(5)
+    starts = []
+    for turn in range(4):
+        for load, busy in enumerate(BUSY):
+            usual = 10 * MS * (1 + (times - 1) * busy) * draw.normal(1, 0.005)
+            made = start(draw.normal(usual, MS / 10, 80), load=load, turn=turn)
+            frequency = None if mhz is None else mhz - 200 * busy
+            starts.append(replace(made, beside_cores=1.9 * busy, frequency_mhz=frequency))
+    loads = [Load(f"busy {busy}", 50.0, beside="cpu", busy=busy) for busy in BUSY]
+    return bench(starts, loads=loads)
+
+
+def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
+    found = beside_figures(slowed(1.5, mhz=2000.0))
+    assert found[0].ratio is None
+    assert [1.25, 1.5] == [
+        pytest.approx(each.ratio.ratio.value, rel=0.01) for each in found[1:] if each.ratio
+    ]
+    assert [2000, 1900, 1800] == [each.frequency_mhz for each in found]
+    row = beside_row(found[2])
+    assert ("100 %", "1.90", "1800", "-") == (row[0], row[1], row[6], row[7])
+    lines = [*beside_lines(found)]
+    assert re.match(
+        r"beside a co-runner \(cpu\) that works 100 % of the time the mean latency is"
+        r" 1\.\d+ times that without it \(95 %: 1\.\d+ to 1\.\d+\)",
+        lines[0],
+    )
+    assert ["temperature: absent, the board does not tell it"] == lines[1:]
+    (figure,) = (part for part in beside_section(found).parts if isinstance(part, Figure))
+    assert 2 == figure.svg.count("co-runner (cpu) works, % of the time</text>")
+    assert "frequency, MHz" in figure.svg
+
+
+def test_no_effect_is_not_significant() -> None:
+    lines = [*beside_lines(beside_figures(slowed(1.0)))]
+    assert "does not differ significantly" in lines[0]
+    assert "frequency: absent, the board does not tell it" in lines
+
+
+def test_there_is_nothing_to_tell_without_a_co_runner() -> None:
+    assert [] == beside_figures(bench([start([MS] * 80)]))
+
+
+def test_a_log_that_is_not_the_load_generators_is_refused() -> None:
+    line = ':::MLLOG {"key": "result_query_count", "value": 64}\n'
+    for log in ("", line, ":::MLLOG {\n", ':::MLLOG {"key": "result_query_count", "value": "x"}'):
+        with pytest.raises(RankSliceError, match="--loadgen: its log cannot be read"):
+            figures_of_log("single", log)

@@ -152,3 +152,11 @@ def test_a_scenario_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(RankSliceError, match="661 are too few to tell p99"):
         rankslice.bench_scenario(tmp_path, "server", target_fps=9, latency_limit_ms=9, frames=661)
     assert 5296 == SCENARIOS["multi"].least_frames
+
+
+def test_without_the_load_generator_its_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rankslice.commands.bench.loadgen.find_spec", lambda name: None)
+    with pytest.raises(RankSliceError, match=r"pip install 'rankslice\[loadgen\]'"):
+        rankslice.bench_scenario(tmp_path, "single", loadgen=True)

@@ -53,6 +53,8 @@ READ = {
 FOLDERS = {
     *(("build", "out"), ("explore", "out"), ("demo", "folder")),
     *(("run", "boxes_to"), ("run", "record")),
+    *(("build", "out"), ("explore", "out"), ("demo", "folder"), ("run", "boxes_to")),
+    ("bench", "loadgen_logs"),
 }
 """Options that name a folder to make."""
 

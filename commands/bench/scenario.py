@@ -114,8 +114,8 @@ def run_scenario(
         RankSliceError: the job failed, or there are too few frames.
     """
     kind = find_source(request.options.inputs)
-    if kind is not None and kind.is_live:
-        found = "has frames at times of its own, which no scenario has"
+    if kind is not None and not kind.can_replay:
+        found = "has each frame once, and no scenario waits for it"
         raise RankSliceError(Mistake("--input", found, "give files, or 'random'"))
     load = Load(f"MLPerf {request.scenario.name}", request.target_fps)
     load_before = os.getloadavg()[0]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,7 +151,9 @@ def _run(settings: LoadgenSettings, own: Path) -> tuple[NDArray[np.float64], NDA
             code = process.wait()
         except BaseException:
             process.terminate()
-            process.wait(_END_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+            process.kill()
             raise
     if code or not found.is_file():
         raise RankSliceError(Mistake("--loadgen", _crash(code, printed)))

@@ -64,8 +64,8 @@ def scenario_lines(figures: ScenarioFigures, test: LoadgenTest | None) -> Iterat
     yield agreement(test)
     own, other = _metric(figures), _metric_of_loadgen(test)
     yield (
-        f"this run and loadgen's test differ by {_difference(own, other)}: their frames come from"
-        " the source of the job, and from a program by a connection"
+        f"loadgen's figure is {number_text(other / own if own else 0.0)} times that of this run:"
+        " its frames come from a program by a connection, not from the source of the job"
     )
 
 

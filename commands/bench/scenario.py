@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sources import find_source
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.commands.versions import versions
@@ -113,10 +112,6 @@ def run_scenario(
     Raises:
         RankSliceError: the job failed, or there are too few frames.
     """
-    kind = find_source(request.options.inputs)
-    if kind is not None and not kind.can_replay:
-        found = "has each frame once, and no scenario waits for it"
-        raise RankSliceError(Mistake("--input", found, "give files, or 'random'"))
     load = Load(f"MLPerf {request.scenario.name}", request.target_fps)
     load_before = os.getloadavg()[0]
     with _options(request) as options:

@@ -51,7 +51,7 @@ def _figures(bench: Bench, number: int, alone: SeriesFigures | None) -> BesideFi
     starts = [each.start for each in own.starts]
     ratio = None
     if load.busy and alone is not None and len(alone.starts) == len(starts):
-        found = ratios(load.name, own, alone, paired=True, timed=True)
+        found = ratios(load, own, alone, paired=True)
         ratio = next(each for each in found if each.figure.startswith("mean"))
     return BesideFigures(
         load,

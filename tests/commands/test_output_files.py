@@ -52,9 +52,7 @@ READ = {
 
 FOLDERS = {
     *(("build", "out"), ("explore", "out"), ("demo", "folder")),
-    *(("run", "boxes_to"), ("run", "record")),
-    *(("build", "out"), ("explore", "out"), ("demo", "folder"), ("run", "boxes_to")),
-    ("bench", "loadgen_logs"),
+    *(("run", "boxes_to"), ("run", "record"), ("bench", "loadgen_logs")),
 }
 """Options that name a folder to make."""
 

@@ -10,6 +10,8 @@ import json
 import threading
 from collections import deque
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,9 @@ class ThreadLinks:
         self.aborted_by: int | None = None
         self.mail: dict[tuple[int, int, int], deque[_Message]] = {}
         self.records: list[bytes] = [b""] * size
+        self.numbers: dict[tuple[int, int], SimpleQueue[int]] = {
+            (sender, receiver): SimpleQueue() for sender in range(size) for receiver in range(size)
+        }
         self.barrier = threading.Barrier(size)
 
     def record_for(self, rank: int, sender: int) -> bytes:
@@ -155,6 +160,17 @@ class TwinTransport:
             self._check()
             raise
         return [self._links.record_for(self.rank, sender) for sender in range(self.size)]
+
+    def tell(self, peer: int, number: int) -> None:
+        """Put the number into the queue of the pair."""
+        self._links.numbers[self.rank, peer].put(number)
+
+    def hear(self, peer: int) -> int:
+        """Take the number out of it."""
+        while True:
+            self._check()
+            with suppress(Empty):
+                return self._links.numbers[peer, self.rank].get(timeout=0.1)
 
     def close(self) -> None:
         """Nothing is held that would need releasing."""

@@ -50,6 +50,7 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         "runtime version": RUNTIME_VERSION,
         "window": options.window or job.window,
         "exact": options.exact,
+        "events": options.events is not None,
         "byte order": sys.byteorder,
         "ranks": transport.size,
     }

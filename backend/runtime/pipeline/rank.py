@@ -28,6 +28,7 @@ from ..keeper import connect as connect_to_keeper
 from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
 from ..transport.transport import Transport
+from .clock_samples import Sample, sample_clocks
 from .direct_channels import MAIN, DirectChannels, Post
 from .executor import Executor, Stage, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
@@ -360,8 +361,11 @@ def run_rank(
             together(transport, channels.hand_over)
             rank = together(transport, lambda: _Rank(setup, peers, wiring, channels))
             energy = BoardEnergy(job.ranks, spec.rank)
+            clocks = _sample(setup)
             on_start()
-            records = share(transport, energy.during(rank.run))
+            record = energy.during(rank.run)
+            _sample(setup, clocks)
+            records = share(transport, record)
             events.close()
         if options.report is not None and spec.rank == job.sink_rank:
             _write_report(options.report, records)
@@ -370,6 +374,16 @@ def run_rank(
     except JobError as error:
         raise type(error)(f"{spec.name}: {error}") from error.__cause__
     return records
+
+
+def _sample(setup: Setup, before: Sequence[Sample] = ()) -> list[Sample]:
+    """Note what the clocks of boards show, if events are asked for; return it. Collective."""
+    if setup.options.events is None:
+        return []
+    samples = [*before, *sample_clocks(setup.job, setup.transport)]
+    if samples:
+        setup.events.describe(clock=samples)
+    return samples
 
 
 def _write_report(path: Path, records: list[dict[str, Any]]) -> None:

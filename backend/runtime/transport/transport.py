@@ -72,6 +72,12 @@ class Transport(Protocol):
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""
 
+    def tell(self, peer: int, number: int) -> None:
+        """Send a number to a rank that :meth:`hear`s it meanwhile, or does so soon."""
+
+    def hear(self, peer: int) -> int:
+        """Wait for the next number that a rank :meth:`tell`s this one."""
+
     def close(self) -> None:
         """Cancel the receives still posted, and release everything."""
 

@@ -180,3 +180,13 @@ class WatchReport:
     """Whether there is mpirun's daemon."""
     sample: BoardSample | None = None
     """In a report of state ``sample``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReport:
+    """The answer of a watch to a number that the launcher has sent."""
+
+    ping: Annotated[int, between(0, MAX_NUMBER)]
+    """The number."""
+    clock_ns: Annotated[int, between(0, MAX_NUMBER)]
+    """The board's CLOCK_MONOTONIC when it came."""

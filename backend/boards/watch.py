@@ -2,8 +2,8 @@
 
 When a board is lost, mpirun neither ends nor forwards what ranks say from then on. So each board
 has a watch, a program at the other end of an ssh connection. It forwards the ranks' messages,
-reports once a second, and ends the job's processes on its board when the launcher asks for it or
-is lost.
+reports once a second, tells its clock, and ends the job's processes on its board when the launcher
+asks for it or is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankslice.backend.boards.answers import Answer, WatchReport, complaint_of, read_answer
+from rankslice.backend.boards.answers import (
+    Answer,
+    ClockReport,
+    WatchReport,
+    complaint_of,
+    read_answer,
+)
+from rankslice.backend.boards.clock_samples import ClockSample, ClockSamples
 from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
@@ -35,6 +42,8 @@ _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has reported a failure."""
 _END_S = 5.0
 _LOOK_S = 1.0
+_FIRST_PINGS_S = 1.0
+"""A job that fails soon should have had its clocks compared, too."""
 _ONE_LOSS_S = 0.5
 """Processes that end within this time have ended together."""
 _SETTLE_S = 0.3
@@ -77,6 +86,7 @@ class _Watch:
         self.silent_ticks = 0
         self.loss: _Loss | None = None
         self._on_sample = on_sample
+        self.clock = ClockSamples()
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self._beats = self._beats_seen = 0
@@ -91,7 +101,7 @@ class _Watch:
                 answer := self._process.answer(_LOOK_S)
             ) is not None or not self._process.is_over:
                 if answer is not None:
-                    self._take(answer)
+                    self._take(answer, time.monotonic_ns())
         except RankSliceError as error:
             self.error = complaint_of(error)
         if self.silent_ticks < _SILENT_TICKS:
@@ -115,12 +125,16 @@ class _Watch:
         what = self.loss.what if self.loss else "mpirun's daemon there has ended while the job ran"
         return Mistake(self.shell.login.full_name, what, hint)
 
-    def _take(self, answer: Answer) -> None:
-        """Process a report.
+    def _take(self, answer: Answer, now_ns: int) -> None:
+        """Process a report, which has come just now.
 
         Raises:
             RankSliceError: it is an error, or not a report.
         """
+        if "ping" in answer:
+            clock = read_answer(ClockReport, answer, self.shell.login.full_name)
+            self.clock.take(clock.ping, clock.clock_ns, now_ns)
+            return
         heard = read_answer(WatchReport, answer, self.shell.login.full_name)
         self._beats += 1
         self.started = self.started or heard.ranks > 0
@@ -147,9 +161,13 @@ class _Watch:
         elif without_ranks:
             self._lose("all ranks there have ended at once")
 
+    def ping(self) -> None:
+        """Tell the board that the launcher is alive, and ask for its clock."""
+        self._process.write(b"%d\n" % self.clock.ask(time.monotonic_ns()))
+
     def tick(self) -> None:
-        """Count a second; tell the board that the launcher is alive."""
-        self._process.write(b".\n")
+        """Count a second."""
+        self.ping()
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
 
@@ -161,9 +179,9 @@ class _Watch:
     def is_silent(self) -> bool:
         return self.over.is_set() or self.silent_ticks >= _SILENT_TICKS
 
-    def ask_to_end(self) -> None:
+    def ask_to_end(self, *, has_failed: bool) -> None:
         self._is_ending = True
-        self._process.write(b"end\n")
+        self._process.write(b"failed\n" if has_failed else b"succeeded\n")
 
     def close(self) -> None:
         self._process.close()
@@ -246,7 +264,7 @@ class Watches:
             time.sleep(_SETTLE_S)
         self._lost = self._silent()
         for watch in self._watches:
-            watch.ask_to_end()
+            watch.ask_to_end(has_failed=kind is not None)
         deadline = time.monotonic() + _END_S
         for watch in self._watches:
             if watch not in self._lost:
@@ -267,6 +285,9 @@ class Watches:
         begin = next_tick = time.monotonic()
         while not self._stop.wait(0.1) and process.poll() is None:
             now = time.monotonic()
+            if now - begin < _FIRST_PINGS_S:
+                for watch in self._watches:
+                    watch.ping()
             if now >= next_tick:
                 next_tick = now + 1
                 for watch in self._watches:
@@ -299,6 +320,10 @@ class Watches:
     def _end(self, process: subprocess.Popen[str]) -> None:
         self.has_ended_mpirun = True
         end_session(process)
+
+    def clock_samples(self) -> dict[str, list[ClockSample]]:
+        """Return by board how its clock compares with that of this machine."""
+        return {watch.shell.login.board: watch.clock.samples() for watch in self._watches}
 
     def lost_boards(self) -> list[str]:
         """Return the names of boards that did not answer at the end."""

@@ -7,6 +7,7 @@ import fcntl
 import importlib
 import os
 import select
+import shutil
 import socket
 import sys
 import threading
@@ -21,6 +22,8 @@ from .runs import DAEMON, end_processes, processes_of
 from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"
+EVENTS = "events-"
+"""Begins the names of the files in which ranks note what they do."""
 MAX_MESSAGES = 100
 MAX_MESSAGE_BYTES = 2000
 SILENCE_S = 10
@@ -33,8 +36,9 @@ SESSION_VARIABLE = "RANKSLICE_SESSION"
 def watch(request: Request) -> Answer:
     """Forward what ranks say while a job runs; end the job when the launcher ends or is lost.
 
-    Samples of the board and its ranks go to the launcher, too. ``events``: the ranks' rings lie in
-    the folder of the run, not in their private one.
+    Samples of the board and its ranks go to the launcher, too. What each rank did last is kept in
+    the folder of the run, unless the job has succeeded. ``events``: the ranks' rings lie in that
+    folder, not in their private one.
     """
     run = run_of(request)
     lock = _lock(run)
@@ -61,6 +65,8 @@ def watch(request: Request) -> Answer:
         pings = heard.pings
     last = _report("ended", processes_of(run.name))
     end_processes(run.name)
+    if not heard.has_succeeded:
+        _keep_events(session, run)
     folders.close()
     os.utime(lock)
     return last
@@ -83,6 +89,13 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.
     # The folder's own path may be too long for the address of a socket.
     messages.bind(f"/proc/self/fd/{session.descriptor}/{MESSAGES}")
     return messages, session.descriptor
+
+
+def _keep_events(session: int, run: Path) -> None:
+    """Copy what each rank did last into the folder of the run; the launcher may fetch it."""
+    for path in Path(f"/proc/self/fd/{session}").glob(f"{EVENTS}*"):
+        with contextlib.suppress(OSError):
+            shutil.copyfile(path, run / path.name, follow_symlinks=False)
 
 
 def _start_sampling(
@@ -158,17 +171,24 @@ def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
 
 
 class _Launcher:
-    """What the launcher has sent: a line a second, and ``end``."""
+    """What the launcher has sent: a number a second, which is answered, and how the job ended."""
 
     def __init__(self) -> None:
         self.pings = 0
         self.end = threading.Event()
+        self.has_succeeded = False
 
     def listen(self) -> None:
         while line := sys.stdin.buffer.readline():
+            now_ns = time.monotonic_ns()
             self.pings += 1
-            if line.strip() == b"end":
+            word = line.strip()
+            if word in (b"succeeded", b"failed"):
+                self.has_succeeded = word == b"succeeded"
                 break
+            if word.isdigit():
+                with contextlib.suppress(OSError):
+                    send({"ping": int(word), "clock_ns": now_ns})
         self.end.set()
 
 

@@ -30,6 +30,7 @@ from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
 from rankslice.backend.boards.answers import (
     BoardCheck,
     BoardSample,
+    ClockReport,
     Done,
     Fetched,
     Received,
@@ -252,6 +253,7 @@ HEARD = [
     *(asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message")),
     asdict(WatchReport("sample", "", 0, False, SAMPLE)),
     asdict(WatchReport("ended", "x", 1, True)),
+    asdict(ClockReport(1, 1)),
 ]
 BASES = ("packages/0123456789ab", "staging/0123456789ab.01234567")
 INTERFACE = asdict(Interface("eth0", "10.0.0.1", 24, 1000, "wired"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,16 @@ from rankslice.backend.runtime.figures.events import (
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.measurement.trace.clocks import (
+    SAME,
+    Clock,
+    Samples,
+    clocks_of_boards,
+    nothing,
+    samples_by_board,
+    samples_in,
+)
+from rankslice.measurement.trace.files import CLOCKS, MAX_BYTES
 
 Events = NDArray[np.void]
 """Of :data:`EVENTS`, by their ends."""
@@ -47,7 +58,7 @@ _SHAPE = "expected a file of events, made by a run of this build folder"
 
 @dataclass(frozen=True, slots=True)
 class RankEvents:
-    """What one rank did, on the clock of its board."""
+    """What one rank did, on the clock of the board that has the source."""
 
     rank: int
     events: Events
@@ -55,6 +66,16 @@ class RankEvents:
     """How many older ones were overwritten; ``None``: the rank did not come to its end."""
     head: dict[str, Any]
     """What else the file's head says."""
+    clock: Clock = SAME
+    """What was added to the times of its own board."""
+
+    @property
+    def error_ns(self) -> float:
+        """Bound of the error of its times against the source's, in nanoseconds.
+
+        Infinite: the clocks were never compared, and times are those of its own board.
+        """
+        return self.clock.error_ns
 
     def of(self, kind: int) -> Events:
         """Return the events of a kind."""
@@ -64,7 +85,7 @@ class RankEvents:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What all ranks of a job did."""
+    """What all ranks of a job did, on one clock: that of the board that has the source."""
 
     plan: Plan
     ranks: tuple[RankEvents, ...]
@@ -75,8 +96,13 @@ class Trace:
         """Latencies of the frames whose events are there, in seconds, by frame."""
         found = self.ranks[self.plan.source].of(FRAME)
         found = found[np.argsort(found["frame"], kind="stable")]
-        latencies: NDArray[np.float64] = 1e-9 * (found["end_ns"] - found["begin_ns"])
-        return latencies
+        latencies_s: NDArray[np.float64] = 1e-9 * (found["end_ns"] - found["begin_ns"])
+        return latencies_s
+
+    @property
+    def error_ns(self) -> tuple[float, ...]:
+        """Bound of the error of each rank's times against the source's, in nanoseconds."""
+        return tuple(rank.error_ns for rank in self.ranks)
 
 
 def read_trace(folder: Path, plan: Plan, plan_sha256: str) -> Trace:
@@ -88,7 +114,74 @@ def read_trace(folder: Path, plan: Plan, plan_sha256: str) -> Trace:
     ranks = [
         read_events(folder / f"{NAME}{rank}", rank, plan_sha256) for rank in range(len(plan.ranks))
     ]
-    return Trace(plan, tuple(ranks))
+    path = folder / CLOCKS
+    told = read_clocks(path) if path.exists() else {}
+    return on_one_clock(plan, ranks, told)
+
+
+def on_one_clock(
+    plan: Plan, ranks: Sequence[RankEvents], by_launcher: Mapping[str, Samples]
+) -> Trace:
+    """Return a trace of what ranks did, each by the clock of its own board.
+
+    Args:
+        plan: of the job.
+        ranks: what each did, by number.
+        by_launcher: samples of a board's clock and that of the launcher, by board.
+    """
+    by_board: dict[str, list[RankEvents]] = {}
+    for rank in ranks:
+        by_board.setdefault(plan.ranks[rank.rank].board, []).append(rank)
+    clocks = clocks_of_boards(
+        plan.ranks[plan.source].board,
+        {board: _span_ns(found) for board, found in by_board.items()},
+        {board: _samples_of(found) for board, found in by_board.items()},
+        by_launcher,
+    )
+    return Trace(
+        plan, tuple(_converted(rank, clocks[plan.ranks[rank.rank].board]) for rank in ranks)
+    )
+
+
+def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
+    """Return when the first event of some ranks begins, and when the last one ends."""
+    found = [rank.events for rank in ranks if len(rank.events)]
+    if not found:
+        return 0, 0
+    begin = min(int(events["begin_ns"].min()) for events in found)
+    return begin, max(int(events["end_ns"].max()) for events in found)
+
+
+def _samples_of(ranks: Sequence[RankEvents]) -> Samples:
+    """Return what the lowest rank of a board has sampled for it."""
+    found = (samples_in(rank.head.get("clock", [])) for rank in ranks)
+    return next((samples for samples in found if samples is not None and len(samples)), nothing())
+
+
+def _converted(rank: RankEvents, clock: Clock) -> RankEvents:
+    events = rank.events.copy()
+    for name in ("begin_ns", "end_ns"):
+        events[name] = clock.convert(events[name])
+    return replace(rank, events=events, clock=clock)
+
+
+def read_clocks(path: Path) -> dict[str, Samples]:
+    """Return what a launcher has written of the clocks of boards.
+
+    Raises:
+        RankSliceError: it cannot be read, or is something else.
+    """
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
+        raise RankSliceError(Mistake(str(path), f"has more than {MAX_BYTES >> 20} MiB"))
+    try:
+        told = samples_by_board(untrusted_json(path.read_bytes()))
+    except OSError as error:
+        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+    except UntrustedJsonError as error:
+        raise RankSliceError(Mistake(str(path), str(error))) from None
+    if told is None:
+        raise RankSliceError(Mistake(str(path), "has no samples of clocks by board"))
+    return told
 
 
 def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
@@ -137,6 +230,8 @@ def _fault_of(head: Any, nbytes: int, rank: int, plan_sha256: str) -> str:
     capacity = head.get("capacity")
     if not isinstance(capacity, int) or not 0 < capacity <= MOST_EVENTS:
         return f"has room for {capacity!r} events"
+    if samples_in(head.get("clock", [])) is None:
+        return "has samples of clocks that are none"
     if nbytes != HEAD_BYTES + capacity * EVENT.size:
         return f"has {nbytes} bytes, and room for {capacity} events"
     return ""

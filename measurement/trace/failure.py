@@ -1,0 +1,109 @@
+"""What the ranks of a failed job did last, read strictly from a build folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rankslice.backend.runtime.figures.events import NAME
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.measurement.trace.clocks import Samples, samples_by_board
+from rankslice.measurement.trace.events import (
+    EVENTS,
+    RankEvents,
+    Trace,
+    on_one_clock,
+    read_events,
+)
+from rankslice.measurement.trace.files import (
+    FAILURE,
+    FAILURE_FORMAT,
+    FAILURE_VERSION,
+    LAST_FAILURE,
+    MAX_BYTES,
+)
+
+
+class _Index(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    format: Literal[FAILURE_FORMAT]  # type: ignore[valid-type]
+    version: Literal[FAILURE_VERSION]  # type: ignore[valid-type]
+    time: str
+    message: list[str]
+    plan: str
+    missing: list[Annotated[int, Field(ge=0)]]
+    clocks: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A job that has failed."""
+
+    time: str
+    """When: ISO 8601, UTC."""
+    message: tuple[str, ...]
+    """Why, in lines."""
+    missing: tuple[int, ...]
+    """Ranks whose events could not be kept."""
+    plan_sha256: str
+    """Hash of the plan's file."""
+    clocks: dict[str, Samples]
+    """Samples of a board's clock and that of the launcher, by board."""
+
+
+def failure_of(folder: Path) -> Failure:
+    """Return when and why the last job of a build folder that failed did so.
+
+    Raises:
+        RankSliceError: none has failed, or the file cannot be read, or is something else.
+    """
+    path = folder / LAST_FAILURE / FAILURE
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise RankSliceError(Mistake(str(path), f"has more than {MAX_BYTES >> 20} MiB"))
+        index = _Index.model_validate(untrusted_json(path.read_bytes()))
+    except FileNotFoundError:
+        found = "no job of this build folder has failed since it was built"
+        raise RankSliceError(Mistake(str(folder), found)) from None
+    except OSError as error:
+        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+    except UntrustedJsonError as error:
+        raise RankSliceError(Mistake(str(path), str(error))) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise RankSliceError(Mistake(str(path), f"{where}: {first['msg']}")) from None
+    clocks = samples_by_board(index.clocks)
+    if clocks is None:
+        raise RankSliceError(Mistake(str(path), "has samples of clocks that are none"))
+    return Failure(index.time, tuple(index.message), tuple(index.missing), index.plan, clocks)
+
+
+def read_failure(folder: Path, plan: Plan) -> Trace:
+    """Return what each rank did last in the job that failed last.
+
+    Args:
+        folder: made by ``build``.
+        plan: of the folder.
+
+    Returns:
+        A rank whose events could not be kept has none.
+
+    Raises:
+        RankSliceError: no job has failed, or a file cannot be read, or is something else.
+    """
+    failure = failure_of(folder)
+    ranks = [
+        RankEvents(rank, np.empty(0, EVENTS), None, {})
+        if rank in failure.missing
+        else read_events(folder / LAST_FAILURE / f"{NAME}{rank}", rank, failure.plan_sha256)
+        for rank in range(len(plan.ranks))
+    ]
+    return on_one_clock(plan, ranks, failure.clocks)

@@ -10,6 +10,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_text import read_text
+from rankslice.measurement.trace.files import LAST_FAILURE
 
 PLAN = "plan.json"
 REFERENCE = "model"
@@ -43,7 +44,7 @@ OWN_ENTRIES = frozenset(
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
         *map(converted_name, submodel_formats()),
         *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
-        *(SURVIVAL, SURVIVAL_FILES, WITHOUT),
+        *(SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""

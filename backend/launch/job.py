@@ -42,6 +42,7 @@ def run_job(
     was_ended: Callable[[], bool] = lambda: False,
     on_sample: Callable[[Sample], None] | None = None,
     events: Path | None = None,
+    on_failed: Callable[[Path], None] = lambda session: None,
 ) -> None:
     """Run an mpirun command to its end.
 
@@ -56,6 +57,8 @@ def run_job(
         on_sample: told once a second, in a thread, what this machine and its ranks are like, if
             all ranks are here.
         events: folder of the ranks' rings of events; ``None``: they are in the private one.
+        on_failed: called when the job has failed, if all ranks are on this machine, with the folder
+            that they shared, which is removed afterwards.
 
     Raises:
         RankSliceError: the job failed; with the message of the rank that ended it.
@@ -67,6 +70,8 @@ def run_job(
             folder = _opened(stack, events) if events is not None else session.descriptor
             stack.enter_context(Sampling(folder, on_sample))
         code = _run(command, {**environment, **variables}, lock, on_completed, errors, on_start)
+        if code and SESSION in environment:
+            on_failed(Path(environment[SESSION]))
     if code:
         raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
@@ -25,6 +27,7 @@ from rankslice.commands.job.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.measurement.report import MAX_REPORT_BYTES
+from rankslice.measurement.trace.files import CLOCKS
 
 
 def run_across(
@@ -86,9 +89,9 @@ def run_across(
             )
     except RankSliceError as error:
         told = watches.explained(error)
-        raise RankSliceError(
-            *told.mistakes, *_fetch_after_failure(prepared, boards, watches, folder)
-        ) from None
+        fetched = _fetch_after_failure(prepared, boards, watches, folder)
+        _fetch_last_events(prepared, boards, watches, folder)
+        raise RankSliceError(*told.mistakes, *fetched) from None
     except KeyboardInterrupt:
         _fetch_after_failure(prepared, boards, watches, folder)
         raise
@@ -96,7 +99,8 @@ def run_across(
         results = (RESULTS,) if _leaves_results(prepared) else ()
         _fetch(prepared, boards, folder, (*results, REPORT))
         if prepared.options.events is not None:
-            _fetch_events(prepared, boards, folder)
+            _fetch_events(prepared, boards, folder, range(len(ranks)))
+            _write_clocks(watches, folder)
         if prepared.options.record is not None:
             _fetch_tensors(prepared, boards, folder)
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
@@ -130,13 +134,43 @@ def _fetch(
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
 
 
-def _fetch_events(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    """Fetch what each rank did, from its board, into a folder."""
+def _fetch_events(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, ranks: Sequence[int]
+) -> None:
+    """Fetch what some ranks did, each from its board, into a folder.
+
+    Raises:
+        RankSliceError: it is not there; that of other ranks is fetched nevertheless.
+    """
     most_bytes = HEAD_BYTES + prepared.options.events_kept * EVENT.size
-    for number, rank in enumerate(prepared.plan.ranks):
-        shell, _ = boards.of(rank.board)
+
+    def fetch(number: int) -> None:
+        shell, _ = boards.of(prepared.plan.ranks[number].board)
         name = f"{NAME}{number}"
-        shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+        try:
+            shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+        except RankSliceError:
+            (folder / name).unlink(missing_ok=True)
+            raise
+
+    on_all(fetch, ranks)
+
+
+def _fetch_last_events(
+    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
+) -> None:
+    """Fetch what each rank of a failed job did last, from the boards that still answer."""
+    lost = watches.lost_boards()
+    ranks = [number for number, rank in enumerate(prepared.plan.ranks) if rank.board not in lost]
+    with suppress(RankSliceError):  # a rank may not have come so far
+        _fetch_events(prepared, boards, folder, ranks)
+    _write_clocks(watches, folder)
+
+
+def _write_clocks(watches: Watches, folder: Path) -> None:
+    """Note how the clocks of boards compare with that of this machine, if there is room."""
+    with suppress(OSError):
+        (folder / CLOCKS).write_text(json.dumps(watches.clock_samples()))
 
 
 def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:

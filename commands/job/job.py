@@ -15,6 +15,7 @@ from rankslice.backend.launch.job import run_job
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import REPORT
+from rankslice.commands.job.failure import keep_failure, take_events
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run_folder import run_folder
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -30,6 +31,7 @@ def run_in(
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
     on_sample: OnSample = lambda board, sample: None,
+    was_aborted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a job to its end, and have its results and report in a folder.
 
@@ -42,33 +44,40 @@ def run_in(
         on_failure: told that the job has failed and why, as soon as that is known; boards that are
             lost make its end take longer.
         on_sample: told once a second, in threads, what each board and its ranks are like.
+        was_aborted: tells whether the caller has ended the job: then it has not failed.
 
     Raises:
-        RankSliceError: the job failed.
+        FailedJobError: the job failed, and what each rank did last is kept.
+        RankSliceError: it failed without that.
     """
-    if prepared.boards is None:
-        command = prepared.command_in(folder)
-        run_job(
-            command,
+    try:
+        if prepared.boards is None:
+            run_job(
+                prepared.command_in(folder),
+                on_completed,
+                variables=variables,
+                on_start=on_start,
+                on_sample=partial(on_sample, prepared.own_board),
+                events=folder if prepared.options.events is not None else None,
+                on_failed=partial(take_events, into=folder),
+            )
+            return
+        from rankslice.commands.job.across import run_across
+
+        run_across(
+            prepared,
+            prepared.boards,
+            folder,
             on_completed,
             variables=variables,
             on_start=on_start,
-            on_sample=partial(on_sample, prepared.own_board),
-            events=folder if prepared.options.events is not None else None,
+            on_failure=on_failure,
+            on_sample=on_sample,
         )
-        return
-    from rankslice.commands.job.across import run_across
-
-    run_across(
-        prepared,
-        prepared.boards,
-        folder,
-        on_completed,
-        variables=variables,
-        on_start=on_start,
-        on_failure=on_failure,
-        on_sample=on_sample,
-    )
+    except RankSliceError as error:
+        if was_aborted():
+            raise
+        raise keep_failure(prepared, folder, error) from None
 
 
 def run_kept(
@@ -77,6 +86,7 @@ def run_kept(
     on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
     on_failure: Callable[[RankSliceError], None] | None = None,
     on_sample: OnSample = lambda board, sample: None,
+    was_aborted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a job whose frames and results a keeper has; its report goes to the build folder.
 
@@ -86,6 +96,7 @@ def run_kept(
         on_start: as of :func:`run_in`.
         on_failure: likewise.
         on_sample: likewise.
+        was_aborted: likewise.
 
     Raises:
         RankSliceError: the job failed.
@@ -99,6 +110,7 @@ def run_kept(
             on_start=on_start,
             on_failure=on_failure,
             on_sample=on_sample,
+            was_aborted=was_aborted,
         )
         put_report(prepared, folder)
 

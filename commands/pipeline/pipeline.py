@@ -367,7 +367,14 @@ class Pipeline:
         samples: dict[str, Sample] = {}
         self._running[keeper.epoch] = samples
         try:
-            run_kept(prepared, keeper, self._note_start, on_failure, samples.__setitem__)
+            run_kept(
+                prepared,
+                keeper,
+                self._note_start,
+                on_failure,
+                samples.__setitem__,
+                lambda: self._is_aborted,
+            )
         except RankSliceError:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None

@@ -18,6 +18,7 @@ from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, RUN
+from rankslice.commands.job.failure import FailedJobError
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.job.results_files import move_results
@@ -244,7 +245,8 @@ def finished_frames_kept(prepared: PreparedRun, folder: Path) -> Iterator[None]:
     try:
         yield
     except RankSliceError as error:
-        raise RankSliceError(*error.mistakes, *_keep_finished(prepared, folder)) from None
+        hint = [error.hint] if isinstance(error, FailedJobError) else []
+        raise RankSliceError(*error.mistakes, *hint, *_keep_finished(prepared, folder)) from None
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted", *_keep_finished(prepared, folder)) from None
     except BaseException:  # a signal that ends this program

@@ -214,7 +214,7 @@ def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=50, help="of the job of two ranks")
-    parser.add_argument("--pairs", type=int, default=100, help="of blocks of ten frames")
+    parser.add_argument("--pairs", type=int, default=200, help="of blocks of ten frames")
     given = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:

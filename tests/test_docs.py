@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rankslice.backend.runtime.figures import events
 from rankslice.commands.inspect import inside, object_to_json, to_json
 from rankslice.commands.report import report
 from rankslice.commands.run import live
@@ -170,7 +171,10 @@ def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
 def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
-    formats = (plan, files, to_json, object_to_json, inside, live, record, records, report)
+    formats = (
+        *(plan, files, to_json, object_to_json, inside, live, record, records, report),
+        events,
+    )
     written = {each.FORMAT: str(each.VERSION) for each in formats}
     assert written == told
 

@@ -1,0 +1,370 @@
+"""The journey of each frame: when each step of it began and ended, and what it waited for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.figures.events import (
+    COMPUTE,
+    FRAME,
+    READ,
+    RECEIVE,
+    SEND,
+    WAIT,
+    WRITE,
+)
+from rankslice.backend.runtime.job import make_job
+from rankslice.backend.runtime.pipeline.wiring import (
+    NO_PAIRS,
+    Wiring,
+    pairs_within_boards,
+    wire_all,
+)
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Channel, Plan, plan_record
+from rankslice.measurement.trace.events import Events, RankEvents, Trace
+
+Times = NDArray[np.int64]
+"""Nanoseconds, by frame; :data:`NEVER` where there is none."""
+
+NEVER = -1
+MOST_FRAMES = 1 << 20
+"""That are looked at: the last ones."""
+
+
+class Why(Enum):
+    """What a step of a frame may have waited for."""
+
+    busy = "busy"
+    """Its thread did another step, or the channel brought an earlier frame."""
+    input = "input"
+    """A tensor that it reads."""
+    room = "room"
+    """A slot for what it writes: a reader was not done with an older frame."""
+    window = "window"
+    """An older frame to come out."""
+    frame = "frame"
+    """The frame's arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Steps of one kind, one for each frame."""
+
+    kind: int
+    """``COMPUTE``, ``READ``, ``WRITE``, ``SEND`` or ``RECEIVE``."""
+    rank: int
+    number: int = 0
+    """Of the segment in its rank, or of the channel."""
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that must have happened before a step of a row could begin."""
+
+    why: Why
+    rows: Times
+    """For each frame, the row of that; :data:`NEVER`: nothing that the pipeline does."""
+    frames: Times
+    """For each frame, the place of the frame of that; :data:`NEVER`: it waits for none."""
+    times: Times
+    """When it was over."""
+    tensor: str = ""
+    """That is read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journeys:
+    """All steps of all frames, in arrays of [row, frame], and what each could have waited for."""
+
+    trace: Trace
+    plan: Plan
+    window: int
+    first: int
+    """Number of the first frame."""
+    rows: tuple[Row, ...]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    arrived: Times
+    """Of each frame, on the clock of the source."""
+    out: Times
+    causes: tuple[tuple[Cause, ...], ...]
+    """By row."""
+
+    @property
+    def frames(self) -> int:
+        """How many there are."""
+        return self.begins.shape[1]
+
+    def row(self, kind: int, rank: int | None = None, number: int | None = None) -> int:
+        """Return the place of a row.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        return next(
+            place
+            for place, row in enumerate(self.rows)
+            if row.kind == kind
+            and (rank is None or row.rank == rank)
+            and (number is None or row.number == number)
+        )
+
+    def channel(self, row: Row) -> Channel:
+        """Return the channel of a row of messages."""
+        return next(each for each in self.plan.channels if each.number == row.number)
+
+
+def journeys(trace: Trace, window: int | None = None) -> Journeys:
+    """Return the journeys of the frames whose events are there.
+
+    Args:
+        trace: what the ranks did.
+        window: frames inside at most; the plan's by default.
+
+    Raises:
+        RankSliceError: the job has two routes, or there are no events.
+    """
+    plan = trace.plan
+    if plan.surge is not None:
+        found = "has two routes, whose frames are numbered each for itself"
+        raise RankSliceError(Mistake("the job", found, "build it without --surge to trace it"))
+    window = window or plan.window
+    present = [_frames_of(each) for each in trace.ranks if len(each.events)]
+    if not present:
+        raise RankSliceError(Mistake("the trace", "has no events", "give more --frames"))
+    last = max(int(numbers.max(initial=NEVER)) for numbers in present)
+    first = max(
+        last - MOST_FRAMES + 1,
+        0,
+        min(int(numbers.min(initial=last)) for numbers in present),
+    )
+    count = max(0, last - first + 1)
+    rows, begins, ends = _rows(trace, first, count)
+    framed = trace.ranks[plan.source].of(FRAME)
+    arrived = _by_frame(framed, "begin_ns", first, count)
+    out = _by_frame(framed, "end_ns", first, count)
+    wirings = _wirings(trace, plan, window)
+    causes = _Causes(plan, wirings, rows, begins, ends)
+    return Journeys(
+        trace,
+        plan,
+        window,
+        first,
+        rows,
+        begins,
+        ends,
+        arrived,
+        out,
+        tuple(tuple(causes.of(row, arrived, out, window)) for row in range(len(rows))),
+    )
+
+
+def _frames_of(rank: RankEvents) -> NDArray[np.int64]:
+    """Return the numbers of the frames of which a rank did a step."""
+    kinds, numbers = rank.events["kind"], rank.events["frame"]
+    return np.asarray(numbers[(kinds != WAIT) & (kinds != FRAME) & (numbers >= 0)], np.int64)
+
+
+def _by_frame(events: Events, field: str, first: int, count: int) -> Times:
+    times = np.full(count, NEVER, np.int64)
+    places = events["frame"] - first
+    inside = (places >= 0) & (places < count)
+    times[places[inside]] = events[field][inside]
+    return times
+
+
+def _rows(
+    trace: Trace, first: int, count: int
+) -> tuple[tuple[Row, ...], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows that have events, and when their steps began and ended."""
+    rows, begins, ends = [], [], []
+    for rank in trace.ranks:
+        for kind in (READ, COMPUTE, WRITE, SEND, RECEIVE):
+            events = rank.of(kind)
+            for number in np.unique(events["number"]):
+                own = events[events["number"] == number]
+                rows.append(Row(kind, rank.rank, int(number), int(own["thread"][0])))
+                begins.append(_by_frame(own, "begin_ns", first, count))
+                ends.append(_by_frame(own, "end_ns", first, count))
+    if not rows:
+        raise RankSliceError(Mistake("the trace", "has no steps", "give more --frames"))
+    return tuple(rows), np.array(begins), np.array(ends)
+
+
+def _wirings(trace: Trace, plan: Plan, window: int) -> tuple[Wiring, ...]:
+    """Return how the ranks were wired: those of a board share memory unless they sent messages."""
+    job = make_job(plan_record(plan))
+    board = [rank.board for rank in plan.ranks]
+    within = {c.number for c in plan.channels if board[c.source] == board[c.destination]}
+    sent = {int(number) for rank in trace.ranks for number in np.unique(rank.of(SEND)["number"])}
+    direct = NO_PAIRS if within & sent else pairs_within_boards(job)
+    return wire_all(job, window, direct)
+
+
+_Ring = tuple[int, int]
+"""A rank, and the number of one of its rings with slots of its own."""
+
+
+class _Causes:
+    """What steps of each row could have waited for."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        wirings: Sequence[Wiring],
+        rows: Sequence[Row],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> None:
+        self._rows = rows
+        self._begins, self._ends = begins, ends
+        self._source = plan.source, plan.sink
+        self._place = {(row.kind, row.rank, row.number): at for at, row in enumerate(rows)}
+        self._inputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)
+        self._outputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)
+        self._writers: dict[_Ring, int] = {}
+        self._readers: dict[_Ring, list[int]] = defaultdict(list)
+        self._depths: dict[_Ring, int] = {}
+        for rank, wiring in enumerate(wirings):
+            self._add(rank, wiring, _homes(rank, wiring, wirings))
+
+    def _add(self, rank: int, wiring: Wiring, homes: dict[int, _Ring]) -> None:
+        rings = wiring.rings
+        for number, ring in enumerate(rings):
+            if ring.home is None:
+                self._depths[rank, number] = ring.depth
+        stages = [(COMPUTE, segment.index, stage) for segment, stage in wiring.segments]
+        if wiring.sink is not None:
+            stages.append((WRITE, 0, wiring.sink))
+        for kind, index, stage in stages:
+            row = self._place.get((kind, rank, index))
+            if row is None:
+                continue
+            for reader in stage.readers:
+                home = homes.get(reader.ring, (rank, reader.ring))
+                self._inputs[row].append((home, rings[reader.ring].tensor.name))
+                self._readers[home].append(row)
+            if kind == COMPUTE:
+                self._write(row, rank, stage.outputs, wiring)
+        for outputs in wiring.entries if wiring.source is not None else ():
+            if (row := self._place.get((READ, rank, 0))) is not None:
+                self._write(row, rank, outputs, wiring)
+        for send in wiring.sends:
+            if (row := self._place.get((SEND, rank, send.channel))) is not None:
+                ring = rank, send.reader.ring
+                self._inputs[row].append((ring, rings[send.reader.ring].tensor.name))
+                self._readers[ring].append(row)
+        for receive in wiring.receives:
+            if (row := self._place.get((RECEIVE, rank, receive.channel))) is not None:
+                self._write(row, rank, (receive.ring,), wiring)
+
+    def _write(self, row: int, rank: int, rings: Sequence[int], wiring: Wiring) -> None:
+        for ring in rings:
+            self._outputs[row].append(((rank, ring), wiring.rings[ring].tensor.name))
+            self._writers[rank, ring] = row
+
+    def of(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
+        """Yield what steps of a row could have waited for."""
+        yield self._busy(row)
+        kind = self._rows[row].kind
+        if kind == RECEIVE:
+            yield from self._way(row)
+        for ring, tensor in self._inputs[row]:
+            if (writer := self._writers.get(ring)) is not None:
+                yield self._input(writer, tensor)
+        for ring, tensor in self._outputs[row]:
+            yield from self._room(row, ring, tensor)
+        if kind == READ:
+            yield from self._entry(row, arrived, out, window)
+
+    def _input(self, row: int, tensor: str) -> Cause:
+        count = self._ends.shape[1]
+        return Cause(Why.input, np.full(count, row), np.arange(count), self._ends[row], tensor)
+
+    def _way(self, row: int) -> Iterator[Cause]:
+        """Yield what had to be there before a message could be sent."""
+        number = self._rows[row].number
+        for place, other in enumerate(self._rows):
+            if (other.kind, other.number) == (SEND, number):
+                for ring, tensor in self._inputs[place]:
+                    if (writer := self._writers.get(ring)) is not None:
+                        yield self._input(writer, tensor)
+
+    def _busy(self, row: int) -> Cause:
+        """Return what the thread, or the channel, did before each step."""
+        mine = self._rows[row]
+        if mine.kind in (SEND, RECEIVE):
+            beside = [row]
+        else:
+            beside = [
+                place
+                for place, other in enumerate(self._rows)
+                if other.rank == mine.rank
+                and other.thread == mine.thread
+                and other.kind not in (SEND, RECEIVE)
+            ]
+        count = self._ends.shape[1]
+        places, frames = np.nonzero(self._ends[beside] > NEVER)
+        order = np.argsort(self._begins[beside][places, frames], kind="stable")
+        places, frames = np.asarray(beside)[places[order]], frames[order]
+        found_row, found_frame = np.full(count, NEVER), np.full(count, NEVER)
+        own = np.flatnonzero(places == row)
+        own = own[own > 0]
+        found_row[frames[own]] = places[own - 1]
+        found_frame[frames[own]] = frames[own - 1]
+        times = np.where(
+            found_row > NEVER, self._ends[found_row, np.maximum(found_frame, 0)], NEVER
+        )
+        return Cause(Why.busy, found_row, found_frame, times)
+
+    def _room(self, row: int, ring: _Ring, tensor: str) -> Iterator[Cause]:
+        """Yield which readers had to be done with which older frames."""
+        depth, count = self._depths[ring], self._ends.shape[1]
+        written = np.flatnonzero(self._ends[row] > NEVER)
+        if len(written) <= depth:
+            return
+        freed = np.full(count, NEVER)
+        freed[written[depth:]] = written[:-depth]
+        for reader in dict.fromkeys(self._readers[ring]):
+            # A reader that takes turns had to be done with the last of its frames up to that one.
+            places = np.where(self._ends[reader] > NEVER, np.arange(count), NEVER)
+            latest = np.maximum.accumulate(places)
+            frames = np.where(freed > NEVER, latest[freed], NEVER)
+            times = np.where(frames > NEVER, self._ends[reader, frames], NEVER)
+            yield Cause(Why.room, np.full(count, reader), frames, times, tensor)
+
+    def _entry(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
+        """Yield what a frame had to wait for at the source."""
+        count = len(arrived)
+        # A source without a clock of its own has the frame only once it is asked for it.
+        came = (arrived > NEVER) & (arrived <= self._begins[row])
+        times = np.where(came, arrived, NEVER)
+        yield Cause(
+            Why.frame, np.full(count, NEVER), np.where(came, np.arange(count), NEVER), times
+        )
+        sink = self._place.get((WRITE, self._source[1], 0))
+        if sink is not None and count > window:
+            frames = np.full(count, NEVER)
+            frames[window:] = np.arange(count - window)
+            times = np.full(count, NEVER, np.int64)
+            times[window:] = out[:-window]
+            frames = np.where(times > NEVER, frames, NEVER)
+            yield Cause(Why.window, np.full(count, sink), frames, times)
+
+
+def _homes(rank: int, wiring: Wiring, wirings: Sequence[Wiring]) -> dict[int, _Ring]:
+    """Return whose slots the rings of a rank show that have none of their own."""
+    found: dict[int, _Ring] = {}
+    for view in wiring.views:
+        for share in wirings[view.sender].shares:
+            if (share.channel, share.destination) == (view.channel, rank):
+                found[view.ring] = view.sender, share.reader.ring
+    return found

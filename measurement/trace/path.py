@@ -1,0 +1,154 @@
+"""The critical path: the steps and waits that no other work hid, from the last result back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, WRITE
+from rankslice.measurement.throughput import frames_to_fill
+from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
+
+
+class What(Enum):
+    """What a part of the critical path is."""
+
+    rank = "rank"
+    """A rank did a step of a segment, or came from one to the next."""
+    link = "link"
+    """A message was on its way."""
+    read = "read"
+    """The source made a frame."""
+    write = "write"
+    """The sink took results."""
+    arrivals = "arrivals"
+    """The next frame had not arrived."""
+    waking = "waking"
+    """A frame was handed to another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What took time on the critical path, and where."""
+
+    what: What
+    rank: int = NEVER
+    """That did it, or to which the message went."""
+    channel: int = NEVER
+    """Of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time that is looked at, in nanoseconds."""
+
+    begin_ns: int
+    end_ns: int
+    frames: int
+    """How many came out in it."""
+
+    @property
+    def period_ms(self) -> float:
+        """Mean time between two results."""
+        return (self.end_ns - self.begin_ns) / 1e6 / max(1, self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """Where the time between the first and the last result went."""
+
+    shares: Mapping[Part, float]
+    """Of the time, from 0 to 1; together 1."""
+    rounds: int
+    """How often it went from the entry of a frame to an older one that had to come out first."""
+    steps: NDArray[np.int64]
+    """[step, 2]: row and frame of each step, the last one first."""
+
+
+def steady_span(found: Journeys) -> Span | None:
+    """Return the time after the pipeline has filled; of very few frames all of it.
+
+    ``None``: fewer than two results came out.
+    """
+    for row in (place for place, each in enumerate(found.rows) if each.kind == WRITE):
+        written = np.flatnonzero(found.ends[row] > NEVER)
+        if len(written) < 2:
+            return None
+        fill = frames_to_fill(found.window)
+        # Where older events were overwritten, the pipeline was full already.
+        skipped = fill - 1 if len(written) > 2 * fill and not found.first else 0
+        first, last = written[skipped], written[-1]
+        ends = found.ends[row]
+        return Span(int(ends[first]), int(ends[last]), len(written) - 1 - skipped)
+    return None
+
+
+def critical_path(found: Journeys, span: Span) -> CriticalPath:
+    """Return the critical path of a span, which ends with its last result.
+
+    From each step it goes back to what ended last of all that the step had to wait for.
+    """
+    latest = _latest(found)
+    begins, ends = found.begins, found.ends
+    times: dict[Part, int] = defaultdict(int)
+    steps: list[tuple[int, int]] = []
+    sink = found.row(WRITE)
+    row, frame = sink, int(np.flatnonzero(ends[sink] == span.end_ns)[-1])
+    cursor, rounds = span.end_ns, 0
+
+    def pass_by(part: Part, until_ns: int) -> None:
+        nonlocal cursor
+        until_ns = max(span.begin_ns, until_ns)
+        if until_ns < cursor:
+            times[part] += cursor - until_ns
+            cursor = until_ns
+
+    seen: set[tuple[int, int]] = set()
+    while cursor > span.begin_ns and (row, frame) not in seen:
+        seen.add((row, frame))  # clocks that disagree may lead in a circle
+        steps.append((row, frame))
+        kind = found.rows[row].kind
+        step = _part(found, row)
+        pass_by(step, int(begins[row, frame]))
+        cause = found.causes[row][latest[row][frame]]
+        if cause.frames[frame] == NEVER:
+            break
+        if cause.why is Why.frame:
+            pass_by(Part(What.waking, found.plan.source), int(cause.times[frame]))
+            frame = frame - 1
+            if frame < 0 or ends[row, frame] == NEVER:
+                break
+            pass_by(Part(What.arrivals), int(ends[row, frame]))
+            continue
+        stays = cause.why is Why.busy or kind == RECEIVE
+        gap = step if stays else Part(What.waking, found.rows[row].rank)
+        pass_by(gap, int(cause.times[frame]))
+        rounds += cause.why is Why.window
+        row, frame = int(cause.rows[frame]), int(cause.frames[frame])
+    total = max(1, span.end_ns - span.begin_ns)
+    # What comes before the first event that was kept is not known: the shares are of the rest.
+    total -= cursor - span.begin_ns
+    shares = {part: time / max(1, total) for part, time in times.items()}
+    return CriticalPath(shares, rounds, np.array(steps, np.int64).reshape(-1, 2))
+
+
+def _part(found: Journeys, row: int) -> Part:
+    """Return what the steps of a row are on the path."""
+    each = found.rows[row]
+    if each.kind == RECEIVE:
+        return Part(What.link, each.rank, each.number)
+    if each.kind == SEND:
+        return Part(What.link, found.channel(each).destination, each.number)
+    return Part({COMPUTE: What.rank, READ: What.read, WRITE: What.write}[each.kind], each.rank)
+
+
+def _latest(found: Journeys) -> list[NDArray[np.int64]]:
+    """Return, by row and frame, which of the causes ended last."""
+    return [
+        np.argmax(np.stack([each.times for each in causes]), axis=0) for causes in found.causes
+    ]

@@ -1,0 +1,181 @@
+"""What each rank did with its time: computed, waited for what, sent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, THREADS, WRITE
+from rankslice.measurement.trace.journeys import NEVER, Cause, Journeys, Times, Why
+from rankslice.measurement.trace.path import Span
+
+_COMPUTES = THREADS.index("compute")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the computing thread of a rank waited for."""
+
+    why: Why
+    share: float
+    """Of the time, from 0 to 1."""
+    tensor: str = ""
+    """That it read or had to write."""
+    rank: int = NEVER
+    """That makes the tensor, or was not done with older frames of it."""
+    channel: int = NEVER
+    """By which the tensor came; :data:`NEVER`: it lies in memory that the ranks share."""
+    on_the_way: float = 0.0
+    """Share of the time in which the message was on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankUse:
+    """What a rank did with its time; shares of it are from 0 to 1."""
+
+    rank: int
+    compute: float
+    ends: float
+    """In which the computing thread read frames or wrote results."""
+    waits: tuple[Wait, ...]
+    """The longest first."""
+    send: float
+    """In which at least one message was on its way out; overlaps the others."""
+    compute_ms: float
+    """Mean time per frame that it handled."""
+
+    @property
+    def rest(self) -> float:
+        """Share that is nothing of these: woken but not yet at work, say."""
+        return max(0.0, 1 - self.compute - self.ends - sum(each.share for each in self.waits))
+
+    def waits_for(self, *whys: Why) -> float:
+        """Return the share of waits for one of these."""
+        return sum(each.share for each in self.waits if each.why in whys)
+
+
+def uses(found: Journeys, span: Span) -> tuple[RankUse, ...]:
+    """Return what each rank did with a span of time."""
+    return tuple(_use(found, span, rank.rank) for rank in found.plan.ranks)
+
+
+def _use(found: Journeys, span: Span, rank: int) -> RankUse:
+    total = max(1, span.end_ns - span.begin_ns)
+    own = [place for place, row in enumerate(found.rows) if row.rank == rank]
+    kind = {place: found.rows[place].kind for place in own}
+    computes = [place for place in own if kind[place] == COMPUTE]
+    ends = [
+        place
+        for place in own
+        if kind[place] in (READ, WRITE) and found.rows[place].thread == _COMPUTES
+    ]
+    waits: dict[tuple[Why, str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for place in (*computes, *ends):
+        _add_waits(found, span, place, waits)
+    computed = _within(found, span, computes)
+    frames = int((found.ends[computes] > NEVER).any(axis=0).sum()) if computes else 0
+    whole = sum(int((found.ends[p] - found.begins[p]).sum()) for p in computes)
+    longest = sorted(waits.items(), key=lambda item: -item[1][0])
+    return RankUse(
+        rank,
+        compute=computed / total,
+        ends=_within(found, span, ends) / total,
+        waits=tuple(
+            Wait(why, share / total, tensor, maker, channel, way / total)
+            for (why, tensor, maker, channel), (share, way) in longest
+            if share > 0
+        ),
+        send=_union(found, span, [place for place in own if kind[place] == SEND]) / total,
+        compute_ms=whole / 1e6 / frames if frames else 0.0,
+    )
+
+
+def _within(found: Journeys, span: Span, rows: Sequence[int]) -> float:
+    """Return how long steps of rows took within a span."""
+    begins, ends = found.begins[rows], found.ends[rows]
+    return float(_clipped(begins, ends, span).sum())
+
+
+def _clipped(begins: Times, ends: Times, span: Span) -> NDArray[np.int64]:
+    return np.maximum(0, np.minimum(ends, span.end_ns) - np.maximum(begins, span.begin_ns))
+
+
+def _union(found: Journeys, span: Span, rows: Sequence[int]) -> float:
+    """Return how long at least one step of rows was under way within a span."""
+    if not rows:
+        return 0.0
+    is_there = found.ends[rows] > NEVER
+    begins, ends = found.begins[rows][is_there], found.ends[rows][is_there]
+    order = np.argsort(begins)
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    # Each one counts from where all before it had ended.
+    begins[1:] = np.maximum(begins[1:], ends[:-1])
+    return float(_clipped(begins, ends, span).sum())
+
+
+def _add_waits(
+    found: Journeys,
+    span: Span,
+    row: int,
+    waits: dict[tuple[Why, str, int, int], list[float]],
+) -> None:
+    """Add what the steps of a row waited for after their thread had done the one before.
+
+    A wait for input lasts until the last tensor is there. What is left of it until the last slot is
+    free is a wait for room.
+    """
+    busy, *others = found.causes[row]
+    cursor = np.where(busy.times > NEVER, busy.times, found.begins[row])
+    for whys in ((Why.frame, Why.input), (Why.window, Why.room)):
+        causes = [each for each in others if each.why in whys]
+        if not causes:
+            continue
+        times = np.stack([each.times for each in causes])
+        last = np.argmax(times, axis=0)
+        until = np.minimum(times.max(axis=0), found.begins[row])
+        is_wait = (until > cursor) & (found.ends[row] > NEVER)
+        for number, cause in enumerate(causes):
+            own = is_wait & (last == number)
+            if own.any():
+                length = float(_clipped(cursor[own], until[own], span).sum())
+                way = _on_the_way(found, span, cause, cursor, until, own)
+                entry = waits[_key(found, cause, own)]
+                entry[0] += length
+                entry[1] += way
+        cursor = np.where(is_wait, until, cursor)
+
+
+def _key(found: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Why, str, int, int]:
+    """Return what makes a wait another one."""
+    row = int(cause.rows[own][0])
+    if row == NEVER:
+        return cause.why, "", NEVER, NEVER
+    each = found.rows[row]
+    if each.kind == RECEIVE:
+        return cause.why, cause.tensor, found.channel(each).source, each.number
+    if each.kind == SEND:
+        return cause.why, cause.tensor, found.channel(each).destination, each.number
+    return cause.why, cause.tensor, each.rank, NEVER
+
+
+def _on_the_way(
+    found: Journeys,
+    span: Span,
+    cause: Cause,
+    cursor: Times,
+    until: Times,
+    own: NDArray[np.bool_],
+) -> float:
+    """Return for how long of these waits the message was on its way."""
+    row = int(cause.rows[own][0])
+    if row == NEVER or found.rows[row].kind != RECEIVE:
+        return 0.0
+    made = [each.times for each in found.causes[row] if each.why is Why.input]
+    if not made:
+        return 0.0
+    begun = np.maximum(cursor, np.stack(made).max(axis=0))
+    return float(_clipped(begun[own], until[own], span).sum())

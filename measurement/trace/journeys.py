@@ -277,6 +277,8 @@ class _Causes:
         kind = self._rows[row].kind
         if kind == RECEIVE:
             yield from self._way(row)
+        if kind == SEND:
+            yield from self._taken(row)
         for ring, tensor in self._inputs[row]:
             if (writer := self._writers.get(ring)) is not None:
                 yield self._input(writer, tensor)
@@ -297,6 +299,16 @@ class _Causes:
                 for ring, tensor in self._inputs[place]:
                     if (writer := self._writers.get(ring)) is not None:
                         yield self._input(writer, tensor)
+
+    def _taken(self, row: int) -> Iterator[Cause]:
+        """Yield when a message had been received, if its slot could not be used before that."""
+        for place, other in enumerate(self._rows):
+            if (other.kind, other.number) == (RECEIVE, self._rows[row].number):
+                ends = self._ends[place]
+                times = np.where(ends <= self._ends[row], ends, NEVER)
+                count = len(ends)
+                frames = np.where(times > NEVER, np.arange(count), NEVER)
+                yield Cause(Why.input, np.full(count, place), frames, times)
 
     def _busy(self, row: int) -> Cause:
         """Return what the thread, or the channel, did before each step."""

@@ -15,6 +15,11 @@ from rankslice.measurement.throughput import frames_to_fill
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
 
 
+_AT_ONCE_NS, _AT_ONCE = 30_000, 0.1
+"""A thread that goes on to its next step within that time, or that share of the step before, has
+waited for nothing."""
+
+
 class What(Enum):
     """What a part of the critical path is."""
 
@@ -113,8 +118,10 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
         seen.add((row, frame))  # clocks that disagree may lead in a circle
         steps.append((row, frame))
         kind = found.rows[row].kind
+        is_message = kind in (SEND, RECEIVE)
         step = _part(found, row)
-        pass_by(step, int(begins[row, frame]))
+        if not is_message:
+            pass_by(step, int(begins[row, frame]))
         cause = found.causes[row][latest[row][frame]]
         if cause.frames[frame] == NEVER:
             break
@@ -125,7 +132,7 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
                 break
             pass_by(Part(What.arrivals), int(ends[row, frame]))
             continue
-        stays = cause.why is Why.busy or kind == RECEIVE
+        stays = is_message or cause.why is Why.busy
         gap = step if stays else Part(What.waking, found.rows[row].rank)
         pass_by(gap, int(cause.times[frame]))
         rounds += cause.why is Why.window
@@ -148,7 +155,19 @@ def _part(found: Journeys, row: int) -> Part:
 
 
 def _latest(found: Journeys) -> list[NDArray[np.int64]]:
-    """Return, by row and frame, which of the causes ended last."""
-    return [
-        np.argmax(np.stack([each.times for each in causes]), axis=0) for causes in found.causes
-    ]
+    """Return, by row and frame, which of the causes ended last.
+
+    A thread that computes notes messages when its step has ended: what came shortly after a step
+    may have come during the step, and is not what the next one waited for.
+    """
+    latest = []
+    for place, (busy, *others) in enumerate(found.causes):
+        last = np.argmax(np.stack([each.times for each in (busy, *others)]), axis=0)
+        if found.rows[place].kind not in (SEND, RECEIVE):
+            before = busy.rows, np.maximum(busy.frames, 0)
+            took = found.ends[before] - found.begins[before]
+            gap = found.begins[place] - busy.times
+            at_once = gap <= np.maximum(_AT_ONCE_NS, _AT_ONCE * took)
+            last = np.where((busy.frames > NEVER) & at_once, 0, last)
+        latest.append(last)
+    return latest

@@ -11,6 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.framework.plan import Plan
+from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.summary import RankSummary, RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
@@ -23,9 +24,11 @@ _ALONE = 0.85
 """Share from which it does so even if frames wait for older ones to come out."""
 _ROUNDS = 0.7
 """Of all rounds that a full window allows: the window limits from here on."""
+_BUSY = 0.9
+"""Share of the time from which a rank that computes limits whatever the window."""
 _OVERLAPS = 0.4
 """Share of a rank's computing in which another rank of its core computes, too."""
-_ON_THE_CORE = 0.25
+_ON_THE_CORE = 0.15
 """Processor time over time in the engine from which a rank computes on its core itself."""
 _WORTH_TELLING = 0.1
 """Share of the time from which a wait is told."""
@@ -108,9 +111,12 @@ def _limit(
     part = most[0]
     if part.what is What.link and share >= _MOST:
         return _link(plan, span, most, share, by_window=by_window)
-    if part.what is What.rank and summary is not None:
-        if (core := _shared_core(found, span, part.rank, ranks, summary.ranks)) is not None:
+    busy = [use.rank for use in ranks if use.compute >= _BUSY]
+    for rank in {*busy, *([part.rank] if part.what is What.rank else [])} if summary else ():
+        if (core := _shared_core(found, span, rank, ranks, summary.ranks)) is not None:
             return core
+    if busy:
+        return _busy_ranks(plan, busy, share, ranks)
     if by_window and share < _ALONE and part.what is not What.arrivals:
         return Limit(
             Kind.window,
@@ -145,13 +151,7 @@ def _named(
     period = f"{span.period_ms:.3g} ms per frame"
     of = f"{share * span.period_ms:.3g} of the {period}"
     if part.what is What.rank:
-        use = ranks[part.rank]
-        fewer = "; fewer layers there would make it faster" if len(plan.ranks) > 1 else ""
-        text = (
-            f"{_name(plan, part.rank)} limits: it computes for {use.compute_ms:.3g} ms a frame,"
-            f" {_percent(use.compute)} of the time{fewer}"
-        )
-        return Limit(Kind.rank, text, share, (part.rank,))
+        return _busy_ranks(plan, [part.rank], share, ranks)
     if part.what is What.arrivals:
         return Limit(
             Kind.source, f"the source limits: the next frame has not arrived for {of}", share
@@ -163,6 +163,27 @@ def _named(
         return Limit(Kind.sink, f"the sink limits: taking results takes {of}", share, (part.rank,))
     text = f"handing frames on limits: waking the next thread takes {of}"
     return Limit(Kind.waking, text, share)
+
+
+def _busy_ranks(
+    plan: Plan, busy: Sequence[int], share: float, ranks: Sequence[RankUse]
+) -> Limit:
+    if len(busy) == 1:
+        (rank,) = busy
+        use, takes_all = ranks[rank], plan.ranks[rank].turns == ALL
+        fewer = "fewer layers" if takes_all else "fewer layers or frames"
+        advice = f"; {fewer} there would make it faster" if len(plan.ranks) > 1 else ""
+        text = (
+            f"{_name(plan, rank)} limits: it computes for {use.compute_ms:.3g} ms a frame,"
+            f" {_percent(use.compute)} of the time{advice}"
+        )
+    else:
+        times = ", ".join(f"{ranks[rank].compute_ms:.3g}" for rank in busy)
+        text = (
+            f"ranks {joined([str(rank) for rank in busy])} limit alike: they compute for {times} ms"
+            " a frame, nearly all the time"
+        )
+    return Limit(Kind.rank, text, share, tuple(busy))
 
 
 def _link(
@@ -286,6 +307,8 @@ def _what(plan: Plan, wait: Wait) -> str:
         return "for older frames to come out: the window is full"
     if wait.why is Why.room:
         return f"for room: rank {wait.rank} has not taken older frames of {quoted(wait.tensor)}"
+    if wait.tensor in plan.model.inputs:
+        return "for frames from the source"
     text = f"for rank {wait.rank}'s tensor {quoted(wait.tensor)}"
     if wait.channel == NEVER:
         return text

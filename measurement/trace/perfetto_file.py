@@ -1,0 +1,152 @@
+"""A trace as a file for Perfetto, in its own packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.trace.journeys import NEVER
+from rankslice.measurement.trace.timeline import MESSAGE, WORK, Slice, Timeline, Track
+from rankslice.measurement.trace.words import Findings
+
+MISSING = "pip install 'rankslice[perfetto]'"
+
+_COUNTER = 1
+"""Unique number of the counter's track; those of ranks and of tracks in them follow."""
+_FLOW_BITS = 40
+"""Of a flow's number for the frame; the channel has the others."""
+
+
+def check_perfetto(option: str) -> None:
+    """Raise if the package that has Perfetto's packets is not installed."""
+    try:
+        import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
+    except ImportError:
+        found = "needs the package perfetto, which is not installed"
+        raise RankSliceError(Mistake(option, found, MISSING)) from None
+
+
+def perfetto_bytes(found: Findings, drawn: Timeline) -> bytes:
+    """Return the bytes of a trace that Perfetto opens.
+
+    Each board is a machine, each rank a process, each thread a track of it. Arrows lead from who
+    makes a tensor to who reads it.
+    """
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    file = Trace()
+    plan = found.journeys.plan
+    boards = list(dict.fromkeys(rank.board for rank in plan.ranks))
+    packets = _Packets(file, len(boards) > 1)
+    for number, board in enumerate(boards):
+        packets.open_machine(number, board)
+    machine = {rank.rank: boards.index(rank.board) for rank in plan.ranks}
+    for rank in plan.ranks:
+        name = f"rank {rank.rank} {rank.key}"
+        packets.process(machine[rank.rank], _rank_uuid(rank.rank), rank.rank + 1, name)
+    first = _rank_uuid(len(plan.ranks))
+    for number, track in enumerate(drawn.tracks):
+        packets.track(machine[track.rank], first + number, track)
+    ways = {channel.number for channel in plan.channels}
+    for each in drawn.slices:
+        packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
+    packets.counter(machine[plan.source], _COUNTER, "frames inside", drawn.inside)
+    return bytes(file.SerializeToString())
+
+
+def _rank_uuid(rank: int) -> int:
+    return _COUNTER + 1 + rank
+
+
+class _Packets:
+    """Adds packets to a file."""
+
+    def __init__(self, file: Any, has_machines: bool) -> None:
+        self._file = file
+        self._has_machines = has_machines
+
+    def _new(self, machine: int, time_ns: int | None = None) -> Any:
+        packet = self._file.packet.add()
+        packet.trusted_packet_sequence_id = machine + 1
+        if self._has_machines and machine:  # the first one is the host, which has no number
+            packet.machine_id = machine
+        if time_ns is not None:
+            packet.timestamp = time_ns
+        return packet
+
+    def open_machine(self, machine: int, board: str) -> None:
+        """Name a machine."""
+        packet = self._new(machine)
+        packet.sequence_flags = packet.SEQ_INCREMENTAL_STATE_CLEARED
+        packet.system_info.machine_name = board
+
+    def process(self, machine: int, uuid: int, pid: int, name: str) -> None:
+        """Add a rank."""
+        descriptor = self._new(machine).track_descriptor
+        descriptor.uuid = uuid
+        descriptor.process.pid = pid
+        descriptor.process.process_name = name
+
+    def track(self, machine: int, uuid: int, track: Track) -> None:
+        """Add a track of a rank."""
+        descriptor = self._new(machine).track_descriptor
+        descriptor.uuid = uuid
+        descriptor.parent_uuid = _rank_uuid(track.rank)
+        if track.kind == WORK:
+            descriptor.thread.pid = track.rank + 1
+            descriptor.thread.tid = 1000 * (track.rank + 1) + track.thread
+            descriptor.thread.thread_name = track.name
+        else:
+            descriptor.name = track.name
+
+    def slice(self, machine: int, uuid: int, each: Slice, channels: set[int]) -> None:
+        """Add a slice, or a moment, with the arrows that begin and end there."""
+        begin = self._new(machine, each.begin_ns)
+        event = begin.track_event
+        event.track_uuid = uuid
+        event.name = each.name
+        event.categories.append(each.kind)
+        event.flow_ids.extend(_flows(each.leaves_by, each.frame, channels))
+        flows = _flows(each.comes_by, each.frame, channels)
+        # An arrow that goes by a message passes through the moment when it came.
+        (event.flow_ids if each.kind == MESSAGE else event.terminating_flow_ids).extend(flows)
+        if each.frame != NEVER:
+            _annotate(event, "frame", int_value=each.frame)
+        if each.is_critical:
+            _annotate(event, "on the critical path", bool_value=True)
+        if each.begin_ns == each.end_ns:
+            event.type = event.TYPE_INSTANT
+            return
+        event.type = event.TYPE_SLICE_BEGIN
+        end = self._new(machine, each.end_ns).track_event
+        end.type = end.TYPE_SLICE_END
+        end.track_uuid = uuid
+
+    def counter(
+        self, machine: int, uuid: int, name: str, values: tuple[tuple[int, int], ...]
+    ) -> None:
+        """Add a number that changes with time."""
+        descriptor = self._new(machine).track_descriptor
+        descriptor.uuid = uuid
+        descriptor.name = name
+        descriptor.counter.unit_name = "frames"
+        for time_ns, value in values:
+            event = self._new(machine, time_ns).track_event
+            event.type = event.TYPE_COUNTER
+            event.track_uuid = uuid
+            event.counter_value = value
+
+
+def _annotate(event: Any, name: str, **value: Any) -> None:
+    annotation = event.debug_annotations.add()
+    annotation.name = name
+    for field, content in value.items():
+        setattr(annotation, field, content)
+
+
+def _flows(numbers: tuple[int, ...], frame: int, channels: set[int]) -> Iterator[int]:
+    """Yield the numbers of the arrows of a frame by channels."""
+    for number in numbers:
+        if number in channels:
+            yield number << _FLOW_BITS | frame

@@ -1,0 +1,254 @@
+"""What is drawn of a trace: slices on tracks, a track for each thread and each channel's lanes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.figures.events import (
+    COMPUTE,
+    READ,
+    RECEIVE,
+    SEND,
+    THREADS,
+    WAIT,
+    WRITE,
+)
+from rankslice.framework.wording import quoted
+from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
+from rankslice.measurement.trace.words import Findings
+
+MOST_DRAWN = 200_000
+"""Slices; of more the last ones are drawn."""
+
+WORK, WAITING, MESSAGE, OPERATOR = "work", "wait", "message", "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What is drawn in one line: slices on it do not overlap."""
+
+    rank: int
+    name: str
+    kind: str
+    """``work`` of a thread, ``message`` or ``operator``."""
+    thread: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A step, a wait, a message, or an operator."""
+
+    track: int
+    begin_ns: int
+    end_ns: int
+    """Equal to the begin if it is a moment."""
+    name: str
+    frame: int
+    kind: str
+    is_critical: bool = False
+    """Whether it is on the critical path."""
+    comes_by: tuple[int, ...] = ()
+    """Channels by which its inputs came."""
+    leaves_by: tuple[int, ...] = ()
+    """Channels by which its outputs go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All that is drawn, by begin."""
+
+    tracks: tuple[Track, ...]
+    slices: tuple[Slice, ...]
+    left_out: int
+    """Earlier slices that are too many to be drawn."""
+    inside: tuple[tuple[int, int], ...]
+    """Times in nanoseconds, and how many frames are inside from then on."""
+
+
+def timeline(found: Findings) -> Timeline:
+    """Return what is drawn of a trace."""
+    tracks: list[Track] = []
+    slices: list[Slice] = []
+    steps = found.path.steps
+    is_critical = np.zeros(found.journeys.ends.shape, np.bool_)
+    is_critical[steps[:, 0], steps[:, 1]] = True
+    for rank in found.journeys.plan.ranks:
+        _draw_threads(found.journeys, rank.rank, is_critical, tracks, slices)
+        _draw_messages(found.journeys, rank.rank, is_critical, tracks, slices)
+    slices.sort(key=lambda each: each.begin_ns)
+    left_out = max(0, len(slices) - MOST_DRAWN)
+    return Timeline(
+        tuple(tracks), tuple(slices[left_out:]), left_out, tuple(_inside(found.journeys))
+    )
+
+
+def _draw_threads(
+    found: Journeys,
+    rank: int,
+    is_critical: NDArray[np.bool_],
+    tracks: list[Track],
+    slices: list[Slice],
+) -> None:
+    rows = [
+        at
+        for at, row in enumerate(found.rows)
+        if row.rank == rank and row.kind in (COMPUTE, READ, WRITE)
+    ]
+    for thread in sorted({found.rows[row].thread for row in rows}):
+        track = len(tracks)
+        tracks.append(Track(rank, THREADS[thread], WORK, thread))
+        own = [row for row in rows if found.rows[row].thread == thread]
+        names = {row: _step_name(found, row) for row in own}
+        ways = {row: _channels(found, row) for row in own}
+        at = [(row, int(f)) for row in own for f in np.flatnonzero(found.ends[row] > NEVER)]
+        slices.extend(
+            Slice(
+                track,
+                int(found.begins[row, frame]),
+                int(found.ends[row, frame]),
+                names[row],
+                found.first + frame,
+                WORK,
+                bool(is_critical[row, frame]),
+                *ways[row],
+            )
+            for row, frame in at
+        )
+        slices.extend(_waits(found, rank, thread, track, at))
+
+
+def _step_name(found: Journeys, row: int) -> str:
+    each = found.rows[row]
+    return {COMPUTE: f"segment {each.number}", READ: "read", WRITE: "write"}[each.kind]
+
+
+def _channels(found: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the channels by which inputs of a row's steps come, and by which outputs go."""
+    plan, each = found.plan, found.rows[row]
+    if each.kind == COMPUTE:
+        segment = next(
+            s for s in plan.segments if (s.rank, s.index) == (each.rank, each.number)
+        )
+        inputs, outputs = segment.inputs, segment.outputs
+    else:
+        inputs = plan.model.outputs if each.kind == WRITE else ()
+        outputs = plan.model.inputs if each.kind == READ else ()
+    return (
+        tuple(c.number for c in plan.channels if c.destination == each.rank and c.tensor in inputs),
+        tuple(c.number for c in plan.channels if c.source == each.rank and c.tensor in outputs),
+    )
+
+
+def _waits(
+    found: Journeys, rank: int, thread: int, track: int, steps: Sequence[tuple[int, int]]
+) -> Iterator[Slice]:
+    """Yield the waits of a thread, each with what the step after it had waited for."""
+    events = found.trace.ranks[rank].of(WAIT)
+    events = events[events["thread"] == thread]
+    steps = sorted(steps, key=lambda each: found.begins[each])
+    begins = np.array([found.begins[each] for each in steps], np.int64)
+    for event, place in zip(
+        events, np.searchsorted(begins, events["end_ns"], side="left"), strict=True
+    ):
+        name, frame = "wait", NEVER
+        if place < len(steps):
+            row, frame = steps[place]
+            name = f"wait {_reason(found, row, frame)}"
+        yield Slice(
+            track,
+            int(event["begin_ns"]),
+            int(event["end_ns"]),
+            name,
+            found.first + frame if frame != NEVER else NEVER,
+            WAITING,
+        )
+
+
+def _reason(found: Journeys, row: int, frame: int) -> str:
+    """Return what a step waited for last."""
+    _, *others = found.causes[row]
+    if not others:
+        return ""
+    last = max(others, key=lambda each: int(each.times[frame]))
+    if last.times[frame] == NEVER or last.why is Why.frame:
+        return "for a frame"
+    if last.why is Why.window:
+        return "for an older frame to come out"
+    rank = found.rows[int(last.rows[frame])].rank
+    if last.why is Why.room:
+        return f"for room for {quoted(last.tensor)}"
+    row_of = found.rows[int(last.rows[frame])]
+    maker = found.channel(row_of).source if row_of.kind == RECEIVE else rank
+    return f"for {quoted(last.tensor)} of rank {maker}"
+
+
+def _draw_messages(
+    found: Journeys,
+    rank: int,
+    is_critical: NDArray[np.bool_],
+    tracks: list[Track],
+    slices: list[Slice],
+) -> None:
+    for row, each in enumerate(found.rows):
+        if each.rank != rank or each.kind not in (SEND, RECEIVE):
+            continue
+        channel = found.channel(each)
+        way = (
+            f"{quoted(channel.tensor)} to rank {channel.destination}"
+            if each.kind == SEND
+            else f"{quoted(channel.tensor)} from rank {channel.source}"
+        )
+        frames = np.flatnonzero(found.ends[row] > NEVER)
+        frames = frames[np.argsort(found.begins[row, frames], kind="stable")]
+        lanes: dict[int, int] = {}
+        for frame, lane in zip(
+            frames, _lanes(found.begins[row, frames], found.ends[row, frames]), strict=True
+        ):
+            if lane not in lanes:
+                lanes[lane] = len(tracks)
+                tracks.append(Track(rank, way, MESSAGE))
+            slices.append(
+                Slice(
+                    lanes[lane],
+                    int(found.begins[row, frame]),
+                    int(found.ends[row, frame]),
+                    way,
+                    found.first + int(frame),
+                    MESSAGE,
+                    bool(is_critical[row, frame]),
+                    (channel.number,) if each.kind == RECEIVE else (),
+                )
+            )
+
+
+def _lanes(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[int]:
+    """Yield a lane for each slice, in the order of begins, such that none overlap."""
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        while taken and taken[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        lane = heapq.heappop(free) if free else len(taken)
+        heapq.heappush(taken, (end, lane))
+        yield lane
+
+
+def _inside(found: Journeys) -> Iterator[tuple[int, int]]:
+    """Yield when the number of frames inside changes, and what it is then."""
+    changes: list[tuple[int, int]] = []
+    for row, each in enumerate(found.rows):
+        if each.kind in (READ, WRITE):
+            is_there = found.ends[row] > NEVER
+            times = found.begins[row] if each.kind == READ else found.ends[row]
+            step = 1 if each.kind == READ else -1
+            changes.extend((int(time), step) for time in times[is_there])
+    # Of frames that had entered before the first event, only the ends are known.
+    inside = max(0, -min(np.cumsum([step for _, step in sorted(changes)]), default=0))
+    for time, step in sorted(changes):
+        inside += step
+        yield time, inside

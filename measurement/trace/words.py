@@ -273,12 +273,13 @@ def _computing(found: Journeys, span: Span, rank: int) -> tuple[np.ndarray, np.n
 def _nothing(plan: Plan, path: CriticalPath, groups: object) -> Limit:
     """Return what there is to say if nothing takes most of the critical path."""
     by_part = sorted(path.shares.items(), key=lambda item: -item[1])[:3]
-    told = joined([f"{_part_name(plan, part)} ({_percent(share)})" for part, share in by_part])
+    told = joined([f"{part_name(plan, part)} ({_percent(share)})" for part, share in by_part])
     text = f"nothing limits alone: of the critical path most is {told}"
     return Limit(Kind.nothing, text, by_part[0][1])
 
 
-def _part_name(plan: Plan, part: Part) -> str:
+def part_name(plan: Plan, part: Part) -> str:
+    """Return what a part of the critical path is."""
     if part.what is What.link:
         channel = next(each for each in plan.channels if each.number == part.channel)
         return f"{quoted(channel.tensor)} on its way to rank {channel.destination}"

@@ -19,6 +19,7 @@ COMMANDS = (
         "run",
         "report",
         "replay",
+        "trace",
         "probe",
         "deploy",
         "profile",

@@ -25,6 +25,8 @@ SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
 SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
 """Which boards may be lost, and what planning without them needs."""
+TRACE = "trace.html"
+"""What ``trace`` shows, if it is given no other name."""
 WITHOUT = "without"
 """Has a build folder for each board that may be lost."""
 
@@ -43,7 +45,7 @@ OWN_ENTRIES = frozenset(
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *("driver.py", "runtime", "submodels", "packages", REFERENCE),
         *map(converted_name, submodel_formats()),
-        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, TRACE, BENCH, BENCH_PAGE),
         *(SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
     }
 )

@@ -58,6 +58,8 @@ LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
 LIVE = Kind("a file of --live", re.compile(rb'\{"format": "rankslice-live"'))
 NPZ = Kind("an .npz file", re.compile(rb"PK\x03\x04|PK\x05\x06"))
 VIDEO = Kind("a video", re.compile(rb"[\s\S]{4}ftyp|RIFF"))
+PERFETTO = Kind("a trace for Perfetto", re.compile(rb"[\s\S]{0,2}P\x01h\x01"))
+"""As its first packet begins, which tells nothing but where a sequence of packets starts."""
 PLATFORM = Kind(
     "a platform file",
     re.compile(rb"(?:(?:#[^\n]*|---[ \t\r]*|[ \t\r]*)\n)*(boards|links)[ \t]*:"),

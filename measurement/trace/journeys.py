@@ -101,7 +101,7 @@ class Journeys:
     @property
     def frames(self) -> int:
         """How many there are."""
-        return self.begins.shape[1]
+        return len(self.arrived)
 
     def row(self, kind: int, rank: int | None = None, number: int | None = None) -> int:
         """Return the place of a row.
@@ -259,9 +259,9 @@ class _Causes:
                 self._write(row, rank, outputs, wiring)
         for send in wiring.sends:
             if (row := self._place.get((SEND, rank, send.channel))) is not None:
-                ring = rank, send.reader.ring
-                self._inputs[row].append((ring, rings[send.reader.ring].tensor.name))
-                self._readers[ring].append(row)
+                sent = rank, send.reader.ring
+                self._inputs[row].append((sent, rings[send.reader.ring].tensor.name))
+                self._readers[sent].append(row)
         for receive in wiring.receives:
             if (row := self._place.get((RECEIVE, rank, receive.channel))) is not None:
                 self._write(row, rank, (receive.ring,), wiring)

@@ -61,8 +61,12 @@ def trace_page(
     )
     notice = Notice("What limits", tuple(told))
     missing = (Notice("Notes", tuple(notes), warns=True),) if notes else ()
-    ranks = Table("what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)), RANK_RIGHT)
-    path = Table("where the time between two results goes", PATH_HEAD, tuple(path_rows(found)), (1, 2))
+    ranks = Table(
+        "what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)), RANK_RIGHT
+    )
+    path = Table(
+        "where the time between two results goes", PATH_HEAD, tuple(path_rows(found)), (1, 2)
+    )
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
         f"{frames_text(found.journeys.frames)}; the shares are of the"

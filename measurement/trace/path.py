@@ -14,7 +14,6 @@ from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEN
 from rankslice.measurement.throughput import frames_to_fill
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
 
-
 _AT_ONCE_NS, _AT_ONCE = 30_000, 0.1
 """A thread that goes on to its next step within that time, or that share of the step before, has
 waited for nothing."""

@@ -46,5 +46,3 @@ def path_rows(found: Findings) -> Iterator[tuple[str, ...]]:
         if share >= _LEAST:
             name = part_name(found.journeys.plan, part)
             yield name, f"{100 * share:.0f} %", f"{share * found.span.period_ms:.3g}"
-
-

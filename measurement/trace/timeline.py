@@ -131,9 +131,7 @@ def _channels(found: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ..
     """Return the channels by which inputs of a row's steps come, and by which outputs go."""
     plan, each = found.plan, found.rows[row]
     if each.kind == COMPUTE:
-        segment = next(
-            s for s in plan.segments if (s.rank, s.index) == (each.rank, each.number)
-        )
+        segment = next(s for s in plan.segments if (s.rank, s.index) == (each.rank, each.number))
         inputs, outputs = segment.inputs, segment.outputs
     else:
         inputs = plan.model.outputs if each.kind == WRITE else ()

@@ -101,7 +101,8 @@ def _within(found: Journeys, span: Span, rows: Sequence[int]) -> float:
 
 
 def _clipped(begins: Times, ends: Times, span: Span) -> NDArray[np.int64]:
-    return np.maximum(0, np.minimum(ends, span.end_ns) - np.maximum(begins, span.begin_ns))
+    lengths: NDArray[np.int64] = np.minimum(ends, span.end_ns) - np.maximum(begins, span.begin_ns)
+    return np.maximum(lengths, 0)
 
 
 def _union(found: Journeys, span: Span, rows: Sequence[int]) -> float:

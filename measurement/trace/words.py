@@ -112,8 +112,9 @@ def _limit(
     if part.what is What.link and share >= _MOST:
         return _link(plan, span, most, share, by_window=by_window)
     busy = [use.rank for use in ranks if use.compute >= _BUSY]
-    for rank in {*busy, *([part.rank] if part.what is What.rank else [])} if summary else ():
-        if (core := _shared_core(found, span, rank, ranks, summary.ranks)) is not None:
+    told = summary.ranks if summary is not None else ()
+    for rank in {*busy, *([part.rank] if part.what is What.rank else [])} if told else ():
+        if (core := _shared_core(found, span, rank, ranks, told)) is not None:
             return core
     if busy:
         return _busy_ranks(plan, busy, share, ranks)
@@ -144,9 +145,7 @@ def _sum(path: CriticalPath, parts: Sequence[Part]) -> float:
     return sum(path.shares[part] for part in parts)
 
 
-def _named(
-    plan: Plan, span: Span, part: Part, share: float, ranks: Sequence[RankUse]
-) -> Limit:
+def _named(plan: Plan, span: Span, part: Part, share: float, ranks: Sequence[RankUse]) -> Limit:
     """Return a limit that is one thing alone."""
     period = f"{span.period_ms:.3g} ms per frame"
     of = f"{share * span.period_ms:.3g} of the {period}"
@@ -165,9 +164,7 @@ def _named(
     return Limit(Kind.waking, text, share)
 
 
-def _busy_ranks(
-    plan: Plan, busy: Sequence[int], share: float, ranks: Sequence[RankUse]
-) -> Limit:
+def _busy_ranks(plan: Plan, busy: Sequence[int], share: float, ranks: Sequence[RankUse]) -> Limit:
     if len(busy) == 1:
         (rank,) = busy
         use, takes_all = ranks[rank], plan.ranks[rank].turns == ALL
@@ -186,9 +183,7 @@ def _busy_ranks(
     return Limit(Kind.rank, text, share, tuple(busy))
 
 
-def _link(
-    plan: Plan, span: Span, parts: Sequence[Part], share: float, *, by_window: bool
-) -> Limit:
+def _link(plan: Plan, span: Span, parts: Sequence[Part], share: float, *, by_window: bool) -> Limit:
     channels = [each for part in parts for each in plan.channels if each.number == part.channel]
     source, destination = channels[0].source, channels[0].destination
     boards = plan.ranks[source].board, plan.ranks[destination].board
@@ -297,7 +292,8 @@ def _waits(plan: Plan, ranks: Sequence[RankUse]) -> Iterator[str]:
     for use in ranks:
         for wait in use.waits[:1]:
             if wait.share >= _WORTH_TELLING:
-                yield f"rank {use.rank} waits {_percent(wait.share)} of the time {_what(plan, wait)}"
+                share = _percent(wait.share)
+                yield f"rank {use.rank} waits {share} of the time {_what(plan, wait)}"
 
 
 def _what(plan: Plan, wait: Wait) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rankslice.commands.replay.function import replay as replay
     from rankslice.commands.run.function import run as run
     from rankslice.commands.simulate.function import simulate as simulate
+    from rankslice.commands.trace.function import trace as trace
     from rankslice.framework.errors import RankSliceError as RankSliceError
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ _PLACES = {
     "replay": ("rankslice.commands.replay.function", "replay"),
     "run": ("rankslice.commands.run.function", "run"),
     "simulate": ("rankslice.commands.simulate.function", "simulate"),
+    "trace": ("rankslice.commands.trace.function", "trace"),
 }
 """What the package offers, by name: module, and name there. It is imported when it is used."""
 
@@ -68,6 +70,7 @@ __all__ = [
     "replay",
     "run",
     "simulate",
+    "trace",
 ]
 
 

@@ -1,0 +1,198 @@
+"""``rankslice trace``: a job run with all its events kept, or the last one that failed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.build_folder import TRACE, read_plan
+from rankslice.commands.run.run import FinishedRun, PreparedRun, prepare, run
+from rankslice.commands.trace.advice import cut_advice
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import (
+    PAGE,
+    STDOUT,
+    check_output,
+    is_null,
+    whole_file,
+    write_output,
+)
+from rankslice.framework.plan import Plan
+from rankslice.framework.wording import joined
+from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.trace.events import Trace, events_needed
+from rankslice.measurement.trace.journeys import Journeys, journeys
+from rankslice.measurement.trace.journeys_json import journeys_json
+from rankslice.measurement.trace.page import trace_page
+from rankslice.measurement.trace.path import steady_span
+from rankslice.measurement.trace.perfetto_file import perfetto_bytes
+from rankslice.measurement.trace.timeline import Timeline, timeline
+from rankslice.measurement.trace.words import Findings, findings
+
+_NOWHERE = Path("/dev/null")
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Where the time of a job's frames went."""
+
+    found: Findings
+    drawn: Timeline
+    summary: RunSummary | None
+    """Figures of the run; ``None``: it failed."""
+    words: tuple[str, ...]
+    """What limits the rate, then what ranks wait for."""
+    notes: tuple[str, ...]
+    """How exact it is, and what is missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values, for ``trace --json``."""
+        return journeys_json(self.found, self.words, self.notes, self.summary)
+
+
+def prepare_trace(
+    folder: Path,
+    options: RunOptions,
+    *,
+    mpirun: Path | None = None,
+    ssh_config: Path | None = None,
+) -> PreparedRun:
+    """Check what can be checked before a job is run with all its events kept.
+
+    Args:
+        folder: made by ``build``.
+        options: of the run.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+
+    Raises:
+        RankSliceError: the job has two routes, or cannot be run.
+    """
+    refuse_routes(read_plan(folder), folder)
+    prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
+    kept = events_needed(prepared.plan, prepared.source.frames)
+    asked = replace(prepared.options, events=Path("events"), events_kept=kept)
+    return replace(prepared, options=asked)
+
+
+def page_of(folder: Path) -> Path:
+    """Return where the page goes if it is given no other name.
+
+    Raises:
+        RankSliceError: the folder is no build folder, or the page cannot be written there.
+    """
+    read_plan(folder)
+    return check_output(folder / TRACE, "--html", PAGE)
+
+
+def refuse_routes(plan: Plan, folder: Path) -> None:
+    """Raise if a job has two routes, whose frames are numbered each for itself."""
+    if plan.surge is not None:
+        found = "has two routes, whose segments count their frames each for themselves"
+        raise RankSliceError(Mistake(str(folder), found, "build without --surge to trace it"))
+
+
+def trace_run(
+    prepared: PreparedRun, on_completed: Callable[[int], None] = lambda count: None
+) -> Traced:
+    """Run a job, and return where the time of its frames went.
+
+    Raises:
+        RankSliceError: the job failed, or too few frames came out.
+    """
+    finished: FinishedRun = run(prepared, on_completed=on_completed)
+    if finished.trace is None:
+        raise RankSliceError("the run has kept no events")
+    summary = finished.summary
+    return _traced(prepared.folder, journeys(finished.trace, summary.window), summary)
+
+
+def trace_failure(folder: Path) -> Traced:
+    """Return where the time of the last frames of a job went that failed.
+
+    Raises:
+        RankSliceError: no job of the folder has failed, or too few frames came out.
+    """
+    from rankslice.measurement.trace.failure import read_failure
+
+    plan = read_plan(folder)
+    refuse_routes(plan, folder)
+    return _traced(folder, journeys(read_failure(folder, plan)), None)
+
+
+def _traced(folder: Path, found: Journeys, summary: RunSummary | None) -> Traced:
+    span = steady_span(found)
+    if span is None:
+        what = "of fewer than two frames there are results, which is too few to tell anything"
+        raise RankSliceError(Mistake(str(folder), what, "give more --frames"))
+    all_found = findings(found, span, summary)
+    advice = cut_advice(folder, all_found.limit)
+    limit = f"{all_found.limit.text}; {advice}" if advice else all_found.limit.text
+    drawn = timeline(all_found)
+    notes = tuple(_notes(found.trace, drawn, summary))
+    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
+
+
+def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterator[str]:
+    """Yield how exact a trace is, and what is missing of it."""
+    boards = {rank.board for rank in trace.plan.ranks}
+    if len(boards) > 1:
+        yield _clock_note(trace)
+    lost = sum(rank.lost or 0 for rank in trace.ranks)
+    if lost:
+        yield f"{lost} older events were overwritten: the journeys are those of the last frames"
+    if drawn.left_out:
+        yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
+    silent = [str(rank.rank) for rank in trace.ranks if not len(rank.events)]
+    if silent:
+        yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
+    if summary is None:
+        yield "the job failed: nobody knows how much processor time its ranks took"
+
+
+def _clock_note(trace: Trace) -> str:
+    """Return how well the clocks of boards agree."""
+    worst = max(trace.error_ns)
+    if not np.isfinite(worst):
+        apart = [str(n) for n, error in enumerate(trace.error_ns) if not np.isfinite(error)]
+        return (
+            f"the clock of rank{'s' * (len(apart) > 1)} {joined(apart)} was never compared with"
+            " the source's: do not compare their times with those of other boards"
+        )
+    return f"times of different boards are known to {worst / 1e3:.3g} us or better"
+
+
+def write_page(traced: Traced, file: Path) -> None:
+    """Write the page with the timeline.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    page = trace_page(traced.found, traced.drawn, traced.words, traced.notes)
+    write_output(file, page, "--html")
+
+
+def write_perfetto(traced: Traced, file: Path) -> None:
+    """Write a trace that Perfetto opens.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    content = perfetto_bytes(traced.found, traced.drawn)
+    if file == STDOUT:
+        sys.stdout.buffer.write(content)
+        return
+    if is_null(file):
+        return
+    try:
+        with whole_file(file) as opened:
+            opened.write(content)
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        raise RankSliceError(Mistake(str(file), found, "choose another --perfetto")) from None

@@ -357,7 +357,7 @@ class _Causes:
         """Yield what a frame had to wait for at the source."""
         count = len(arrived)
         # A source without a clock of its own has the frame only once it is asked for it.
-        came = (arrived > NEVER) & (arrived <= self._begins[row])
+        came = (arrived > NEVER) & (arrived < self._begins[row])
         times = np.where(came, arrived, NEVER)
         yield Cause(
             Why.frame, np.full(count, NEVER), np.where(came, np.arange(count), NEVER), times

@@ -28,7 +28,7 @@ _BUSY = 0.9
 """Share of the time from which a rank that computes limits whatever the window."""
 _OVERLAPS = 0.4
 """Share of a rank's computing in which another rank of its core computes, too."""
-_ON_THE_CORE = 0.15
+_ON_THE_CORE = 0.1
 """Processor time over time in the engine from which a rank computes on its core itself."""
 _WORTH_TELLING = 0.1
 """Share of the time from which a wait is told."""

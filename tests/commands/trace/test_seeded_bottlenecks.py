@@ -1,0 +1,86 @@
+"""Jobs whose bottleneck is known, run and traced: the words name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from real_jobs import CORES, chain_folder, change_plan, let_ranks_sleep
+
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.trace.trace import Traced, prepare_trace, trace_run
+from rankslice.framework.plan import Plan
+from rankslice.measurement.trace.words import Kind
+
+COMPUTING = """
+
+def _compute(self, inputs, outputs):
+    end = time.thread_time() + self._sleep_s
+    while time.thread_time() < end:
+        pass
+
+
+NullEngine.run = _compute
+"""
+"""Takes processor time instead of sleeping."""
+
+
+def traced(
+    folder: Path,
+    sleeps_ms: tuple[float, ...],
+    engine: str = "",
+    cores: Mapping[int, int] | None = None,
+    **options: object,
+) -> Traced:
+    """Build a chain, a rank a layer, let it sleep, run and trace it."""
+    out = chain_folder(folder, len(sleeps_ms))
+    each = {rank: {"sleep_ms": str(sleep)} for rank, sleep in enumerate(sleeps_ms)}
+    let_ranks_sleep(out, 1, engine=engine, options=each)
+    if cores is not None:
+
+        def moved(plan: Plan) -> Plan:
+            ranks = (replace(rank, cores=(cores[rank.rank],)) for rank in plan.ranks)
+            return replace(plan, ranks=tuple(ranks))
+
+        change_plan(out, moved)
+    return trace_run(prepare_trace(out, RunOptions(**{"frames": 60, **options})))  # type: ignore[arg-type]
+
+
+def test_a_slow_rank(tmp_path: Path) -> None:
+    shown = traced(tmp_path, (4, 15, 4))
+    limit = shown.found.limit
+    assert (Kind.rank, (1,)) == (limit.kind, limit.ranks)
+    assert "rank 1 (" in shown.words[0]
+    assert any(line.startswith("rank 2 waits") and "rank 1's tensor 't1'" in line
+               for line in shown.words)  # fmt: skip
+    assert any(line.startswith("rank 0 waits") and "for room" in line for line in shown.words)
+
+
+@pytest.mark.ci
+def test_a_slow_rank_that_gets_messages(tmp_path: Path) -> None:
+    limit = traced(tmp_path, (4, 15, 4), direct=False).found.limit
+    assert (Kind.rank, (1,)) == (limit.kind, limit.ranks)
+
+
+def test_a_small_window(tmp_path: Path) -> None:
+    limit = traced(tmp_path, (8, 8, 8), window=1, frames=40).found.limit
+    assert Kind.window is limit.kind
+    assert "a larger --window" in limit.text
+
+
+@pytest.mark.ci
+def test_a_shared_core(tmp_path: Path) -> None:
+    shared = {0: CORES[-1], 1: CORES[-1]}
+    limit = traced(tmp_path, (8, 8), COMPUTING, shared).found.limit
+    assert (Kind.core, (0, 1)) == (limit.kind, limit.ranks)
+    assert limit.text.startswith(f"core {CORES[-1]} of local limits")
+
+
+@pytest.mark.ci
+def test_a_slow_source(tmp_path: Path) -> None:
+    shown = traced(tmp_path, (4, 4, 4), fps=20, frames=40)
+    assert Kind.source is shown.found.limit.kind
+    assert any(line.startswith("rank 0 waits") and "frames from the source" in line
+               for line in shown.words)  # fmt: skip

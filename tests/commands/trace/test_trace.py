@@ -1,0 +1,90 @@
+"""``rankslice trace``, as a user types it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+from command_line import rankslice
+from real_jobs import chain_folder
+
+from rankslice.commands.trace.advice import cut_advice
+from rankslice.measurement.trace.words import Kind, Limit
+
+FRAMES = 30
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chain_folder(tmp_path_factory.mktemp("chain"), 2)
+
+
+def test_a_trace_says_what_limits_and_writes_its_files(out: Path, tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    record, perfetto = tmp_path / "trace.json", tmp_path / "trace.pftrace"
+    given = ("--frames", str(FRAMES), "--json", record, "--perfetto", perfetto)
+    ended = rankslice("trace", out, *given)
+    assert 0 == ended.code, ended.err
+    told = json.loads(record.read_text())
+    assert told["words"][0] in ended.out.replace("\n", " ")
+    assert [*range(FRAMES)] == [frame["frame"] for frame in told["frames"]]
+    steps = [(step["what"], step["rank"]) for step in told["frames"][9]["steps"]]
+    assert [("read", 0), ("segment", 0), ("segment", 1), ("write", 1)] == steps
+    for frame in told["frames"]:
+        times = [step["begin_ms"] for step in frame["steps"]]
+        assert times == sorted(times)
+        assert frame["out_ms"] >= frame["steps"][-1]["begin_ms"]
+    assert math.isclose(1, sum(part["share"] for part in told["critical_path"]))
+    assert (out / "trace.html").read_text().startswith("<!DOCTYPE html>")
+    assert perfetto.stat().st_size > 1000
+    assert not (out / "results.bin").exists()
+    # What a trace wrote is no hindrance to the next one.
+    assert 0 == rankslice("trace", out, *given).code
+
+
+def test_a_single_frame_is_too_few(out: Path, tmp_path: Path) -> None:
+    ended = rankslice("trace", out, "--frames", "1")
+    assert 2 == ended.code
+    assert "--frames" in ended.err
+
+
+def test_advice_names_a_nearer_cut_that_sends_less(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    from rankslice.commands.build.build import BuildOptions, build
+
+    def value(name: str, width: int) -> object:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])
+
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [4, 64])
+    names = ["narrow", *(f"t{number}" for number in range(9)), "y"]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["wide"], name="first"),
+        helper.make_node("Reshape", ["wide", "shape"], ["folded"], name="fold"),
+        helper.make_node("ReduceMax", ["folded"], ["narrow"], name="pool", axes=[0]),
+        *(
+            helper.make_node("Relu", [before], [after], name=f"to {after}")
+            for before, after in itertools.pairwise(names)
+        ),
+    ]
+    graph = helper.make_graph(nodes, "g", [value("x", 256)], [value("y", 64)], [shape])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    save(model, tmp_path / "m.onnx")
+    mapping = {"local_cpu0": ["first"], "local_cpu0.2": ["fold..to y"]}
+    (tmp_path / "map.json").write_text(json.dumps(mapping))
+    folder = build(
+        tmp_path / "m.onnx",
+        tmp_path / "map.json",
+        "local",
+        tmp_path / "out",
+        BuildOptions(share_cores=True),
+    ).folder
+    limit = Limit(Kind.link, "", 0.9, (0, 1), (1,))
+    advice = cut_advice(folder, limit)
+    assert "a cut after 'pool' would send a quarter: 256 B instead of 1.02 kB per frame" == advice
+    assert "" == cut_advice(folder, Limit(Kind.rank, "", 0.9, (0,)))
+    (tmp_path / "m.onnx").unlink()
+    assert "" == cut_advice(folder, limit)

@@ -1,0 +1,148 @@
+"""What is drawn of a trace: for Perfetto, and on the page."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from traces import Times, chain_trace
+
+from rankslice.backend.runtime.figures.events import WAIT
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.output_file import PERFETTO
+from rankslice.measurement.trace.journeys import journeys
+from rankslice.measurement.trace.page import trace_page
+from rankslice.measurement.trace.path import steady_span
+from rankslice.measurement.trace.perfetto_file import check_perfetto, perfetto_bytes
+from rankslice.measurement.trace.timeline import MESSAGE, WAITING, WORK, Timeline, timeline
+from rankslice.measurement.trace.words import Findings, findings
+
+FRAMES = 30
+
+
+@pytest.fixture(scope="module")
+def found() -> Findings:
+    all_journeys = journeys(chain_trace(Times(compute=(2, 3), link=4), FRAMES), 4)
+    span = steady_span(all_journeys)
+    assert span is not None
+    return findings(all_journeys, span)
+
+
+@pytest.fixture(scope="module")
+def drawn(found: Findings) -> Timeline:
+    return timeline(found)
+
+
+@pytest.fixture(scope="module")
+def packets(found: Findings, drawn: Timeline) -> Any:
+    trace = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    file = trace.Trace()
+    content = perfetto_bytes(found, drawn)
+    file.ParseFromString(content)
+    assert PERFETTO.beginning.match(content.lstrip())
+    return file.packet
+
+
+def test_all_events_are_drawn_and_slices_of_a_track_do_not_overlap(
+    found: Findings, drawn: Timeline
+) -> None:
+    kinds = Counter(each.kind for each in drawn.slices)
+    events = found.journeys.trace.ranks
+    assert kinds[WORK] == 4 * FRAMES  # read, two segments, write
+    assert kinds[MESSAGE] == 2 * FRAMES
+    assert kinds[WAITING] == sum(len(rank.of(WAIT)) for rank in events) > 0
+    ends: dict[int, int] = {}
+    for each in drawn.slices:
+        assert ends.get(each.track, 0) <= each.begin_ns
+        ends[each.track] = each.end_ns
+    assert 0 == drawn.inside[-1][1]
+    assert 4 == max(count for _, count in drawn.inside)
+
+
+def test_perfetto_has_a_machine_a_board_and_a_process_a_rank(packets: Any) -> None:
+    machines = {
+        packet.system_info.machine_name: packet.machine_id
+        for packet in packets
+        if packet.HasField("system_info")
+    }
+    assert {"one": 0, "two": 1} == machines
+    processes = {
+        packet.track_descriptor.process.process_name: packet.machine_id
+        for packet in packets
+        if packet.track_descriptor.HasField("process")
+    }
+    assert {"rank 0 one_cpu0": 0, "rank 1 two_cpu0": 1} == processes
+    threads = [
+        packet.track_descriptor.thread.thread_name
+        for packet in packets
+        if packet.track_descriptor.HasField("thread")
+    ]
+    assert ["compute", "source", "compute", "sink"] == threads
+
+
+def test_perfetto_has_every_slice_with_its_name_and_frame(packets: Any, drawn: Timeline) -> None:
+    events = [packet.track_event for packet in packets if packet.HasField("track_event")]
+    begins = [event for event in events if event.type == event.TYPE_SLICE_BEGIN]
+    moments = [event for event in events if event.type == event.TYPE_INSTANT]
+    assert len(drawn.slices) == len(begins) + len(moments)
+    assert len(begins) == sum(event.type == event.TYPE_SLICE_END for event in events)
+    names = Counter(event.name for event in begins)
+    assert 2 * FRAMES == names["segment 0"]
+    assert FRAMES == names["read"] == names["write"] == names["'t0' to rank 1"]
+    assert FRAMES == len(moments)
+    assert 0 < names["wait for 't0' of rank 0"]
+    frames = [
+        note.int_value for event in begins for note in event.debug_annotations if note.int_value
+    ]
+    assert {*range(1, FRAMES)} == {*frames}
+    tracks = {packet.track_descriptor.uuid for packet in packets} - {0}
+    assert {event.track_uuid for event in events} <= tracks
+
+
+def test_arrows_lead_from_who_makes_a_tensor_to_who_reads_it(packets: Any) -> None:
+    events = [packet.track_event for packet in packets if packet.HasField("track_event")]
+    left = {flow for event in events if event.name == "segment 0" for flow in event.flow_ids}
+    passed = {flow for event in events if "from rank" in event.name for flow in event.flow_ids}
+    ended = {flow for event in events for flow in event.terminating_flow_ids}
+    assert FRAMES == len(left)
+    assert left == passed == ended
+
+
+def test_a_counter_tells_how_many_frames_are_inside(packets: Any, drawn: Timeline) -> None:
+    counts = [
+        (packet.timestamp, packet.track_event.counter_value)
+        for packet in packets
+        if packet.track_event.type == packet.track_event.TYPE_COUNTER
+    ]
+    assert [*drawn.inside] == counts
+
+
+def test_without_the_package_a_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.startswith("perfetto"):
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RankSliceError, match=re.escape("pip install 'rankslice[perfetto]'")):
+        check_perfetto("--perfetto")
+
+
+def test_the_page_has_all_slices_in_columns(found: Findings, drawn: Timeline) -> None:
+    page = trace_page(found, drawn, ("the link limits",), ("times are exact",))
+    block = re.search(r'<script[^>]* id="trace"[^>]*>(.*?)</script>', page)
+    assert block is not None
+    told = json.loads(block[1])
+    columns = ("track", "begins", "lengths", "name", "kind", "frame", "critical")
+    assert {len(drawn.slices)} == {len(told[column]) for column in columns}
+    assert len(drawn.tracks) == len(told["tracks"])
+    assert ["one", "two"] == told["boards"]
+    assert "the link limits" in page
+    assert sum(told["critical"]) > 0
+    assert page == trace_page(found, drawn, ("the link limits",), ("times are exact",))

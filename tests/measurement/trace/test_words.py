@@ -1,0 +1,141 @@
+"""What limits a job, told from traces with known times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from traces import Times, chain_trace
+
+from rankslice.backend.runtime.figures.events import COMPUTE, RECEIVE
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.trace.events import RankEvents, Trace
+from rankslice.measurement.trace.journeys import Why, journeys
+from rankslice.measurement.trace.path import Span, What, critical_path, steady_span
+from rankslice.measurement.trace.waits import uses
+from rankslice.measurement.trace.words import Findings, Kind, findings
+
+
+def found(times: Times, frames: int = 40) -> Findings:
+    all_journeys = journeys(chain_trace(times, frames), times.window)
+    span = steady_span(all_journeys)
+    assert span is not None
+    return findings(all_journeys, span)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "ranks", "words"),
+    [
+        (Times(compute=(6, 2)), Kind.rank, (0,), "rank 0 (one_cpu0) limits: it computes for 6 ms"),
+        (Times(compute=(2, 6)), Kind.rank, (1,), "rank 1 (two_cpu0) limits: it computes for 6 ms"),
+        (Times(compute=(2, 6), direct=True), Kind.rank, (1,), "rank 1 (one_cpu1) limits"),
+        (Times(link=7), Kind.link, (0, 1), "the link from one to two limits: 't0' is on the way"),
+        (Times(window=1), Kind.window, (), "the window limits: of 1 frame inside"),
+        (Times(window=1, direct=True), Kind.window, (), "the window limits"),
+        (Times(arrivals=9), Kind.source, (), "the source limits: the next frame has not arrived"),
+        (Times(read=8), Kind.source, (0,), "the source limits: reading frames takes"),
+        (Times(compute=(6, 6)), Kind.rank, (0, 1), "ranks 0 and 1 limit alike"),
+    ],
+)
+def test_the_words_name_what_limits(
+    times: Times, kind: Kind, ranks: tuple[int, ...], words: str
+) -> None:
+    limit = found(times).limit
+    assert (kind, ranks) == (limit.kind, limit.ranks)
+    assert limit.text.startswith(words)
+
+
+def test_a_slow_rank_that_waits_for_a_small_window_is_not_blamed_alone() -> None:
+    limit = found(Times(compute=(3, 6), window=1)).limit
+    assert Kind.window is limit.kind
+    assert Kind.rank is found(Times(compute=(0.3, 6), window=1)).limit.kind
+
+
+def test_waits_have_their_reasons_and_shares() -> None:
+    shown = found(Times(compute=(2, 2), link=8))
+    receiver = shown.ranks[1]
+    (wait,) = receiver.waits
+    assert (Why.input, "t0", 0, 1) == (wait.why, wait.tensor, wait.rank, wait.channel)
+    # A message comes every 8 ms, and is computed for 2 ms.
+    assert 0.75 == pytest.approx(wait.share, abs=0.01)
+    assert 0.75 == pytest.approx(wait.on_the_way, abs=0.01)
+    assert 0.25 == pytest.approx(receiver.compute, abs=0.01)
+    assert "rank 1 waits 75 % of the time for rank 0's tensor 't0', 75 % of it on the way" in (
+        shown.waits
+    )
+    sender = shown.ranks[0]
+    assert 1 == pytest.approx(sender.send, abs=0.01)
+    assert {Why.room} == {each.why for each in sender.waits[:1]}
+
+
+def test_shares_of_the_critical_path_add_up() -> None:
+    for times in (Times(), Times(link=5), Times(window=1), Times(arrivals=7)):
+        path = found(times).path
+        assert 1 == pytest.approx(sum(path.shares.values()))
+
+
+def test_a_message_that_came_while_the_rank_computed_is_not_what_it_waited_for() -> None:
+    # The receiver takes note of messages between its steps alone.
+    trace = chain_trace(Times(compute=(2, 6)))
+    receiver = trace.ranks[1]
+    events = receiver.events.copy()
+    received, computed = events["kind"] == RECEIVE, events["kind"] == COMPUTE
+    noted = np.maximum(events["end_ns"][received][1:], events["end_ns"][computed][:-1] + 10_000)
+    for field in ("begin_ns", "end_ns"):
+        events[field][np.flatnonzero(received)[1:]] = noted
+    changed = Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0, {})))
+    all_journeys = journeys(changed, 4)
+    span = steady_span(all_journeys)
+    assert span is not None
+    path = critical_path(all_journeys, span)
+    assert What.rank is max(path.shares.items(), key=lambda each: each[1])[0].what
+
+
+def test_frames_before_the_oldest_event_are_left_out() -> None:
+    trace = chain_trace(Times(compute=(6, 2)), 100)
+    # Each rank has kept its last events, which are of other frames on each.
+    ranks = tuple(
+        RankEvents(each.rank, each.events[-60 - 20 * each.rank :], 100, {}) for each in trace.ranks
+    )
+    all_journeys = journeys(Trace(trace.plan, ranks), 4)
+    assert 100 == all_journeys.first + all_journeys.frames
+    span = steady_span(all_journeys)
+    assert span is not None
+    assert (Kind.rank, (0,)) == (
+        (limit := findings(all_journeys, span).limit).kind,
+        limit.ranks,
+    )
+
+
+def test_a_rank_without_events_is_no_hindrance() -> None:
+    trace = chain_trace(Times(compute=(2, 6)))
+    silent = RankEvents(0, trace.ranks[0].events[:0], None, {})
+    all_journeys = journeys(Trace(trace.plan, (silent, trace.ranks[1])))
+    span = steady_span(all_journeys)
+    assert span is not None
+    assert 0 == uses(all_journeys, span)[0].compute
+    assert (1,) == findings(all_journeys, span).limit.ranks
+
+
+def test_nothing_is_told_of_no_events() -> None:
+    trace = chain_trace(Times())
+    silent = tuple(RankEvents(each.rank, each.events[:0], None, {}) for each in trace.ranks)
+    with pytest.raises(RankSliceError, match="has no events"):
+        journeys(Trace(trace.plan, silent))
+
+
+def test_clocks_that_disagree_lead_to_an_end() -> None:
+    trace = chain_trace(Times(link=1))
+    events = trace.ranks[1].events.copy()
+    for field in ("begin_ns", "end_ns"):
+        events[field] -= 30_000_000
+    all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0, {}))))
+    span = steady_span(all_journeys)
+    assert span is not None
+    shares = critical_path(all_journeys, span).shares
+    assert 1.0001 > sum(shares.values())
+
+
+def test_a_span_of_few_frames_is_all_of_them() -> None:
+    all_journeys = journeys(chain_trace(Times(), 5), 4)
+    assert 4 == (steady_span(all_journeys) or Span(0, 0, 0)).frames
+    assert None is steady_span(journeys(chain_trace(Times(), 1), 4))

@@ -1,0 +1,46 @@
+"""``rankslice trace`` across boards: a slow link is named, and how well clocks agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import rankslice
+
+from boards import Boards
+from boards.deployments import deploy, sleeping_chain
+
+pytestmark = pytest.mark.ci
+
+WIDTH = 1 << 16
+"""Numbers of a tensor, of four bytes: 42 ms at 50 Mbit/s."""
+
+
+@pytest.fixture(scope="module")
+def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A job whose ranks take 10 ms, deployed."""
+    folder = sleeping_chain(rack, tmp_path_factory.mktemp("trace"), 10, WIDTH)
+    assert 0 == deploy(rack, folder).code
+    yield folder
+    rack[1].set_rate(1000)
+
+
+def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
+    rack[1].set_rate(50)
+    record, page = tmp_path / "trace.json", tmp_path / "trace.html"
+    given = ("--frames", "40", "--json", record, "--html", page)
+    ended = rankslice("trace", out, "--ssh-config", rack.ssh_config, *given)
+    assert 0 == ended.code, ended.err
+    told = json.loads(record.read_text())
+    first, second = rack[0].name, rack[1].name
+    assert ("link", [0, 1], [1]) == tuple(told["limit"][key] for key in ("kind", "ranks", "channels"))
+    assert told["words"][0].startswith(f"the link from {first} to {second} limits: 't0' is on the")
+    assert "rank 1 waits" in told["words"][-1]
+    assert "on the way" in told["words"][-1]
+    assert 40 < told["period_ms"]
+    (note,) = [note for note in told["notes"] if "different boards" in note]
+    assert all(error is not None for error in told["clock_error_us"])
+    assert 0 == told["clock_error_us"][0]
+    assert note in ended.out.replace("\n", " ")

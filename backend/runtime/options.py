@@ -99,6 +99,8 @@ class RunOptions:
     """Number of the first frame whose tensors are recorded."""
     record_frames: int = 10
     """How many frames are recorded."""
+    operators: bool = False
+    """With ``events``: each rank also writes when its operators ran, if its engine tells."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
     latency: bool = False
@@ -171,6 +173,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "record": {"type": Path, "help": "folder for the tensors of some frames"},
         "record_first": {"type": _natural_int, "help": "the first of them"},
         "record_frames": {"type": _positive_int, "help": "how many of them"},
+        "operators": {"action": "store_true", "help": "with --events: operators, too"},
         "progress": {"action": "store_true", "help": "print lines 'completed N'"},
     }
 

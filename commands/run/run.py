@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rankslice.measurement.hardware import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
+    from rankslice.measurement.trace.operators import RankOperators
 
 __all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
 
@@ -53,6 +54,8 @@ class FinishedRun:
     """What the ranks did, if the options say ``events``."""
     hardware: tuple[BoardHistory, ...] = ()
     """What each board was like, second by second."""
+    operators: tuple[RankOperators, ...] = ()
+    """When operators ran, by rank, if the options say ``operators``, too."""
 
 
 def run(
@@ -114,6 +117,7 @@ def run(
         records = read_report(folder / REPORT, prepared.plan, len(results))
         trace = _trace(prepared, folder)
         _keep_recording(prepared, folder, records)
+        operators = _operators(prepared, folder)
         _put_in_place(prepared, folder)
     if verify:
         _refuse_unknown_arrivals(records)
@@ -124,7 +128,14 @@ def run(
         records, None if discards else results.completed_s, hardware=log.summaries()
     )
     finished = FinishedRun(
-        summary, results, labels, tuple(arrivals), drained_by, trace, log.histories()
+        summary,
+        results,
+        labels,
+        tuple(arrivals),
+        drained_by,
+        trace,
+        log.histories(),
+        operators,
     )
     on_ran(finished)
     if reference is None:
@@ -155,6 +166,14 @@ def _keep_recording(prepared: PreparedRun, folder: Path, records: Sequence[dict[
 
         frames = next(record["source"]["frames"] for record in records if "source" in record)
         keep_recording(prepared, folder, frames)
+
+
+def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]:
+    if prepared.options.events is None or not prepared.options.operators:
+        return ()
+    from rankslice.measurement.trace.operators import read_operators
+
+    return read_operators(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
 
 
 def _reference(prepared: PreparedRun) -> Path:

@@ -55,6 +55,10 @@ def trace(
             help="Exchange messages also between ranks of one board, which otherwise share memory.",
         ),
     ] = False,
+    operators: Annotated[
+        bool,
+        Option("--operators", help="Show the operators of each segment, too (onnxruntime)."),
+    ] = False,
     layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
     size: Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")] = None,
     mean: Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")] = "0",
@@ -116,7 +120,9 @@ def trace(
             start_timeout_s=start_timeout,
             preprocessing=parse_preprocessing(layout, size, mean, scale),
         )
-        prepared = prepare_trace(folder, options, mpirun=mpirun, ssh_config=ssh_config)
+        prepared = prepare_trace(
+            folder, options, operators=operators, mpirun=mpirun, ssh_config=ssh_config
+        )
         with progress_bars() as bars:
             task = bars.add_task("running", total=prepared.source.frames)
             traced = trace_run(prepared, lambda count: bars.update(task, completed=count))
@@ -131,5 +137,15 @@ def trace(
             print_line(screen, on_one_line(f"for Perfetto: {perfetto}"))
 
 
-_OF_A_RUN = ("input", "frames", "fps", "window", "no_direct", "size", "mpirun", "ssh_config")
+_OF_A_RUN = (
+    "input",
+    "frames",
+    "fps",
+    "window",
+    "no_direct",
+    "operators",
+    "size",
+    "mpirun",
+    "ssh_config",
+)
 """Options that mean nothing with ``--failure``."""

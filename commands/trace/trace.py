@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,15 @@ from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, journeys
 from rankslice.measurement.trace.journeys_json import journeys_json
+from rankslice.measurement.trace.operators import RankOperators
 from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span
 from rankslice.measurement.trace.perfetto_file import perfetto_bytes
 from rankslice.measurement.trace.timeline import Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
+
+MOST_WITH_OPERATORS = 1000
+"""Frames: engines keep their profiles in memory, and stop at a million operators."""
 
 _NOWHERE = Path("/dev/null")
 
@@ -60,6 +64,7 @@ def prepare_trace(
     folder: Path,
     options: RunOptions,
     *,
+    operators: bool = False,
     mpirun: Path | None = None,
     ssh_config: Path | None = None,
 ) -> PreparedRun:
@@ -68,6 +73,7 @@ def prepare_trace(
     Args:
         folder: made by ``build``.
         options: of the run.
+        operators: keep when the operators of segments ran, too.
         mpirun: path of an mpirun; the one of this environment by default.
         ssh_config: handed to ssh as ``-F``.
 
@@ -77,7 +83,10 @@ def prepare_trace(
     refuse_routes(read_plan(folder), folder)
     prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
     kept = events_needed(prepared.plan, prepared.source.frames)
-    asked = replace(prepared.options, events=Path("events"), events_kept=kept)
+    if operators and not 0 < (prepared.source.frames or 0) <= MOST_WITH_OPERATORS:
+        found = f"is for {MOST_WITH_OPERATORS} frames at most"
+        raise RankSliceError(Mistake("--operators", found, "give fewer --frames"))
+    asked = replace(prepared.options, events=Path("events"), events_kept=kept, operators=operators)
     return replace(prepared, options=asked)
 
 
@@ -110,7 +119,8 @@ def trace_run(
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary
-    return _traced(prepared.folder, journeys(finished.trace, summary.window), summary)
+    found = journeys(finished.trace, summary.window)
+    return _traced(prepared.folder, found, summary, finished.operators)
 
 
 def trace_failure(folder: Path) -> Traced:
@@ -126,7 +136,12 @@ def trace_failure(folder: Path) -> Traced:
     return _traced(folder, journeys(read_failure(folder, plan)), None)
 
 
-def _traced(folder: Path, found: Journeys, summary: RunSummary | None) -> Traced:
+def _traced(
+    folder: Path,
+    found: Journeys,
+    summary: RunSummary | None,
+    operators: Sequence[RankOperators] = (),
+) -> Traced:
     span = steady_span(found)
     if span is None:
         what = "of fewer than two frames there are results, which is too few to tell anything"
@@ -134,8 +149,8 @@ def _traced(folder: Path, found: Journeys, summary: RunSummary | None) -> Traced
     all_found = findings(found, span, summary)
     advice = cut_advice(folder, all_found.limit)
     limit = f"{all_found.limit.text}; {advice}" if advice else all_found.limit.text
-    drawn = timeline(all_found)
-    notes = tuple(_notes(found.trace, drawn, summary))
+    drawn = timeline(all_found, operators)
+    notes = (*_notes(found.trace, drawn, summary), *_silent_engines(found.plan, operators))
     return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
 
 
@@ -154,6 +169,20 @@ def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterato
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
     if summary is None:
         yield "the job failed: nobody knows how much processor time its ranks took"
+
+
+def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[str]:
+    """Yield which ranks show no operators though they were asked to."""
+    ranks: dict[str, list[str]] = {}
+    for told, rank in zip(operators, plan.ranks, strict=False):
+        if not told.segments and plan.of_rank(rank.rank):
+            ranks.setdefault(rank.engine, []).append(str(rank.rank))
+    for engine, numbers in ranks.items():
+        name = {"litert": "LiteRT's Python interface"}.get(engine, f"the engine {engine}")
+        yield (
+            f"rank{'s' * (len(numbers) > 1)} {joined(numbers)} show{'s' * (len(numbers) == 1)} no"
+            f" operators: {name} does not tell when they run"
+        )
 
 
 def _clock_note(trace: Trace) -> str:

@@ -20,6 +20,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.framework.wording import quoted
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
+from rankslice.measurement.trace.operators import RankOperators, operator_steps
 from rankslice.measurement.trace.words import Findings
 
 MOST_DRAWN = 200_000
@@ -70,8 +71,13 @@ class Timeline:
     """Times in nanoseconds, and how many frames are inside from then on."""
 
 
-def timeline(found: Findings) -> Timeline:
-    """Return what is drawn of a trace."""
+def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
+    """Return what is drawn of a trace.
+
+    Args:
+        found: what it shows.
+        operators: what the engine of each rank told; none if nobody asked.
+    """
     tracks: list[Track] = []
     slices: list[Slice] = []
     steps = found.path.steps
@@ -79,6 +85,8 @@ def timeline(found: Findings) -> Timeline:
     is_critical[steps[:, 0], steps[:, 1]] = True
     for rank in found.journeys.plan.ranks:
         _draw_threads(found.journeys, rank.rank, is_critical, tracks, slices)
+        for told in operators[rank.rank : rank.rank + 1]:
+            _draw_operators(found.journeys, told, tracks, slices)
         _draw_messages(found.journeys, rank.rank, is_critical, tracks, slices)
     slices.sort(key=lambda each: each.begin_ns)
     left_out = max(0, len(slices) - MOST_DRAWN)
@@ -183,6 +191,26 @@ def _reason(found: Journeys, row: int, frame: int) -> str:
     row_of = found.rows[int(last.rows[frame])]
     maker = found.channel(row_of).source if row_of.kind == RECEIVE else rank
     return f"for {quoted(last.tensor)} of rank {maker}"
+
+
+def _draw_operators(
+    found: Journeys, told: RankOperators, tracks: list[Track], slices: list[Slice]
+) -> None:
+    for segment in told.segments:
+        row = (COMPUTE, told.rank, segment.index)
+        places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
+        for place in places:
+            steps = operator_steps(segment, found.begins[place], found.ends[place])
+            track = len(tracks)
+            tracks.append(Track(told.rank, f"segment {segment.index} operators", OPERATOR))
+            last_ns = 0
+            for step in steps:
+                # Whole microseconds of the engine may make neighbours overlap.
+                begin_ns = max(step.begin_ns, last_ns)
+                last_ns = max(step.end_ns, begin_ns)
+                slices.append(
+                    Slice(track, begin_ns, last_ns, step.name, found.first + step.frame, OPERATOR)
+                )
 
 
 def _draw_messages(

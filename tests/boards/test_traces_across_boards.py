@@ -35,7 +35,9 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
     assert 0 == ended.code, ended.err
     told = json.loads(record.read_text())
     first, second = rack[0].name, rack[1].name
-    assert ("link", [0, 1], [1]) == tuple(told["limit"][key] for key in ("kind", "ranks", "channels"))
+    assert ("link", [0, 1], [1]) == tuple(
+        told["limit"][key] for key in ("kind", "ranks", "channels")
+    )
     assert told["words"][0].startswith(f"the link from {first} to {second} limits: 't0' is on the")
     assert "rank 1 waits" in told["words"][-1]
     assert "on the way" in told["words"][-1]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from ..discovery import find_names, import_kind
 from ..errors import JobError
+from ..figures.operators import OperatorSpans
 from ..job import RankSpec, TensorSpec
 from ..sizes import Slot
 from ..version import RUNTIME_VERSION
@@ -20,6 +21,7 @@ __all__ = [
     "Acceleration",
     "Engine",
     "EngineSettings",
+    "TellsOperators",
     "engine_settings",
     "engine_version",
     "has_own_process",
@@ -41,6 +43,9 @@ class EngineSettings:
     """``cpu``, ``gpu`` or ``npu``."""
     allow_fallback: bool = False
     """Whether layers that the accelerator cannot run may run on the CPU."""
+    profile: str = ""
+    """How the paths of files begin into which the engine writes when its operators run, if it
+    tells; empty: it need not."""
 
 
 class Engine(Protocol):
@@ -78,6 +83,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the sub-model."""
+
+
+@runtime_checkable
+class TellsOperators(Protocol):
+    """An engine that can tell when its operators ran."""
+
+    def operators(self) -> OperatorSpans | None:
+        """End the profile and return what it says; ``None``: the settings ask for none."""
 
 
 def engine_settings(rank: RankSpec, *, exact: bool) -> EngineSettings:

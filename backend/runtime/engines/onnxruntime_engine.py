@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..affinity import bind_to_cores
 from ..errors import JobError
+from ..figures.operators import OperatorSpans, read_profile
 from ..job import TensorSpec
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
@@ -289,6 +290,18 @@ class OnnxRuntimeEngine:
             return self._acceleration
         return replace(self._acceleration, uses=self._cuda.uses(), without=dict(self._cuda.without))
 
+    def operators(self) -> OperatorSpans | None:
+        """End the profile and return what it says; ``None``: the settings ask for none."""
+        if not self._settings.profile or self._session is None:
+            return None
+        path = Path(self._session.end_profiling())
+        try:
+            return read_profile(path)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise JobError(f"{path.name}: onnxruntime's profile cannot be read: {error}") from None
+        finally:
+            path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Drop the session."""
         self._bindings.clear()
@@ -307,6 +320,9 @@ def session_options(onnxruntime: Any, settings: EngineSettings) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if settings.exact:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if settings.profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = settings.profile
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 

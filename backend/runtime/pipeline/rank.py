@@ -201,7 +201,9 @@ class _Rank:
             executor.start(self._loop if looks else None)
         self._heartbeat.beat(_NO_STEP_YET)
         self._loop.run(self._is_over)
-        return self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
+        measured = self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
+        self._segments.write_operators()
+        return measured
 
     def _is_over(self) -> bool:
         if self._failure is not None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..direct.memory import Memory
-from ..engines import Engine, EngineSettings, engine_settings, open_engine
+from ..engines import Engine, EngineSettings, TellsOperators, engine_settings, open_engine
 from ..engines.acceleration import total
 from ..engines.own_process import OwnProcessEngine
+from ..errors import JobError
 from ..figures.events import EventRing
+from ..figures.operators import write_operators
 from ..figures.rank_figures import ComputeTimes, GpuMemory
 from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
@@ -139,7 +141,7 @@ class LoadedSegments:
 
     def _engine(self, segment: SegmentSpec) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
-        engine = open_engine(setup.spec.engine, setup.engine_settings)
+        engine = open_engine(setup.spec.engine, self._engine_settings(segment))
         self._engines.append(engine)
         setup.resources.callback(engine.close)
         if isinstance(engine, OwnProcessEngine):
@@ -150,6 +152,30 @@ class LoadedSegments:
             [tensors[name] for name in segment.outputs],
         )
         return engine
+
+    def _engine_settings(self, segment: SegmentSpec) -> EngineSettings:
+        options, settings = self._setup.options, self._setup.engine_settings
+        if options.events is None or not options.operators:
+            return settings
+        profile = options.events / f"profile-{segment.rank}-{segment.index}"
+        return replace(settings, profile=str(profile.resolve()))
+
+    def write_operators(self) -> None:
+        """Write when operators ran, if the options ask for it."""
+        options = self._setup.options
+        if options.events is None or not options.operators:
+            return
+        told = {
+            stage.index: spans
+            for stage, engine in zip(self.stages, self._engines, strict=True)
+            if isinstance(engine, TellsOperators) and (spans := engine.operators()) is not None
+        }
+        job, rank = self._setup.job, self._setup.spec.rank
+        try:
+            write_operators(options.events, rank, job.sha256, told)
+        except OSError as error:
+            found = f"the file of operators cannot be written: {error.strerror}"
+            raise JobError(f"{self._setup.spec.name}: {found}") from None
 
     def figures(self) -> dict[str, Any]:
         """Return the segments' part of the rank's measurements."""

@@ -138,14 +138,7 @@ def trace(
 
 
 _OF_A_RUN = (
-    "input",
-    "frames",
-    "fps",
-    "window",
-    "no_direct",
-    "operators",
-    "size",
-    "mpirun",
-    "ssh_config",
+    *("input", "frames", "fps", "window", "no_direct", "operators", "size"),
+    *("frame_timeout", "start_timeout", "mpirun", "ssh_config"),
 )
 """Options that mean nothing with ``--failure``."""

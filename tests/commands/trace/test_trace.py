@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
-from real_jobs import chain_folder
+from real_jobs import chain_folder, let_ranks_sleep
 
+import rankslice as rankslice_package
 from rankslice.commands.trace.advice import cut_advice
+from rankslice.measurement.trace.timeline import OPERATOR
 from rankslice.measurement.trace.words import Kind, Limit
 
 FRAMES = 30
+DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +44,35 @@ def test_a_trace_says_what_limits_and_writes_its_files(out: Path, tmp_path: Path
     assert (out / "trace.html").read_text().startswith("<!DOCTYPE html>")
     assert perfetto.stat().st_size > 1000
     assert not (out / "results.bin").exists()
-    # What a trace wrote is no hindrance to the next one.
-    assert 0 == rankslice("trace", out, *given).code
+
+
+@pytest.mark.ci
+def test_operators_are_shown_within_the_steps_of_their_segments(tmp_path: Path) -> None:
+    mapping = {"local_cpu0": ["conv1..pool1"], "local_cpu0.2": ["conv3..softmax"]}
+    built = rankslice_package.build(DIGITS, mapping, out=tmp_path / "out", share_cores=True)
+    shown = rankslice_package.trace(built.folder, frames=FRAMES, operators=True)
+    assert 2 == len([track for track in shown.drawn.tracks if track.kind == OPERATOR])
+    steps = {
+        (shown.drawn.tracks[each.track].rank, each.frame): each
+        for each in shown.drawn.slices
+        if each.name == "segment 0"
+    }
+    operators = [each for each in shown.drawn.slices if each.kind == OPERATOR]
+    assert any(each.name.startswith("Conv ") for each in operators)
+    assert {*range(FRAMES)} == {each.frame for each in operators}
+    for each in operators:
+        step = steps[shown.drawn.tracks[each.track].rank, each.frame]
+        assert step.begin_ns <= each.begin_ns <= each.end_ns <= step.end_ns
+    assert () == shown.notes
+
+
+@pytest.mark.ci
+def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
+    out = chain_folder(tmp_path, 2)
+    let_ranks_sleep(out, 1)
+    shown = rankslice_package.trace(out, frames=FRAMES, operators=True)
+    expected = "ranks 0 and 1 show no operators: the engine null does not tell when they run"
+    assert (expected,) == shown.notes
 
 
 def test_a_single_frame_is_too_few(out: Path, tmp_path: Path) -> None:

@@ -26,11 +26,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "replay": rankslice.replay,
     "run": rankslice.run,
     "simulate": rankslice.simulate,
+    "trace": rankslice.trace,
 }
 OF_PROGRAMS = {
     "bench": {"folder", "on_progress"},
     "explore": {"listener", "on_progress"},
     "run": {"direct", "exact"},  # --no-direct, --verify exact
+    "trace": {"direct"},
 }
 IN_OTHER_WORDS = {
     *("accelerators", "boards", "cuts", "frames", "input", "load_levels", "mean"),

@@ -73,6 +73,7 @@ ARGUMENTS = {
     "run": ["OUT", "--frames", "3"],
     "report": ["OUT"],
     "replay": ["OUT", "--rank", "0"],
+    "trace": ["OUT", "--frames", "3"],
     "deploy": ["OUT"],
     "profile": ["MODEL", "--seconds", "1", "--no-refine"],
     "probe": ["local"],

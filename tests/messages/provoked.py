@@ -60,6 +60,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Folders to report on": list(_reports()),
         "Options and inputs of replay": list(_replays()),
         "Two routes": list(_routes()),
+        "Options of trace": list(_traces()),
         "Options and inputs of inspect": list(_inspections()),
         "Options and inputs of simulate": list(_simulations()),
         "Options and files of bench": list(_benchmarks()),
@@ -898,6 +899,24 @@ def _inspections() -> Iterator[Provoked]:
         "a delegate and an accelerator", "m.tflite --internals --delegate libX.so --accelerator npu"
     )
     yield inspect("an option without a value", "m.tflite --internals --option backend_type")
+
+
+def _traces() -> Iterator[Provoked]:
+    def trace(title: str, arguments: str, **files: Content) -> Provoked:
+        return Provoked(title, f"trace {arguments}", files)
+
+    def with_two_routes(path: Path) -> None:
+        plan = json.loads(path.read_text())
+        plan["surge"] = _second_route(plan)
+        path.write_text(json.dumps(plan))
+
+    yield trace("a folder that is no build folder", "folder")
+    yield trace("a job with two routes", "out", **{"out/plan.json": with_two_routes})
+    yield trace("a page in place of something else", "out --html out/plan.json")
+    yield trace("one file for two purposes", "out --html t --json t")
+    yield trace("frames where nothing is run", "out --failure --frames 5")
+    yield trace("no failure", "out --failure")
+    yield trace("operators of too many frames", "out --operators --frames 5000")
 
 
 def _simulations() -> Iterator[Provoked]:

@@ -43,9 +43,9 @@ def converted_name(submodels: str) -> str:
 OWN_ENTRIES = frozenset(
     {
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
-        *("driver.py", "runtime", "submodels", "packages", REFERENCE),
+        *("driver.py", "runtime", "submodels", "packages", REFERENCE, TRACE),
         *map(converted_name, submodel_formats()),
-        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, TRACE, BENCH, BENCH_PAGE),
+        *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
         *(SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
     }
 )

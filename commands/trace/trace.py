@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.commands.build_folder import TRACE, read_plan
 from rankslice.commands.run.run import FinishedRun, PreparedRun, prepare, run
 from rankslice.commands.trace.advice import cut_advice
@@ -27,7 +28,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.events import Trace, events_needed
-from rankslice.measurement.trace.journeys import Journeys, journeys
+from rankslice.measurement.trace.journeys import Journeys, journeys, longest_stretch
 from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.operators import RankOperators
 from rankslice.measurement.trace.page import trace_page
@@ -78,9 +79,8 @@ def prepare_trace(
         ssh_config: handed to ssh as ``-F``.
 
     Raises:
-        RankSliceError: the job has two routes, or cannot be run.
+        RankSliceError: the job cannot be run.
     """
-    refuse_routes(read_plan(folder), folder)
     prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
     kept = events_needed(prepared.plan, prepared.source.frames)
     if operators and not 0 < (prepared.source.frames or 0) <= MOST_WITH_OPERATORS:
@@ -100,13 +100,6 @@ def page_of(folder: Path) -> Path:
     return check_output(folder / TRACE, "--html", PAGE)
 
 
-def refuse_routes(plan: Plan, folder: Path) -> None:
-    """Raise if a job has two routes, whose frames are numbered each for itself."""
-    if plan.surge is not None:
-        found = "has two routes, whose segments count their frames each for themselves"
-        raise RankSliceError(Mistake(str(folder), found, "build without --surge to trace it"))
-
-
 def trace_run(
     prepared: PreparedRun, on_completed: Callable[[int], None] = lambda count: None
 ) -> Traced:
@@ -119,7 +112,11 @@ def trace_run(
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary
-    found = journeys(finished.trace, summary.window)
+    stretch, window = None, summary.window
+    if prepared.plan.surge is not None:
+        stretch = longest_stretch(summary.switches, summary.completed)
+        window = (summary.surge_window or window) if stretch.route else window
+    found = journeys(finished.trace, window, stretch)
     return _traced(prepared.folder, found, summary, finished.operators)
 
 
@@ -131,9 +128,7 @@ def trace_failure(folder: Path) -> Traced:
     """
     from rankslice.measurement.trace.failure import read_failure
 
-    plan = read_plan(folder)
-    refuse_routes(plan, folder)
-    return _traced(folder, journeys(read_failure(folder, plan)), None)
+    return _traced(folder, journeys(read_failure(folder, read_plan(folder))), None)
 
 
 def _traced(
@@ -164,6 +159,12 @@ def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterato
         yield f"{lost} older events were overwritten: the journeys are those of the last frames"
     if drawn.left_out:
         yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
+    if summary is not None and summary.surge_window is not None:
+        took = longest_stretch(summary.switches, summary.completed)
+        yield (
+            f"this is of frames {took.begin} to {took.end - 1}, the most that took the"
+            f" {ROUTE_NAMES[took.route]} route one after the other"
+        )
     silent = [str(rank.rank) for rank in trace.ranks if not len(rank.events)]
     if silent:
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"

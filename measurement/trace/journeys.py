@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
+from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Channel, Plan, plan_record
+from rankslice.measurement.stretches import stretches
 from rankslice.measurement.trace.events import Events, RankEvents, Trace
 
 Times = NDArray[np.int64]
@@ -88,7 +91,7 @@ class Journeys:
     plan: Plan
     window: int
     first: int
-    """Number of the first frame."""
+    """Number of the first frame, in the stream."""
     rows: tuple[Row, ...]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -122,20 +125,75 @@ class Journeys:
         return next(each for each in self.plan.channels if each.number == row.number)
 
 
-def journeys(trace: Trace, window: int | None = None) -> Journeys:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Frames that follow each other and took the same of two routes."""
+
+    route: int
+    """0: the usual one, 1: that for a surge."""
+    begin: int
+    """Number of the first one in the stream."""
+    end: int
+    before: int
+    """How many frames had taken this route before."""
+
+    @property
+    def shift(self) -> int:
+        """What is added to the route's count of frames to get that of the stream."""
+        return self.begin - self.before
+
+
+def longest_stretch(switches: Sequence[Mapping[str, Any]], frames: int) -> Stretch:
+    """Return the most frames that took the same route one after the other.
+
+    Args:
+        switches: changes of the route, as a run's summary has them.
+        frames: how many came out.
+    """
+    taken = dict.fromkeys(ROUTE_NAMES, 0)
+    found = []
+    for begin, end, name in stretches(switches, frames):
+        found.append(Stretch(ROUTE_NAMES.index(name), begin, end, taken[name]))
+        taken[name] += end - begin
+    return max(found, key=lambda each: each.end - each.begin, default=Stretch(0, 0, 0, 0))
+
+
+def _on_stretch(trace: Trace, stretch: Stretch) -> Trace:
+    """Return what the ranks did for the frames of a stretch, as the route counts them."""
+    plan = trace.plan.routes[stretch.route]
+    channels = [channel.number for channel in plan.channels]
+    last = stretch.before + stretch.end - stretch.begin
+
+    def own(rank: RankEvents) -> RankEvents:
+        events = rank.events.copy()
+        kinds = events["kind"]
+        events["frame"] -= np.where(np.isin(kinds, (READ, WRITE, FRAME)), stretch.shift, 0)
+        is_of_route = np.where(kinds == COMPUTE, events["route"] == stretch.route, True)
+        is_message = (kinds == SEND) | (kinds == RECEIVE)
+        is_of_route &= ~is_message | np.isin(events["number"], channels)
+        inside = (events["frame"] >= stretch.before) & (events["frame"] < last)
+        return replace(rank, events=events[is_of_route & (inside | (kinds == WAIT))])
+
+    return replace(trace, plan=plan, ranks=tuple(map(own, trace.ranks)))
+
+
+def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = None) -> Journeys:
     """Return the journeys of the frames whose events are there.
 
     Args:
         trace: what the ranks did.
         window: frames inside at most; the plan's by default.
+        stretch: of a job with two routes, the frames to look at.
 
     Raises:
-        RankSliceError: the job has two routes, or there are no events.
+        RankSliceError: there are no events, or it is not told which route frames took.
     """
+    if stretch is not None and trace.plan.surge is not None:
+        trace = _on_stretch(trace, stretch)
     plan = trace.plan
     if plan.surge is not None:
-        found = "has two routes, whose frames are numbered each for itself"
-        raise RankSliceError(Mistake("the job", found, "build it without --surge to trace it"))
+        found = "has two routes, and nobody knows which frames took which"
+        raise RankSliceError(Mistake("the job", found, "trace a run that does not fail"))
     window = window or plan.window
     present = [_frames_of(each) for each in trace.ranks if len(each.events)]
     if not present:
@@ -157,7 +215,7 @@ def journeys(trace: Trace, window: int | None = None) -> Journeys:
         trace,
         plan,
         window,
-        first,
+        first + (stretch.shift if stretch is not None else 0),
         rows,
         begins,
         ends,

@@ -902,16 +902,10 @@ def _inspections() -> Iterator[Provoked]:
 
 
 def _traces() -> Iterator[Provoked]:
-    def trace(title: str, arguments: str, **files: Content) -> Provoked:
-        return Provoked(title, f"trace {arguments}", files)
-
-    def with_two_routes(path: Path) -> None:
-        plan = json.loads(path.read_text())
-        plan["surge"] = _second_route(plan)
-        path.write_text(json.dumps(plan))
+    def trace(title: str, arguments: str) -> Provoked:
+        return Provoked(title, f"trace {arguments}")
 
     yield trace("a folder that is no build folder", "folder")
-    yield trace("a job with two routes", "out", **{"out/plan.json": with_two_routes})
     yield trace("a page in place of something else", "out --html out/plan.json")
     yield trace("one file for two purposes", "out --html t --json t")
     yield trace("frames where nothing is run", "out --failure --frames 5")

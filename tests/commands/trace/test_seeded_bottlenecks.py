@@ -84,3 +84,17 @@ def test_a_slow_source(tmp_path: Path) -> None:
     assert Kind.source is shown.found.limit.kind
     assert any(line.startswith("rank 0 waits") and "frames from the source" in line
                for line in shown.words)  # fmt: skip
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("route", "kind", "ranks"), [("normal", 1, 1), ("surge", 3, 3)])
+def test_two_routes(tmp_path: Path, route: str, kind: int, ranks: int) -> None:
+    out = chain_folder(tmp_path, 3, usually_whole=True)
+    let_ranks_sleep(out, 8)
+    shown = trace_run(prepare_trace(out, RunOptions(frames=40, switch=route)))
+    steps = [each for each in shown.drawn.slices if each.name.startswith("segment")]
+    assert 40 * kind == len(steps)
+    assert ranks == len({shown.drawn.tracks[each.track].rank for each in steps})
+    assert Kind.rank is shown.found.limit.kind
+    assert (f"this is of frames 0 to 39, the most that took the {route} route one after the other",
+            ) == shown.notes  # fmt: skip

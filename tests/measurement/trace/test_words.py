@@ -9,7 +9,7 @@ from traces import Times, chain_trace
 from rankslice.backend.runtime.figures.events import COMPUTE, RECEIVE
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.events import RankEvents, Trace
-from rankslice.measurement.trace.journeys import Why, journeys
+from rankslice.measurement.trace.journeys import Stretch, Why, journeys, longest_stretch
 from rankslice.measurement.trace.path import Span, What, critical_path, steady_span
 from rankslice.measurement.trace.waits import uses
 from rankslice.measurement.trace.words import Findings, Kind, findings
@@ -139,3 +139,10 @@ def test_a_span_of_few_frames_is_all_of_them() -> None:
     all_journeys = journeys(chain_trace(Times(), 5), 4)
     assert 4 == (steady_span(all_journeys) or Span(0, 0, 0)).frames
     assert None is steady_span(journeys(chain_trace(Times(), 1), 4))
+
+
+def test_the_longest_stretch_is_counted_as_its_route_counts() -> None:
+    changes = [{"frame": 10, "route": "surge"}, {"frame": 15, "route": "normal"}]
+    assert Stretch(0, 15, 40, 10) == longest_stretch(changes, 40)
+    assert Stretch(1, 10, 40, 0) == longest_stretch(changes[:1], 40)
+    assert 5 == longest_stretch(changes, 40).shift

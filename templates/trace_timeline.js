@@ -172,7 +172,8 @@ for (const box of document.querySelectorAll(".timeline")) {
     } else {
       const track = trace.tracks[trace.track[at]], frame = trace.frame[at];
       const lasts = trace.lengths[at] > 0 ? " for " + timeText(trace.lengths[at]) : "";
-      told.textContent = track.name + ": " + trace.names[trace.name[at]] +
+      const name = trace.names[trace.name[at]];
+      told.textContent = track.name + (track.name.endsWith(name) ? "" : ": " + name) +
         (frame >= 0 ? ", frame " + frame : "") + lasts + ", from " + timeText(trace.begins[at]) +
         (trace.critical[at] ? ", on the critical path" : "");
     }

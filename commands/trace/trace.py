@@ -126,9 +126,12 @@ def trace_failure(folder: Path) -> Traced:
     Raises:
         RankSliceError: no job of the folder has failed, or too few frames came out.
     """
-    from rankslice.measurement.trace.failure import read_failure
+    from rankslice.measurement.trace.failure import failure_of, read_failure
 
-    return _traced(folder, journeys(read_failure(folder, read_plan(folder))), None)
+    plan, failure = read_plan(folder), failure_of(folder)
+    told = f"this is the end of a job that failed at {failure.time}: {' '.join(failure.message)}"
+    traced = _traced(folder, journeys(read_failure(folder, plan)), None)
+    return replace(traced, notes=(told, *traced.notes))
 
 
 def _traced(
@@ -169,7 +172,7 @@ def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterato
     if silent:
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
     if summary is None:
-        yield "the job failed: nobody knows how much processor time its ranks took"
+        yield "how much processor time the ranks took is not known: a shared core is not named"
 
 
 def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[str]:
@@ -204,7 +207,8 @@ def write_page(traced: Traced, file: Path) -> None:
     Raises:
         RankSliceError: it cannot be written.
     """
-    page = trace_page(traced.found, traced.drawn, traced.words, traced.notes)
+    has_failed = traced.summary is None
+    page = trace_page(traced.found, traced.drawn, traced.words, traced.notes, shows_end=has_failed)
     write_output(file, page, "--html")
 
 

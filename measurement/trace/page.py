@@ -36,7 +36,12 @@ _PERIODS = 12
 
 
 def trace_page(
-    found: Findings, drawn: Timeline, told: Sequence[str], notes: Sequence[str] = ()
+    found: Findings,
+    drawn: Timeline,
+    told: Sequence[str],
+    notes: Sequence[str] = (),
+    *,
+    shows_end: bool = False,
 ) -> str:
     """Return a trace as an HTML document that needs nothing beside it.
 
@@ -45,10 +50,11 @@ def trace_page(
         drawn: its slices.
         told: sentences about it, the most important first.
         notes: what is missing, or how exact it is.
+        shows_end: at first the end is shown, and not the begin of the steady state.
     """
     plan, span = found.journeys.plan, found.span
     operators = any(track.kind == OPERATOR for track in drawn.tracks)
-    block = data_block("trace", _data(found, drawn))
+    block = data_block("trace", _data(found, drawn, shows_end=shows_end))
     markup = render_markup(
         "trace_timeline.html.j2",
         tracks=len(drawn.tracks),
@@ -85,7 +91,7 @@ def trace_page(
     return page_html(page)
 
 
-def _data(found: Findings, drawn: Timeline) -> dict[str, Any]:
+def _data(found: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:
     """Return what the script draws: times in microseconds, slices in columns."""
     slices, span = drawn.slices, found.span
     begin = min((each.begin_ns for each in slices), default=span.begin_ns)
@@ -94,8 +100,9 @@ def _data(found: Findings, drawn: Timeline) -> dict[str, Any]:
     names = list(dict.fromkeys(each.name for each in slices))
     kinds = list(dict.fromkeys(each.kind for each in slices))
     name_of = {name: number for number, name in enumerate(names)}
-    first = max(span.begin_ns, begin)
-    last = min(end, first + round(_PERIODS * span.period_ms * 1e6))
+    shown = round(_PERIODS * span.period_ms * 1e6)
+    first = max(begin, end - shown) if shows_end else max(span.begin_ns, begin)
+    last = min(end, first + shown)
     known = list(dict.fromkeys(boards))
     return {
         "begin": 0,

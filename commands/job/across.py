@@ -18,6 +18,8 @@ from rankslice.backend.launch.job import run_job
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
+from rankslice.backend.runtime.figures.operators import MOST_BYTES as OPERATORS_BYTES
+from rankslice.backend.runtime.figures.operators import NAME as OPERATORS_NAME
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
@@ -204,3 +206,15 @@ def _fetch_after_failure(
         f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"
         " fetch them once it answers"
     ]
+
+
+def fetch_operators(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch what the engine of each rank told of its operators, from its board, into a folder.
+
+    Raises:
+        RankSliceError: it is not there.
+    """
+    for number, rank in enumerate(prepared.plan.ranks):
+        shell, _ = boards.of(rank.board)
+        name = f"{OPERATORS_NAME}{number}"
+        shell.get(boards.run, name, folder / name, most_bytes=OPERATORS_BYTES)

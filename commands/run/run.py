@@ -173,6 +173,10 @@ def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]
         return ()
     from rankslice.measurement.trace.operators import read_operators
 
+    if prepared.boards is not None:
+        from rankslice.commands.job.across import fetch_operators
+
+        fetch_operators(prepared, prepared.boards, folder)
     return read_operators(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
 
 

@@ -10,10 +10,13 @@ import pytest
 from command_line import rankslice
 
 from boards import Boards
-from boards.deployments import deploy, sleeping_chain
+from boards.deployments import build_for, deploy, sleeping_chain
+from rankslice.commands.trace.function import trace
+from rankslice.measurement.trace.timeline import OPERATOR
 
 pytestmark = pytest.mark.ci
 
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 WIDTH = 1 << 16
 """Numbers of a tensor, of four bytes: 42 ms at 50 Mbit/s."""
 
@@ -42,7 +45,21 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
     assert "rank 1 waits" in told["words"][-1]
     assert "on the way" in told["words"][-1]
     assert 40 < told["period_ms"]
+    assert 0.5 < told["ranks"][0]["send"] <= 1
     (note,) = [note for note in told["notes"] if "different boards" in note]
     assert all(error is not None for error in told["clock_error_us"])
     assert 0 == told["clock_error_us"][0]
     assert note in ended.out.replace("\n", " ")
+
+
+def test_operators_come_from_each_board(rack: Boards, tmp_path: Path) -> None:
+    mapping = {f"{rack[0].name}_cpu0": ["conv1..pool1"], f"{rack[1].name}_cpu0": ["conv3..softmax"]}
+    folder = build_for(rack, tmp_path / "digits", DIGITS, mapping)
+    assert 0 == deploy(rack, folder).code
+    shown = trace(folder, frames=30, operators=True, ssh_config=rack.ssh_config)
+    ranks = {
+        shown.drawn.tracks[each.track].rank for each in shown.drawn.slices if each.kind == OPERATOR
+    }
+    assert {0, 1} == ranks
+    (note,) = shown.notes
+    assert "different boards" in note

@@ -64,6 +64,7 @@ def test_a_slow_rank_that_gets_messages(tmp_path: Path) -> None:
     assert (Kind.rank, (1,)) == (limit.kind, limit.ranks)
 
 
+@pytest.mark.ci
 def test_a_small_window(tmp_path: Path) -> None:
     limit = traced(tmp_path, (8, 8, 8), window=1, frames=40).found.limit
     assert Kind.window is limit.kind

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,8 @@ _Look = Callable[[], "float | None"]
 
 _MOST = 64
 """Series of one kind that are read."""
+_AT_ONCE = 32
+"""Counters that are summed."""
 _NAME_LETTERS = 48
 _COLDEST_C, _HOTTEST_C = -60.0, 250.0
 """Zones that tell something else are not connected."""
@@ -119,9 +121,9 @@ def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
     packages = {file_text(each.parent / "topology/physical_package_id"): each for each in cores}
     for kind, folders in (("core", cores), ("package", [*packages.values()])):
         paths = [str(folder / f"{kind}_throttle_count") for folder in folders]
-        yield f"throttle_count.{kind}", partial(_summed, paths)
+        yield f"throttle_count.{kind}", _Counters(paths)
     events = [str(path) for path in _numbered(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
-    yield "throttle_count.over_current", partial(_summed, events)
+    yield "throttle_count.over_current", _Counters(events)
     by_kind: dict[str, list[str]] = {}
     for device in _numbered(system / "class/thermal", "cooling_device*"):
         kind = file_text(device / "type")
@@ -148,6 +150,24 @@ def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
         yield "gpu_utilisation_percent", nvml.utilisation_percent
         yield "gpu_temperature_c", nvml.temperature_c
         yield "gpu_power_w", lambda: _times(nvml.power_mw(), 1e-3)
+
+
+class _Counters:
+    """Sums counters. Of many it reads a part at each look, in turn; all of them at the first."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._told: dict[str, int] = {}
+        self._looks = 0
+
+    def __call__(self) -> float | None:
+        parts = -(-len(self._paths) // _AT_ONCE) if self._told else 1
+        for path in self._paths[self._looks % max(1, parts) :: max(1, parts)]:
+            value = _number(path)
+            if value is not None:
+                self._told[path] = value
+        self._looks += 1
+        return float(sum(self._told.values())) if self._told else None
 
 
 class _Tegrastats:
@@ -254,11 +274,6 @@ def _percentage(path: str) -> float | None:
     with contextlib.suppress(OSError, ValueError):
         return float(read_bytes(path, 64).rstrip(b" %\n"))
     return None
-
-
-def _summed(paths: list[str]) -> float | None:
-    found = [value for value in map(_number, paths) if value is not None]
-    return float(sum(found)) if found else None
 
 
 def _largest(paths: list[str]) -> float | None:

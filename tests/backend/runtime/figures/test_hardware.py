@@ -127,6 +127,18 @@ def test_a_server_counts_the_throttling_of_cores_and_packages_once(tmp_path: Pat
     assert 3.0 / passed_s == pytest.approx(values["power_w"], rel=0.2)
 
 
+def test_the_counters_of_many_cores_are_read_in_turn(tmp_path: Path) -> None:
+    cores = [tmp_path / f"sys/devices/system/cpu/cpu{n}/thermal_throttle" for n in range(128)]
+    for folder in cores:
+        put(folder, core_throttle_count=1)
+    hardware = looked_at(tmp_path)
+    for folder in cores:
+        put(folder, core_throttle_count=2)
+    told = [hardware.values()["throttle_count.core"] for _ in range(4)]
+    assert sorted(told) == told
+    assert (160.0, 256.0) == (told[0], told[-1])
+
+
 def test_a_board_without_zones_tells_the_temperatures_of_its_monitors(tmp_path: Path) -> None:
     put(tmp_path / "sys/class/hwmon/hwmon3", name="k10temp", temp1_input=61_500, temp1_label="Tctl")
     assert {"temperature_c.k10temp Tctl": 61.5} == looked_at(tmp_path).values()

@@ -214,6 +214,7 @@ def _fault(bench: Bench, start: Start) -> str:
         return "has a time that is below 0, or a latency of 0"
     if any(value >= _LONGEST_NS for each in (start.latency_ns, *values) for value in each):
         return "has a time of a hundred years"
-    if any(stage.rank >= len(bench.subjects[start.subject].ranks) for stage in start.stages):
+    ranks = range(len(bench.subjects[start.subject].ranks))
+    if any(stage.rank not in ranks for stage in start.stages):
         return "has a stage of a rank that is not there"
     return ""

@@ -228,7 +228,8 @@ def expected_records(
         completed: how many frames the stream had.
     """
     kept = kept_tensors(job, rank, frames.route)
-    for frame in range(frames.first, min(completed, frames.first + frames.count)):
+    numbers = range(frames.first, min(completed, frames.first + frames.count))
+    for frame in numbers if kept else ():
         for each in kept:
             if each.turns.has(frame):
                 yield frame, each

@@ -292,7 +292,7 @@ class _Search:
             once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
             if once.shape != now.shape or once.tobytes() != now.tobytes():
                 return f"frame {self._frame} agrees when it is run again: it differs now and then"
-        return (
-            "no tensor at a cut differs from an unsliced model that gives out these tensors: the"
-            " engine merges layers across the cuts"
-        )
+        found = "no tensor at a cut differs from an unsliced model that gives out these tensors"
+        if self._exact:
+            return f"{found}: giving them out changes its results"
+        return f"{found}: the engine merges layers across the cuts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ import onnx
 import pytest
 from command_line import rankslice
 from damage import change_weight
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 from onnx import helper
 from quantised import averaging_cnn, images
 from real_jobs import replace_file
 from recorded import record
+from strategies import Network, assignments, networks
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
@@ -59,8 +63,13 @@ def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 
     """
     ran = folder.with_name(f"ran-{len([*folder.parent.iterdir()])}")
     found = record(folder, ran, options)
-    frames = [values + np.float32(change) for values in found.frames(0)]
-    results = Results(found.plan_sha256, found.outputs, found.records, (frames,))
+    results = found
+    if change:
+        changed = [
+            [values + np.float32(change) for values in found.frames(output)]
+            for output in range(len(found.outputs))
+        ]
+        results = Results(found.plan_sha256, found.outputs, found.records, (*changed,))
     prepared = prepare(folder, replace(options, record=ran))
     prepared = replace(prepared, again=lambda _: pytest.fail("ran again"))
     return first_difference(prepared, results, frame, range(len(found)), None)
@@ -208,6 +217,29 @@ def test_litert_is_searched_too(tmp_path: Path) -> None:
         found.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
         for tensor in first.outputs
     )
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["cnn_int8", "open_attention", "control_flow", "variable_tensor"])
+def test_no_tensor_of_a_sound_litert_job_differs(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    model = model_file(name)
+    names = [layer.name for layer in read_tflite(model).graph.layers]
+    folder = build_folder(
+        tmp_path, model, {n: int(2 * i >= len(names)) for i, n in enumerate(names)}
+    )
+    assert "no tensor at a cut differs" in searched(folder, RunOptions(frames=3, exact=True), 2)
+
+
+@pytest.mark.ci
+@settings(max_examples=15)
+@given(data=st.data(), network=networks(rows="n"))
+def test_no_tensor_of_a_sound_job_differs(data: st.DataObject, network: Network) -> None:
+    ranks = data.draw(assignments(network.graph()))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build_folder(Path(temporary), network.model(), ranks, {"n": (5,)})
+        found = searched(folder, RunOptions(frames=3, exact=True), 2)
+        assert not found or "no tensor at a cut differs" in found
 
 
 def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:

@@ -230,7 +230,8 @@ def test_what_is_no_folder_is_refused_and_stays(
     place.mkdir()
     target(place / "out")
     before = entries(place)
-    others = {"demo": [], "run": ["--boxes", "y"]}.get(command, ["--force"])
+    beside = {"folder": [], "boxes_to": ["--boxes", "y"], "record": []}
+    others = beside.get(option, ["--force"])
     ended = rankslice(*line(command, f"--{option.replace('_', '-')}", place / "out"), *others)
     assert 1 == ended.code
     assert ended.err.startswith(f"error: {place / 'out'}: is "), ended.err

@@ -8,9 +8,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from real_jobs import chain_folder, let_ranks_sleep
 
+import rankslice
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, WRITE, open_ring
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN
@@ -167,3 +169,15 @@ def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -
     assert last.of(WRITE)["frame"].max() in (18, 19)
     assert (0.0, 0.0, 0.0) == read_failure(out, prepared.plan).error_ns
     assert [] == list(out.glob(".*"))
+
+
+@pytest.mark.ci
+def test_a_pipeline_that_its_program_ends_has_not_failed(tmp_path: Path) -> None:
+    out = chain_folder(tmp_path / "job", 2)
+    let_ranks_sleep(out, 5)
+    pipeline = rankslice.open(out)
+    frames = (np.zeros((1, 16), np.float32) for _ in range(1000))
+    results = pipeline.map(frames)
+    next(results)
+    pipeline.abort()
+    assert not (out / LAST_FAILURE).exists()

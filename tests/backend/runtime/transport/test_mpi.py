@@ -100,6 +100,38 @@ mpi.exchange(b"")
 os._exit(0)
 """
 
+NUMBERS_CROSS = """
+import time
+
+import numpy as np
+
+from rankslice.backend.runtime.transport.mpi import MpiTransport
+from rankslice.backend.runtime.transport.transport import Lane
+
+mpi = MpiTransport()
+slot = (np.zeros(8, np.uint8),)
+mpi.open([Lane(0, 1 - mpi.rank, slot)], [Lane(0, 1 - mpi.rank, slot)])
+mpi.receive(0, 0)
+if mpi.rank == 0:
+    for number in range(100):
+        mpi.tell(1, number + (1 << 62))
+        assert mpi.hear(1) == -number, number
+    print("heard", flush=True)
+else:
+    time.sleep(0.3)  # the other one has to wait
+    for _ in range(100):
+        mpi.tell(0, (1 << 62) - mpi.hear(0))
+mpi.exchange(b"")
+mpi.close()
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])
+def test_numbers_cross_beside_the_messages_of_channels(tmp_path, monkeypatch, find):
+    done = run_two(NUMBERS_CROSS, tmp_path, monkeypatch, find, "tcp")
+    assert "heard" == done.stdout.strip(), done.stderr
+
 
 @pytest.mark.ci
 @pytest.mark.parametrize("find", [wheels_mpirun, debians_mpirun])

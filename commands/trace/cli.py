@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -125,7 +126,11 @@ def trace(
         )
         with progress_bars() as bars:
             task = bars.add_task("running", total=prepared.source.frames)
-            traced = trace_run(prepared, lambda count: bars.update(task, completed=count))
+            traced = trace_run(
+                prepared,
+                lambda count: bars.update(task, completed=count),
+                command=("rankslice", *sys.argv[1:]),
+            )
     write_page(traced, page)
     if perfetto is not None:
         write_perfetto(traced, perfetto)

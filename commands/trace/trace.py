@@ -101,14 +101,22 @@ def page_of(folder: Path) -> Path:
 
 
 def trace_run(
-    prepared: PreparedRun, on_completed: Callable[[int], None] = lambda count: None
+    prepared: PreparedRun,
+    on_completed: Callable[[int], None] = lambda count: None,
+    *,
+    command: Sequence[str] = (),
 ) -> Traced:
     """Run a job, and return where the time of its frames went.
+
+    Args:
+        prepared: from :func:`prepare_trace`.
+        on_completed: called from time to time with the number of finished frames.
+        command: what was typed, for the record of the run.
 
     Raises:
         RankSliceError: the job failed, or too few frames came out.
     """
-    finished: FinishedRun = run(prepared, on_completed=on_completed)
+    finished: FinishedRun = run(prepared, on_completed=on_completed, command=command)
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary

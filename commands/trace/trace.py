@@ -32,7 +32,7 @@ from rankslice.measurement.trace.journeys import Journeys, journeys, longest_str
 from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.operators import RankOperators
 from rankslice.measurement.trace.page import trace_page
-from rankslice.measurement.trace.path import steady_span
+from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.perfetto_file import perfetto_bytes
 from rankslice.measurement.trace.timeline import Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
@@ -149,6 +149,8 @@ def _traced(
     operators: Sequence[RankOperators] = (),
 ) -> Traced:
     span = steady_span(found)
+    if span is None and summary is None:  # what the ranks did last is worth a look
+        span = whole_span(found)
     if span is None:
         what = "of fewer than two frames there are results, which is too few to tell anything"
         raise RankSliceError(Mistake(str(folder), what, "give more --frames"))

@@ -17,6 +17,7 @@ from rankslice.measurement.pages.page import (
     data_block,
     page_html,
 )
+from rankslice.measurement.trace.path import Span
 from rankslice.measurement.trace.tables import (
     PATH_HEAD,
     RANK_CAPTION,
@@ -75,9 +76,8 @@ def trace_page(
     )
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
-        f"{frames_text(found.journeys.frames)}; the shares are of the"
-        f" {(span.end_ns - span.begin_ns) / 1e9:.3g} s in which the last"
-        f" {frames_text(span.frames)} came out, one every {span.period_ms:.3g} ms",
+        f"{frames_text(found.journeys.frames)}; the shares are of"
+        f" {(span.end_ns - span.begin_ns) / 1e9:.3g} s{_results_of(span)}",
         (
             Section("", parts=(notice, *missing, timeline)),
             Section("Ranks", (f"The columns are {RANK_CAPTION}.",), (ranks,)),
@@ -89,6 +89,13 @@ def trace_page(
         ),
     )
     return page_html(page)
+
+
+def _results_of(span: Span) -> str:
+    if not span.frames:
+        return ""
+    came = f"{frames_text(span.frames)} came out"
+    return f" in which the last {came}, one every {span.period_ms:.3g} ms"
 
 
 def _data(found: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:

@@ -92,11 +92,20 @@ def steady_span(found: Journeys) -> Span | None:
     return None
 
 
+def whole_span(found: Journeys) -> Span:
+    """Return the time of all steps, in which it does not count how many frames came out."""
+    is_there = found.ends > NEVER
+    return Span(int(found.begins[is_there].min()), int(found.ends[is_there].max()), 0)
+
+
 def critical_path(found: Journeys, span: Span) -> CriticalPath:
     """Return the critical path of a span, which ends with its last result.
 
     From each step it goes back to what ended last of all that the step had to wait for.
+    If no frames came out, it is empty.
     """
+    if not span.frames:
+        return CriticalPath({}, 0, np.empty((0, 2), np.int64))
     latest = _latest(found)
     begins, ends = found.begins, found.ends
     times: dict[Part, int] = defaultdict(int)

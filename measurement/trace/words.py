@@ -107,7 +107,7 @@ def _limit(
     rounds = path.rounds * found.window / max(1, span.frames)
     by_window = rounds >= _ROUNDS
     if not most:
-        return Limit(Kind.nothing, "too few frames to tell what limits", 0.0)
+        return Limit(Kind.nothing, "too few frames came out to tell what limits", 0.0)
     part = most[0]
     if part.what is What.link and share >= _MOST:
         return _link(plan, span, most, share, by_window=by_window)

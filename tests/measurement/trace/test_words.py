@@ -10,7 +10,9 @@ from rankslice.backend.runtime.figures.events import COMPUTE, RECEIVE
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.events import RankEvents, Trace
 from rankslice.measurement.trace.journeys import Stretch, Why, journeys, longest_stretch
-from rankslice.measurement.trace.path import Span, What, critical_path, steady_span
+from rankslice.measurement.trace.page import trace_page
+from rankslice.measurement.trace.path import Span, What, critical_path, steady_span, whole_span
+from rankslice.measurement.trace.timeline import timeline
 from rankslice.measurement.trace.waits import uses
 from rankslice.measurement.trace.words import Findings, Kind, findings
 
@@ -146,3 +148,15 @@ def test_the_longest_stretch_is_counted_as_its_route_counts() -> None:
     assert Stretch(0, 15, 40, 10) == longest_stretch(changes, 40)
     assert Stretch(1, 10, 40, 0) == longest_stretch(changes[:1], 40)
     assert 5 == longest_stretch(changes, 40).shift
+
+
+def test_of_a_job_without_results_there_is_what_its_ranks_did() -> None:
+    trace = chain_trace(Times(compute=(6, 2)))
+    silent = RankEvents(1, trace.ranks[1].events[:0], None, {})
+    all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], silent)))
+    assert steady_span(all_journeys) is None
+    shown = findings(all_journeys, whole_span(all_journeys))
+    assert Kind.nothing is shown.limit.kind
+    assert 0.9 < shown.ranks[0].compute
+    assert 2 * 40 < len(timeline(shown).slices)
+    assert "came out" not in trace_page(shown, timeline(shown), ())

@@ -17,6 +17,21 @@ from rankslice.measurement.trace.timeline import OPERATOR
 from rankslice.measurement.trace.words import Kind, Limit
 
 FRAMES = 30
+FAILING = """
+
+import itertools
+
+_run, _runs = NullEngine.run, itertools.count()
+
+
+def _failing(self, inputs, outputs):
+    if next(_runs) > 40:
+        raise JobError("enough")
+    _run(self, inputs, outputs)
+
+
+NullEngine.run = _failing
+"""
 DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 
 
@@ -73,6 +88,23 @@ def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
     shown = rankslice_package.trace(out, frames=FRAMES, operators=True)
     expected = "ranks 0 and 1 show no operators: the engine null does not tell when they run"
     assert (expected,) == shown.notes
+
+
+@pytest.mark.ci
+def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
+    out = chain_folder(tmp_path, 3)
+    let_ranks_sleep(out, 3, engine=FAILING, options={1: {"sleep_ms": "9"}})
+    failed = rankslice("run", out, "--frames", "100")
+    assert 1 == failed.code
+    assert f"rankslice trace {out} --failure" in failed.err
+    page = tmp_path / "failure.html"
+    ended = rankslice("trace", out, "--failure", "--html", page)
+    assert 0 == ended.code, ended.err
+    assert "rank 1 (" in ended.out
+    assert "limits" in ended.out
+    assert "this is the end of a job that failed at 20" in ended.out
+    assert "enough" in ended.out
+    assert page.is_file()
 
 
 def test_a_single_frame_is_too_few(out: Path, tmp_path: Path) -> None:

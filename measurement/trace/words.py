@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -290,10 +290,13 @@ def part_name(plan: Plan, part: Part) -> str:
 def _waits(plan: Plan, ranks: Sequence[RankUse]) -> Iterator[str]:
     """Yield what each rank waits for most, if that is long."""
     for use in ranks:
-        for wait in use.waits[:1]:
-            if wait.share >= _WORTH_TELLING:
-                share = _percent(wait.share)
-                yield f"rank {use.rank} waits {share} of the time {_what(plan, wait)}"
+        for longest in use.waits[:1]:
+            alike = [w for w in use.waits if (w.why, w.rank) == (longest.why, longest.rank)]
+            share = sum(wait.share for wait in alike)
+            on_the_way = sum(wait.on_the_way for wait in alike)
+            if share >= _WORTH_TELLING:
+                wait = replace(longest, share=share, on_the_way=on_the_way)
+                yield f"rank {use.rank} waits {_percent(share)} of the time {_what(plan, wait)}"
 
 
 def _what(plan: Plan, wait: Wait) -> str:

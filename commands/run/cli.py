@@ -528,7 +528,8 @@ def run(
     if classes is not None:
         write_output(classes, classes_csv(finished, names, best), "--classes")
     if html is not None:
-        page = run_page(run_record(prepared, finished.summary, command_line))
+        record = run_record(prepared, finished.summary, command_line)
+        page = run_page(record, finished.hardware)
         write_output(html, page_html(page), "--html")
     verdict = finished.summary.verify
     if verdict is not None and shows:

@@ -15,7 +15,16 @@ from rankslice.commands.versions import versions
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
-from rankslice.measurement.runs.record import BoardEnergy, RankRun, RunRecord, Times, run_text
+from rankslice.measurement.hardware import HardwareSummary
+from rankslice.measurement.runs.record import (
+    BoardEnergy,
+    BoardHardware,
+    Range,
+    RankRun,
+    RunRecord,
+    Times,
+    run_text,
+)
 from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
 
 
@@ -80,6 +89,7 @@ def record_of(
         bottleneck=summary.bottleneck,
         verify="" if verdict is None else verdict_text(verdict),
         energy=tuple(map(_energy, summary.energy)),
+        hardware=tuple(map(_hardware, summary.hardware)),
         ranks=tuple(map(_rank, summary.ranks)),
         notes=tuple(rank_notes(summary.ranks)),
     )
@@ -123,6 +133,11 @@ def _energy(board: EnergySummary) -> BoardEnergy:
         mj_per_frame=board.mj_per_frame,
         reason=board.reason or "",
     )
+
+
+def _hardware(board: HardwareSummary) -> BoardHardware:
+    ranges = (Range(name, **values) for name, values in board.series.items())
+    return BoardHardware(board.board, tuple(ranges), board.absent)
 
 
 def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ VERSION = 1
 _LARGEST_BYTES = 1 << 26
 
 _Amount = Annotated[float, between(0, 1e15)]
+_Value = Annotated[float, between(-1e15, 1e15)]
 _Number = Annotated[int, between(0, 1 << 62)]
 
 
@@ -49,6 +50,27 @@ class BoardEnergy:
     mean_w: _Amount | None
     mj_per_frame: _Amount | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a value of a board or rank was, while frames went through."""
+
+    name: str
+    """With its unit: ``temperature_c.cpu0-thermal``."""
+    min: _Value
+    mean: _Value
+    max: _Value
+
+
+@dataclass(frozen=True, slots=True)
+class BoardHardware:
+    """What a board was like during the run."""
+
+    board: str
+    series: tuple[Range, ...]
+    absent: tuple[str, ...]
+    """Kinds of values that it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +131,7 @@ class RunRecord:
     verify: str
     """The verdict in words; empty: results were not compared."""
     energy: tuple[BoardEnergy, ...]
+    hardware: tuple[BoardHardware, ...]
     ranks: tuple[RankRun, ...]
     notes: tuple[str, ...]
 

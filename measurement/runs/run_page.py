@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import joined
+from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.pages.page import Code, Figure, Notice, Page, Section, Table
+from rankslice.measurement.runs.hardware import hardware_section
 from rankslice.measurement.runs.parts import (
     TIMES_HEAD,
     UNKNOWN,
@@ -27,8 +29,13 @@ from rankslice.measurement.runs.record import RunRecord
 _MOST_CURVES = 8
 
 
-def run_page(record: RunRecord) -> Page:
-    """Return the page of a run."""
+def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
+    """Return the page of a run.
+
+    Args:
+        record: of the run.
+        histories: what its boards were like, second by second, if that was kept.
+    """
     accelerators = joined([rank.key for rank in record.ranks[:5]])
     more = len(record.ranks) - 5
     where = f"{accelerators} and {more} more" if more > 0 else accelerators
@@ -41,6 +48,7 @@ def run_page(record: RunRecord) -> Page:
             _latency(record),
             _ranks(record),
             _energy(record),
+            hardware_section(record, histories),
             _how(record),
         ),
     )

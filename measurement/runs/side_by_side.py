@@ -66,6 +66,7 @@ _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
     "postprocessing mean, ms": (lambda run: run.postprocess_ms.mean, ms_text),
     "energy per frame": (lambda run: run.mj_per_frame, lambda value: joules_text(value / 1e3)),
+    "hottest zone, °C": (lambda run: _hottest(run), lambda value: f"{value:.1f}"),
     "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),
     "memory of the largest rank, MB": (lambda run: max(r.memory_mb for r in run.ranks), mb_text),
     "ranks": (lambda run: len(run.ranks), lambda value: f"{value:.0f}"),
@@ -77,6 +78,12 @@ def _p999(run: RunRecord) -> float | None:
     counts = run.latency_counts
     is_known = sum(each.count for each in counts) >= _LEAST_FOR_P999
     return percentile_ms(counts, 99.9) if is_known else None
+
+
+def _hottest(run: RunRecord) -> float | None:
+    ranges = [each for board in run.hardware for each in board.series]
+    zones = [each.max for each in ranges if each.name.partition(".")[0] == "temperature_c"]
+    return max(zones, default=None)
 
 
 def _slowest(run: RunRecord) -> float | None:

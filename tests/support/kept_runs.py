@@ -9,7 +9,14 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned
 
 from rankslice.framework.plan import Plan
 from rankslice.measurement.counts import Count
-from rankslice.measurement.runs.record import BoardEnergy, RankRun, RunRecord, Times
+from rankslice.measurement.runs.record import (
+    BoardEnergy,
+    BoardHardware,
+    Range,
+    RankRun,
+    RunRecord,
+    Times,
+)
 from rankslice.measurement.runs.side_by_side import KeptRun
 
 TIMES = Times(2.0, 2.0, 9.0, 10.0, 4.0)
@@ -66,6 +73,9 @@ def run_record(*ranks: RankRun, **others: Any) -> RunRecord:
         bottleneck="rank 0 (edge01_cpu0) computes 2 ms of the 10 ms per frame",
         verify="",
         energy=(BoardEnergy("edge01", "ina3221 VDD_IN", 12.0, 4.0, 12.0, ""),),
+        hardware=(
+            BoardHardware("edge01", (Range("temperature_c.cpu", 40.0, 50.0, 60.0),), ("power",)),
+        ),
         ranks=ranks or (rank_run(0, "edge01_cpu0"), rank_run(1, "edge01_cpu1", 3.0)),
         notes=("warm-up before frame 0: rank 0 1.00 ms",),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from browsers import DESKTOP, PHONE, Elements, opened
 from kept_runs import kept_run, plan, rank_run, run_record
 
+from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.pages.page import page_html
 from rankslice.measurement.runs.report_page import report_page
 from rankslice.measurement.runs.run_page import run_page
@@ -52,6 +54,16 @@ def test_one_run_alone_has_a_report() -> None:
 def test_a_run_without_a_frame_has_a_page() -> None:
     record = run_record(completed=0, latency_counts=(), energy=(), conditions=(), command=())
     assert Elements(page_html(run_page(record))).found
+
+
+def test_what_boards_were_like_is_drawn_over_time() -> None:
+    series = {f"temperature_c.{HOSTILE}": (40.0, math.nan, 60.0), "frames_inside": (1.0, 2.0, 3.0)}
+    history = BoardHistory("edge01", (5, 10**9 + 5, 2 * 10**9 + 5), series, ())
+    page = page_html(run_page(run_record(), [history]))
+    assert "Temperature, °C</span>" in page
+    assert "Clock, MHz" not in page
+    assert "edge01 does not tell: power." in page
+    assert 1 == page.count("<script")
 
 
 @pytest.mark.ci

@@ -17,6 +17,7 @@ def ratio(name: str, **others: object) -> float | None:
 def test_ratios_are_to_the_first_run() -> None:
     assert 1.5 == ratio("throughput, frames/s", throughput_fps=150.0)
     assert 2.0 == ratio("slowest rank, compute mean, ms", ranks=(rank_run(0, "a_cpu0", 6.0),))
+    assert 1.0 == ratio("hottest zone, °C")
     assert 0.5 == ratio("memory of all ranks, MB", ranks=(rank_run(0, "a_cpu0"),))
 
 

@@ -1,0 +1,84 @@
+"""What boards were like during a run, for its page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.pages.charts import Axis, Point, Series, line_chart
+from rankslice.measurement.pages.page import Figure, Section, Table
+from rankslice.measurement.runs.record import RunRecord
+
+_CHARTS = {
+    "temperature_c": "Temperature, °C",
+    "gpu_temperature_c": "Temperature of the GPU, °C",
+    "frequency_mhz": "Clock, MHz",
+    "power_w": "Power, W",
+    "gpu_power_w": "Power of the GPU, W",
+    "rate_fps": "Rate, frames/s",
+}
+"""Quantities that are drawn."""
+_MOST_SERIES = 8
+_MOST_POINTS = 600
+
+
+def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Section:
+    """Return the section on hardware; without a sample it only says so.
+
+    Args:
+        record: of the run.
+        histories: the samples of its boards, if they were kept.
+    """
+    rows = tuple(
+        (board.board, each.name, f"{each.min:.4g}", f"{each.mean:.4g}", f"{each.max:.4g}")
+        for board in record.hardware
+        for each in board.series
+    )
+    absent = [
+        f"{board.board} does not tell: {', '.join(board.absent)}."
+        for board in record.hardware
+        if board.absent
+    ]
+    if not rows:
+        about = "There is no sample while frames went through: one is taken each second."
+        return Section("Hardware", (about, *absent))
+    about = "One sample a second; only seconds in which frames went through count."
+    head = ("board", "value", "min", "mean", "max")
+    figures = tuple(
+        figure
+        for quantity, caption in _CHARTS.items()
+        if (figure := _figure(quantity, caption, histories)) is not None
+    )
+    table = Table("Boards and ranks", head, rows, (2, 3, 4))
+    return Section("Hardware", (about, *absent), (*figures, table))
+
+
+def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> Figure | None:
+    """Return what a quantity was over time, the series with the largest values first."""
+    series = [
+        Series(f"{history.board} {name.partition('.')[2]}".rstrip(), _points(history, values))
+        for history in histories
+        for name, values in history.series.items()
+        if name.partition(".")[0] == quantity
+    ]
+    series = [each for each in series if len(each.points) > 1]
+    series.sort(key=lambda each: max(point.y for point in each.points), reverse=True)
+    if not series:
+        return None
+    shown = series[:_MOST_SERIES]
+    svg = line_chart(shown, Axis("seconds since the first sample"), Axis(caption))
+    rows = tuple(
+        (each.name, f"{point.x:.1f}", f"{point.y:.6g}") for each in shown for point in each.points
+    )
+    return Figure(caption, svg, Table(caption, ("of", "seconds", caption), rows, (1, 2)))
+
+
+def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]:
+    first = history.times_ns[0]
+    found = [
+        Point(1e-9 * (time - first), value)
+        for time, value in zip(history.times_ns, values, strict=True)
+        if math.isfinite(value)
+    ]
+    return tuple(found[:: len(found) // _MOST_POINTS + 1])

@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rankslice.commands.build_folder import PLAN, REPORT, RUN, read_plan
+from rankslice.commands.bench.bench import compare
+from rankslice.commands.build_folder import BENCH, BENCH_PAGE, PLAN, REPORT, RUN, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
+from rankslice.measurement.bench.intervals import check_installed
+from rankslice.measurement.bench.records import Bench, read_bench
 from rankslice.measurement.pages.page import page_html
+from rankslice.measurement.runs.benchmarks import KeptBench
 from rankslice.measurement.runs.record import RunRecord, read_run
 from rankslice.measurement.runs.report_page import report_page
 from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures
 
 FORMAT = "rankslice-report"
 VERSION = 1
-_PAGES = {"trace.html": "Timeline", "bench.html": "Benchmark"}
+_PAGES = {"trace.html": "Timeline", BENCH_PAGE: "Benchmark"}
 """Pages of other commands in a build folder."""
 
 
@@ -29,6 +33,8 @@ class Report:
     """The last runs of build folders."""
 
     runs: tuple[KeptRun, ...]
+    benches: tuple[KeptBench, ...] = ()
+    """Of those folders that have one."""
 
     @property
     def differences(self) -> list[str]:
@@ -50,7 +56,7 @@ class Report:
 
     def to_html(self) -> str:
         """Return the page."""
-        return page_html(report_page(self.runs))
+        return page_html(report_page(self.runs, self.benches))
 
 
 def make_report(folders: Sequence[Path], page_folder: Path = Path()) -> Report:
@@ -64,7 +70,8 @@ def make_report(folders: Sequence[Path], page_folder: Path = Path()) -> Report:
         RankSliceError: a folder is no build folder, was not run, or is given twice.
     """
     raise_mistakes(_twice(folders))
-    return Report(tuple(_kept_run(folder, page_folder) for folder in folders))
+    runs = tuple(_kept_run(folder, page_folder) for folder in folders)
+    return Report(runs, tuple(_kept_benches(folders)))
 
 
 def _twice(folders: Sequence[Path]) -> Iterator[Mistake]:
@@ -83,6 +90,31 @@ def _kept_run(folder: Path, page_folder: Path) -> KeptRun:
         if (folder / name).is_file()
     )
     return KeptRun(str(folder), _record(folder, plan), plan, pages)
+
+
+def _kept_benches(folders: Sequence[Path]) -> Iterator[KeptBench]:
+    """Yield the benchmarks of folders; what cannot be read or compared is told with its reason."""
+    first: Bench | None = None
+    for folder in folders:
+        name = str(folder)
+        if not (folder / BENCH).is_file():
+            continue
+        try:
+            bench = read_bench(folder / BENCH)
+            check_installed()
+        except RankSliceError as error:
+            yield KeptBench(name, None, notes=tuple(map(str, error.mistakes)))
+            continue
+        if first is None:
+            first = bench
+            yield KeptBench(name, bench)
+            continue
+        try:
+            found = compare(bench, first)
+        except RankSliceError as error:
+            yield KeptBench(name, bench, notes=tuple(map(str, error.mistakes)))
+        else:
+            yield KeptBench(name, bench, found.ratios, found.notes)
 
 
 def _record(folder: Path, plan: Plan) -> RunRecord:

@@ -10,6 +10,7 @@ from rankslice.framework.quantities import frames_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.pages.charts import Axis, Bar, stacked_bars
 from rankslice.measurement.pages.page import Code, Figure, Markup, Notice, Page, Section, Table
+from rankslice.measurement.runs.benchmarks import KeptBench, bench_section
 from rankslice.measurement.runs.parts import (
     UNKNOWN,
     busy_figure,
@@ -26,8 +27,8 @@ ONE_RUN_EACH = (
 )
 
 
-def report_page(runs: Sequence[KeptRun]) -> Page:
-    """Return the page of several runs."""
+def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> Page:
+    """Return the page of several runs, and of the benchmarks in their folders."""
     models = list(dict.fromkeys(run.record.model for run in runs))
     names = [run.name for run in runs]
     return Page(
@@ -36,6 +37,7 @@ def report_page(runs: Sequence[KeptRun]) -> Page:
         (
             Section("", parts=tuple(_notices(runs))),
             _figures(runs),
+            *([bench_section(benches)] if benches else []),
             _mappings(runs),
             _each(runs),
         ),

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from benchmarks_made import bench, start
 from browsers import DESKTOP, PHONE, Elements, opened
 from kept_runs import kept_run, plan, rank_run, run_record
 
+from rankslice.commands.bench.bench import compare
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.pages.page import page_html
+from rankslice.measurement.runs.benchmarks import KeptBench
 from rankslice.measurement.runs.report_page import report_page
 from rankslice.measurement.runs.run_page import run_page
 
@@ -88,3 +92,22 @@ def test_the_ratios_of_a_report_can_be_copied(browser: Any, tmp_path: Path) -> N
         lines = str(page.evaluate("navigator.clipboard.readText()")).splitlines()
         assert "figure\tout\tother\tother / out" == lines[0]
         assert "throughput, frames/s\t100.00\t150.00\t1.50" == lines[1]
+
+
+def test_benchmarks_are_compared_with_intervals_or_not_with_a_reason() -> None:
+    times = np.random.default_rng(1).normal(5e6, 1e5, (2, 5, 200)).astype(int)
+    first, other = (
+        bench([start(each * factor, turn=turn) for turn, each in enumerate(own)])
+        for factor, own in zip((1, 2), times, strict=True)
+    )
+    found = compare(other, first)
+    benches = [
+        KeptBench("out", first),
+        KeptBench(HOSTILE, other, found.ratios, found.notes),
+        KeptBench("odd", None, notes=("odd/bench.json: this is not a benchmark",)),
+    ]
+    page = page_html(report_page([kept_run()], benches))
+    assert "Ratios to out</span>" in page
+    assert "<td>slower</td>" in page
+    assert "odd: odd/bench.json: this is not a benchmark" in page
+    assert 1 == page.count("<script")

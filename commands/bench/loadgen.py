@@ -75,7 +75,9 @@ def check_loadgen(logs: Path | None) -> None:
     if find_spec("mlperf_loadgen") is None:
         raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", MISSING))
     if logs is not None and os.path.lexists(logs):
-        raise RankSliceError(Mistake(str(logs), "exists", "choose another --loadgen-logs"))
+        kind = "a link" if logs.is_symlink() else "a folder" if logs.is_dir() else "a file"
+        hint = "choose another --loadgen-logs"
+        raise RankSliceError(Mistake(str(logs), f"is {kind} that exists already", hint))
 
 
 def run_loadgen(request: ScenarioRequest, logs: Path | None = None) -> LoadgenTest:

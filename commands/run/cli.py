@@ -528,8 +528,8 @@ def run(
     if classes is not None:
         write_output(classes, classes_csv(finished, names, best), "--classes")
     if html is not None:
-        record = run_record(prepared, finished.summary, command_line)
-        page = run_page(record, finished.hardware)
+        typed = run_record(prepared, finished.summary, command_line)
+        page = run_page(typed, finished.hardware)
         write_output(html, page_html(page), "--html")
     verdict = finished.summary.verify
     if verdict is not None and shows:

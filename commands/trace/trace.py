@@ -192,10 +192,9 @@ def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[
         if not told.segments and plan.of_rank(rank.rank):
             ranks.setdefault(rank.engine, []).append(str(rank.rank))
     for engine, numbers in ranks.items():
-        name = {"litert": "LiteRT's Python interface"}.get(engine, f"the engine {engine}")
         yield (
             f"rank{'s' * (len(numbers) > 1)} {joined(numbers)} show{'s' * (len(numbers) == 1)} no"
-            f" operators: {name} does not tell when they run"
+            f" operators: the engine {engine} does not tell when they run"
         )
 
 

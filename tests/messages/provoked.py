@@ -967,7 +967,6 @@ def _benchmarks() -> Iterator[Provoked]:
     yield bench("a rate that a scenario sets", "out --scenario single --target-fps 9")
     yield bench("too few queries for a percentile", "out --scenario single --frames 63")
     yield bench("too few queries of eight frames", "out --scenario multi --frames 662")
-    yield bench("a camera under a scenario", "out --scenario single --input camera:0")
     yield bench("several starts of a scenario", "out --scenario single --starts 3")
     yield bench("the load generator without a scenario", "out --loadgen")
     logs = "out --scenario single --loadgen --loadgen-logs folder"

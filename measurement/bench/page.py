@@ -65,7 +65,9 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
         if own:
             text = f"{load.fps:.4g} frames arrive per second." if load.fps is not None else ""
             parts = (*_load_figures(own, names),)
-            sections.append(Section(load.name.capitalize(), (text,) if text else (), parts))
+            sections.append(
+                Section(f"{load.name[:1].upper()}{load.name[1:]}", (text,) if text else (), parts)
+            )
     sections.append(_stage_section(bench, found[0]))
     sections.append(Section("Accuracy", parts=tuple(_accuracy(bench, found))))
     sections.append(Section("Machine", parts=(_machine(bench),)))

@@ -26,7 +26,10 @@ from rankslice.framework.files.output_file import (
 )
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
+from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, journeys, longest_stretch
 from rankslice.measurement.trace.journeys_json import journeys_json
@@ -55,6 +58,8 @@ class Traced:
     """What limits the rate, then what ranks wait for."""
     notes: tuple[str, ...]
     """How exact it is, and what is missing."""
+    hardware: tuple[BoardHistory, ...] = ()
+    """What each board was like, second by second."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for ``trace --json``."""
@@ -125,7 +130,8 @@ def trace_run(
         stretch = longest_stretch(summary.switches, summary.completed)
         window = (summary.surge_window or window) if stretch.route else window
     found = journeys(finished.trace, window, stretch)
-    return _traced(prepared.folder, found, summary, finished.operators)
+    traced = _traced(prepared.folder, found, summary, finished.operators)
+    return replace(traced, hardware=finished.hardware)
 
 
 def trace_failure(folder: Path) -> Traced:
@@ -216,8 +222,14 @@ def write_page(traced: Traced, file: Path) -> None:
     Raises:
         RankSliceError: it cannot be written.
     """
-    has_failed = traced.summary is None
-    page = trace_page(traced.found, traced.drawn, traced.words, traced.notes, shows_end=has_failed)
+    page = trace_page(
+        traced.found,
+        traced.drawn,
+        traced.words,
+        traced.notes,
+        shows_end=traced.summary is None,
+        boards=hardware_figures(traced.hardware),
+    )
     write_output(file, page, "--html")
 
 
@@ -227,7 +239,8 @@ def write_perfetto(traced: Traced, file: Path) -> None:
     Raises:
         RankSliceError: it cannot be written.
     """
-    content = perfetto_bytes(traced.found, traced.drawn)
+    counters = counters_of(traced.found.journeys.trace, traced.hardware)
+    content = perfetto_bytes(traced.found, traced.drawn, counters)
     if file == STDOUT:
         sys.stdout.buffer.write(content)
         return

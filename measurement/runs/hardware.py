@@ -45,13 +45,14 @@ def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Se
         return Section("Hardware", (about, *absent))
     about = "One sample a second; only seconds in which frames went through count."
     head = ("board", "value", "min", "mean", "max")
-    figures = tuple(
-        figure
-        for quantity, caption in _CHARTS.items()
-        if (figure := _figure(quantity, caption, histories)) is not None
-    )
     table = Table("Boards and ranks", head, rows, (2, 3, 4))
-    return Section("Hardware", (about, *absent), (*figures, table))
+    return Section("Hardware", (about, *absent), (*hardware_figures(histories), table))
+
+
+def hardware_figures(histories: Sequence[BoardHistory]) -> tuple[Figure, ...]:
+    """Return what boards were like over time, a figure for each quantity that one of them told."""
+    figures = (_figure(quantity, caption, histories) for quantity, caption in _CHARTS.items())
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> Figure | None:

@@ -9,6 +9,7 @@ from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import frames_text
 from rankslice.framework.wording import bare
 from rankslice.measurement.pages.page import (
+    Figure,
     Markup,
     Notice,
     Page,
@@ -43,6 +44,7 @@ def trace_page(
     notes: Sequence[str] = (),
     *,
     shows_end: bool = False,
+    boards: Sequence[Figure] = (),
 ) -> str:
     """Return a trace as an HTML document that needs nothing beside it.
 
@@ -52,6 +54,7 @@ def trace_page(
         told: sentences about it, the most important first.
         notes: what is missing, or how exact it is.
         shows_end: at first the end is shown, and not the begin of the steady state.
+        boards: what they were like meanwhile.
     """
     plan, span = found.journeys.plan, found.span
     operators = any(track.kind == OPERATOR for track in drawn.tracks)
@@ -86,6 +89,7 @@ def trace_page(
                 ("The steps and waits that no other work hid, from the last result back.",),
                 (path,),
             ),
+            *([Section("Boards", ("One sample a second.",), tuple(boards))] if boards else []),
         ),
     )
     return page_html(page)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.trace.counters import Counter
 from rankslice.measurement.trace.journeys import NEVER
 from rankslice.measurement.trace.timeline import MESSAGE, WORK, Slice, Timeline, Track
 from rankslice.measurement.trace.words import Findings
@@ -27,11 +28,11 @@ def check_perfetto(option: str) -> None:
         raise RankSliceError(Mistake(option, found, MISSING)) from None
 
 
-def perfetto_bytes(found: Findings, drawn: Timeline) -> bytes:
+def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter] = ()) -> bytes:
     """Return the bytes of a trace that Perfetto opens.
 
     Each board is a machine, each rank a process, each thread a track of it. Arrows lead from who
-    makes a tensor to who reads it.
+    makes a tensor to who reads it. What boards were like are counters of their machines.
     """
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
@@ -51,7 +52,10 @@ def perfetto_bytes(found: Findings, drawn: Timeline) -> bytes:
     ways = {channel.number for channel in plan.channels}
     for each in drawn.slices:
         packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
-    packets.counter(machine[plan.source], _COUNTER, "frames inside", drawn.inside)
+    packets.counter(machine[plan.source], _COUNTER, "frames inside", "frames", drawn.inside)
+    after = first + len(drawn.tracks)
+    for number, told in enumerate(counters, after):
+        packets.counter(boards.index(told.board), number, told.name, told.unit, told.values)
     return bytes(file.SerializeToString())
 
 
@@ -124,18 +128,26 @@ class _Packets:
         end.track_uuid = uuid
 
     def counter(
-        self, machine: int, uuid: int, name: str, values: tuple[tuple[int, int], ...]
+        self,
+        machine: int,
+        uuid: int,
+        name: str,
+        unit: str,
+        values: Sequence[tuple[int, float]],
     ) -> None:
         """Add a number that changes with time."""
         descriptor = self._new(machine).track_descriptor
         descriptor.uuid = uuid
         descriptor.name = name
-        descriptor.counter.unit_name = "frames"
+        descriptor.counter.unit_name = unit
         for time_ns, value in values:
             event = self._new(machine, time_ns).track_event
             event.type = event.TYPE_COUNTER
             event.track_uuid = uuid
-            event.counter_value = value
+            if isinstance(value, int):
+                event.counter_value = value
+            else:
+                event.double_counter_value = value
 
 
 def _annotate(event: Any, name: str, **value: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ from traces import Times, chain_trace
 from rankslice.backend.runtime.figures.events import WAIT
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import PERFETTO
+from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.trace.clocks import Clock
+from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span
@@ -61,6 +66,42 @@ def test_all_events_are_drawn_and_slices_of_a_track_do_not_overlap(
         ends[each.track] = each.end_ns
     assert 0 == drawn.inside[-1][1]
     assert 4 == max(count for _, count in drawn.inside)
+
+
+def test_perfetto_has_what_boards_were_like_on_the_clock_of_the_trace(
+    found: Findings, drawn: Timeline
+) -> None:
+    trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = found.journeys.trace
+    ahead = replace(trace.ranks[1], clock=Clock(offset_ns=500))
+    series = {"temperature_c.cpu": (40.0, math.nan, 41.5), "completed": (1.0, 2.0, 3.0)}
+    histories = [
+        BoardHistory(board, (1000, 2000, 3000), series, ()) for board in ("one", "two", "elsewhere")
+    ]
+    counters = counters_of(replace(trace, ranks=(trace.ranks[0], ahead)), histories)
+    file = trace_pb2.Trace()
+    file.ParseFromString(perfetto_bytes(found, drawn, counters))
+    tracks = {
+        packet.track_descriptor.uuid: (
+            packet.machine_id,
+            packet.track_descriptor.name,
+            packet.track_descriptor.counter.unit_name,
+        )
+        for packet in file.packet
+        if packet.track_descriptor.HasField("counter")
+    }
+    told: dict[Any, Any] = {}
+    for packet in file.packet:
+        event = packet.track_event
+        if event.HasField("double_counter_value"):
+            value = packet.timestamp, event.double_counter_value
+            told.setdefault(tracks[event.track_uuid], []).append(value)
+    assert {
+        (0, "temperature_c.cpu", "°C"): [(1000, 40.0), (3000, 41.5)],
+        (0, "completed", ""): [(1000, 1.0), (2000, 2.0), (3000, 3.0)],
+        (1, "temperature_c.cpu", "°C"): [(1500, 40.0), (3500, 41.5)],
+        (1, "completed", ""): [(1500, 1.0), (2500, 2.0), (3500, 3.0)],
+    } == told
 
 
 def test_perfetto_has_a_machine_a_board_and_a_process_a_rank(packets: Any) -> None:

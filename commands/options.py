@@ -167,6 +167,8 @@ StartTimeout = Annotated[
     float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
 ]
 Mpirun = Annotated[Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")]
+Size = Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")]
+Mean = Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")]
 Scale = Annotated[str, Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
 UNIT_SCALE = str(1 / 255)
 """Brings pixels into 0 to 1."""
@@ -177,6 +179,9 @@ class Layout(str, Enum):
 
     nchw = "nchw"
     nhwc = "nhwc"
+
+
+ImageLayout = Annotated[Layout, Option(help="Layout of image inputs.")]
 
 
 def refuse_with(option: str, /, **others: Any) -> None:

@@ -19,6 +19,7 @@ from rankslice.commands.options import (
     Boards,
     Json,
     Layout,
+    Mean,
     Scale,
     Shape,
     parse_preprocessing,
@@ -114,7 +115,7 @@ def build(
     size: Annotated[
         str | None, Option(help="Resize images of --representative to HxW, as 'run' does.")
     ] = None,
-    mean: Annotated[str, Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
+    mean: Mean = "0",
     scale: Scale = UNIT_SCALE,
     force: Annotated[bool, Option("--force", help="Replace an existing build folder.")] = False,
     archive: Annotated[

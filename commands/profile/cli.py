@@ -13,8 +13,10 @@ from rankslice.commands.options import (
     UNIT_SCALE,
     AtMost,
     Boards,
+    ImageLayout,
     Json,
     Layout,
+    Mean,
     OnnxOrTflite,
     Scale,
     Shape,
@@ -93,11 +95,11 @@ def profile(
             " takes. Default: random values in the largest sizes."
         ),
     ] = None,
-    layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
+    layout: ImageLayout = Layout.nchw,
     size: Annotated[
         str | None, Option(help="Resize images of --input to HxW, as 'run' does.")
     ] = None,
-    mean: Annotated[str, Option(help="Mean subtracted from pixels: M or R,G,B.")] = "0",
+    mean: Mean = "0",
     scale: Scale = UNIT_SCALE,
     seconds: Annotated[
         float | None,

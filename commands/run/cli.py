@@ -22,10 +22,13 @@ from rankslice.commands.options import (
     Fps,
     FrameTimeout,
     Html,
+    ImageLayout,
     Json,
     Layout,
+    Mean,
     Mpirun,
     Scale,
+    Size,
     SshConfig,
     Standby,
     StartTimeout,
@@ -194,8 +197,8 @@ def run(
         float | None,
         Option(min=0, help="With --verify: allowed difference as a share of the output's range."),
     ] = None,
-    layout: Annotated[Layout, Option(help="Layout of image inputs.")] = Layout.nchw,
-    size: Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")] = None,
+    layout: ImageLayout = Layout.nchw,
+    size: Size = None,
     keep_size: Annotated[
         bool,
         Option(
@@ -203,7 +206,7 @@ def run(
             help="Resize no image; for models that leave height and width open.",
         ),
     ] = False,
-    mean: Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")] = "0",
+    mean: Mean = "0",
     scale: Scale = UNIT_SCALE,
     labels: Annotated[
         Path | None,

@@ -27,6 +27,7 @@ from rankslice.commands.build_folder import (
     SSH_CONFIG,
     SURVIVAL,
     SURVIVAL_FILES,
+    TRACE,
     WITHOUT,
 )
 from rankslice.commands.run.run import prepare, run
@@ -287,7 +288,7 @@ def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)
     others = {"model.onnx", "model.tflite", SSH_CONFIG, SURVIVAL, SURVIVAL_FILES, WITHOUT}
-    others |= {BENCH, BENCH_PAGE, LAST_FAILURE}
+    others |= {BENCH, BENCH_PAGE, LAST_FAILURE, TRACE}
     assert OWN_ENTRIES - others == {path.name for path in out.iterdir()}
     built(inputs, out, force=True)
 

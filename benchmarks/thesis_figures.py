@@ -51,7 +51,7 @@ def main() -> None:
     add("--tflite", type=Path, default=MODELS / "digits.tflite", help="the network for LiteRT")
     add("--starts", type=int, default=30, help="of each engine under each load; the thesis has 30")
     add("--frames", type=int, default=300, help="of each start")
-    add("--fps", type=float, help="frames per second (default: half of the saturation throughput)")
+    add("--fps", type=float, default=100.0, help="frames that arrive per second")
     add("--out", type=Path, default=Path("thesis.json"), help="raw values; the page is beside it")
     given = parser.parse_args()
     options = BenchOptions(

@@ -14,7 +14,7 @@ from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN, read_plan
-from rankslice.commands.run.run import prepare, run
+from rankslice.commands.run.run import Listeners, prepare, run
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
@@ -135,7 +135,7 @@ def run_start(
         mpirun=measured.mpirun,
         ssh_config=measured.ssh_config,
     )
-    finished = run(prepared, on_completed=on_completed)
+    finished = run(prepared, Listeners(on_completed))
     took_s, after = time.monotonic() - begin_s, read_counters()
     assert finished.trace is not None
     arrived, latencies = _frames(finished.trace)

@@ -334,7 +334,7 @@ def run(
     from rankslice.commands.run.output import check_streamed, growth_text, json_lines
     from rankslice.commands.run.record import run_record
     from rankslice.commands.run.recording import prepare_recording
-    from rankslice.commands.run.run import prepare
+    from rankslice.commands.run.run import Listeners, prepare
     from rankslice.commands.run.run import run as run_folder
     from rankslice.commands.run.shapes import shape_lines, shapes_json
     from rankslice.commands.run.show import print_run, print_top, print_verdict, read_labels
@@ -499,16 +499,18 @@ def run(
             bars.begin("running", prepared.source.frames)
         finished = run_folder(
             prepared,
+            Listeners(
+                note_completed,
+                on_result=lines.write if lines is not None else None,
+                on_drain=_tell_drain,
+                on_sample=take_sample,
+                on_ran=show,
+                on_verified=bars.update,
+                on_search=search,
+            ),
             verify=verify is not None,
             tolerance=tolerance,
-            on_completed=note_completed,
-            on_sample=take_sample,
-            on_result=lines.write if lines is not None else None,
-            on_drain=_tell_drain,
-            on_ran=show,
-            on_verified=bars.update,
             command=command_line,
-            on_search=search,
         )
         if work is not None:
             bars.end()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rankslice.measurement.trace.events import Trace
     from rankslice.measurement.trace.operators import RankOperators
 
-__all__ = ["FinishedRun", "PreparedRun", "prepare", "run"]
+__all__ = ["FinishedRun", "Listeners", "PreparedRun", "prepare", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,34 @@ class FinishedRun:
     """When operators ran, by rank, if the options say ``operators``, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What is told of a run while it goes on."""
+
+    on_completed: Callable[[int], None] = lambda count: None
+    """From time to time, the number of finished frames."""
+    on_result: OnResult | None = None
+    """Results as they come, in a thread; the options say ``stream``."""
+    on_drain: Callable[[str], None] = lambda signal: None
+    """The name of the signal at which no further frames enter. So the first SIGINT or SIGTERM acts
+    where nobody knows how many frames there are."""
+    on_sample: OnSample = lambda board, sample: None
+    """Once a second, in threads, what each board and its ranks are like."""
+    on_ran: Callable[[FinishedRun], None] = lambda finished: None
+    """The finished run, before any comparison."""
+    on_verified: Callable[[int], None] = lambda count: None
+    """From time to time, the number of compared frames."""
+    on_search: Callable[[], None] = lambda: None
+    """That a frame is run again, to find the first tensor that differs."""
+
+
 def run(
     prepared: PreparedRun,
+    listeners: Listeners = Listeners(),
     *,
     verify: bool = False,
     tolerance: float | None = None,
-    on_completed: Callable[[int], None] = lambda count: None,
-    on_result: OnResult | None = None,
-    on_drain: Callable[[str], None] = lambda signal: None,
-    on_ran: Callable[[FinishedRun], None] = lambda finished: None,
-    on_verified: Callable[[int], None] = lambda count: None,
     command: Sequence[str] = (),
-    on_search: Callable[[], None] = lambda: None,
-    on_sample: OnSample = lambda board, sample: None,
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
@@ -79,18 +94,11 @@ def run(
 
     Args:
         prepared: from :func:`prepare`.
+        listeners: told while it goes on.
         verify: compare all results with the unsliced model's: bit by bit if the options say
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
-        on_completed: called from time to time with the number of finished frames.
-        on_result: takes results as they come, in a thread; the options say ``stream``.
-        on_drain: called with the name of the signal at which no further frames enter. So the first
-            SIGINT or SIGTERM acts where nobody knows how many frames there are.
-        on_ran: called with the finished run before any comparison.
-        on_verified: called from time to time with the number of compared frames.
         command: what was typed, for the record of the run.
-        on_search: called before a frame is run again, to find the first tensor that differs.
-        on_sample: told once a second, in threads, what each board and its ranks are like.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
@@ -100,11 +108,11 @@ def run(
 
     def take(board: str, sample: Sample) -> None:
         log.add(board, sample)
-        on_sample(board, sample)
+        listeners.on_sample(board, sample)
 
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
-            drained_by = _run_job(prepared, folder, on_completed, on_result, on_drain, take)
+            drained_by = _run_job(prepared, folder, replace(listeners, on_sample=take))
         from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.commands.run.record import keep_record
         from rankslice.measurement.report import read_report
@@ -137,7 +145,7 @@ def run(
         log.histories(),
         operators,
     )
-    on_ran(finished)
+    listeners.on_ran(finished)
     if reference is None:
         keep_record(prepared, summary, command)
         return finished
@@ -145,7 +153,13 @@ def run(
 
     with as_user_errors():
         verdict = verified(
-            prepared, reference, results, arrivals, tolerance, on_verified, on_search
+            prepared,
+            reference,
+            results,
+            arrivals,
+            tolerance,
+            listeners.on_verified,
+            listeners.on_search,
         )
     summary = replace(summary, verify=verdict)
     keep_record(prepared, summary, command)
@@ -197,16 +211,10 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
         put_report(prepared, folder)
 
 
-def _run_job(
-    prepared: PreparedRun,
-    folder: Path,
-    on_completed: Callable[[int], None],
-    on_result: OnResult | None,
-    on_drain: Callable[[str], None],
-    on_sample: OnSample,
-) -> str:
+def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
     """Run the job to its end, with its results and report in a folder; return what drained it."""
     options = prepared.options
+    on_completed, on_sample = listeners.on_completed, listeners.on_sample
     if not (options.drain or options.stream or is_streamed(options.inputs)):
         run_in(prepared, folder, on_completed, on_start=_load_ahead, on_sample=on_sample)
         return ""
@@ -222,10 +230,10 @@ def _run_job(
     feed = stdin.send_to if is_streamed(options.inputs) else None
 
     def drain(signal: str) -> None:
-        on_drain(signal)
+        listeners.on_drain(signal)
         connection.drain()
 
-    with Connection(outputs, hosts, on_result, feed) as connection:
+    with Connection(outputs, hosts, listeners.on_result, feed) as connection:
         with drained_by_signals(drain if options.drain else None) as told:
             try:
                 run_in(

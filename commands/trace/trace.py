@@ -13,7 +13,7 @@ import numpy as np
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.commands.build_folder import TRACE, read_plan
-from rankslice.commands.run.run import FinishedRun, PreparedRun, prepare, run
+from rankslice.commands.run.run import FinishedRun, Listeners, PreparedRun, prepare, run
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
@@ -121,7 +121,7 @@ def trace_run(
     Raises:
         RankSliceError: the job failed, or too few frames came out.
     """
-    finished: FinishedRun = run(prepared, on_completed=on_completed, command=command)
+    finished: FinishedRun = run(prepared, Listeners(on_completed), command=command)
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary

@@ -22,7 +22,7 @@ from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.arrivals import Timed
 from rankslice.commands.build.conversion import Quantisation, conversion_of
-from rankslice.commands.run.run import FinishedRun, prepare, run
+from rankslice.commands.run.run import FinishedRun, Listeners, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
 
@@ -139,7 +139,7 @@ def test_a_job_of_mpirun_runs_until_the_source_ends(built: Path, tmp_path: Path)
     results = tmp_path / "results.bin"
     prepared = prepare(built, RunOptions(("count:40",)), results=results)
     assert prepared.source.frames is None
-    finished = run(prepared, on_completed=counts.append, on_ran=told.append)
+    finished = run(prepared, Listeners(counts.append, on_ran=told.append))
     assert 40 == len(read_results(results)) == finished.summary.completed == counts[-1]
     assert tuple(f"frame {n}" for n in range(40)) == finished.labels
     assert [finished] == told

@@ -26,7 +26,7 @@ demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 
 	$(BIN)/rankslice demo
 
 # Three tiers, by the marks of tests: none, ci and slow.
-test: $(VENV)/.test ## run each module's tests and one real job of each kind (5 to 8 minutes on 2 cores)
+test: $(VENV)/.test ## run each module's tests and one real job of each kind (4 minutes on 2 cores)
 	$(PYTEST) $(AT_ONCE) --durations=10 -m "not ci and not slow"
 
 test-ci: $(VENV)/.test ## run what else must pass: matrices, both Open MPIs, boards, accelerators

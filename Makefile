@@ -8,8 +8,10 @@ N ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Tests wait for processes, timers and boards more than they compute.
+# Tests wait for processes, timers and boards more than they compute, so two run at once. Some have
+# bounds in time: what fails beside another test is run once more, alone, and must pass then.
 AT_ONCE := -n 2 --dist loadgroup
+ALONE := --last-failed --last-failed-no-failures none
 KERAS_TESTS := tests/frontend/formats/keras/with_tensorflow
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,10 +29,10 @@ demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 
 
 # Three tiers, by the marks of tests: none, ci and slow.
 test: $(VENV)/.test ## run each module's tests and one real job of each kind (4 minutes on 2 cores)
-	$(PYTEST) $(AT_ONCE) --durations=10 -m "not ci and not slow"
+	$(PYTEST) $(AT_ONCE) --durations=10 -m "not ci and not slow" || $(PYTEST) $(ALONE) -m "not ci and not slow"
 
 test-ci: $(VENV)/.test ## run what else must pass: matrices, both Open MPIs, boards, accelerators
-	$(PYTEST) $(AT_ONCE) --durations=30 -m "ci and not slow"
+	$(PYTEST) $(AT_ONCE) --durations=30 -m "ci and not slow" || $(PYTEST) $(ALONE) -m "ci and not slow"
 
 test-keras: .venv-keras/.made ## run the tests that need TensorFlow, in an environment of their own
 	.venv-keras/bin/python -m pytest -m "not slow" $(KERAS_TESTS)

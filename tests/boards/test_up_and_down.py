@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from boards import Boards, BoardsError, RackNames, needs
 from boards.fixtures import skip_without_boards
-from boards.leftovers import links_of, namespaces_of, remove_rack
+from boards.leftovers import PATIENCE_S, links_of, namespaces_of, remove_rack
 from boards.system import is_running, mounts_below
 
 pytestmark = pytest.mark.ci
@@ -39,6 +40,14 @@ def traces(rack: RackNames) -> list[str]:
     ]
 
 
+def assert_nothing_is_left(rack: RackNames) -> None:
+    """Assert that a rack is gone; processes that were killed may take a moment to end."""
+    deadline = time.monotonic() + PATIENCE_S
+    while any(processes_that_name(str(rack.folder))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [] == traces(rack)
+
+
 def processes_that_name(text: str) -> Iterator[str]:
     for folder in Path("/proc").iterdir():
         try:
@@ -60,7 +69,7 @@ def test_nothing_is_left_behind() -> None:
     assert traces(rack)
     assert len(processes) > 4
     boards.down()
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
     assert [] == [each for each in processes if is_running(each)]
 
 
@@ -71,7 +80,7 @@ def test_nothing_is_left_behind_by_boards_that_came_to_harm() -> None:
         boards[1].stop()
         boards[2].unplug()
         boards[3].fill_disk()
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
 
 
 def test_up_twice_keeps_the_boards() -> None:
@@ -87,7 +96,7 @@ def test_up_makes_boards_anew_that_are_not_as_wished() -> None:
         one.leave()
         with Boards(2, rate_mbit=100, rack=rack.number) as two:
             assert ["board1\n", "board2\n"] == [board.ssh("hostname").stdout for board in two]
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
 
 
 def test_up_mends_a_rack_with_a_dead_board() -> None:
@@ -134,7 +143,7 @@ def test_a_creators_crash_leaves_nothing_that_the_next_does_not_remove() -> None
     with Boards(1, rack=rack.number) as boards:
         assert "board1\n" == boards[0].ssh("hostname").stdout
         assert ["board1"] == [board.name for board in boards]
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
 
 
 def test_half_a_rack_is_removed() -> None:
@@ -145,7 +154,7 @@ def test_half_a_rack_is_removed() -> None:
     subprocess.run(["ip", "link", "delete", rack.board(1).cable], check=True)
     boards.leave()
     assert remove_rack(rack)
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
     assert not remove_rack(rack)
 
 
@@ -174,7 +183,7 @@ def test_the_command_line_brings_boards_up_and_down() -> None:
     assert up in command("status")
     assert "removed rsb251\n" == command("down", "--rack", "251")
     assert "there was nothing to remove\n" == command("down", "--rack", "251")
-    assert [] == traces(rack)
+    assert_nothing_is_left(rack)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -32,7 +33,10 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
         text=True,
     )
     assert job.stdout is not None
-    assert job.stdout.readline().startswith('{"frame": 0, "input": null, ')
+    line = b""
+    while not line.endswith(b"\n"):  # what is read ahead would be missing later
+        line += os.read(job.stdout.fileno(), 1) or b"\n"
+    assert line.startswith(b'{"frame": 0, "input": null, ')
     return job
 
 

@@ -989,7 +989,7 @@ def test_no_reachable_state_of_larger_jobs_with_direct_channels_is_a_deadlock_or
         ("open skip channel", 2, 2, "prompt"),
         ("first of two in turn", 2, 3, "late"),
         ("second of two in turn", 2, 3, "late"),
-        ("middle in turn", 2, 3, "prompt"),
+        ("middle in turn", 3, 4, "prompt"),
         ("three in turn", 3, 4, "prompt"),
         ("skip over turns", 1, 2, "prompt"),
     ],

@@ -166,6 +166,13 @@ FrameTimeout = Annotated[
 StartTimeout = Annotated[
     float | None, Option(min=1, help="Timeout until frame 0 in seconds (default: 120).")
 ]
+NoDirect = Annotated[
+    bool,
+    Option(
+        "--no-direct",
+        help="Exchange messages also between ranks of one board, which otherwise share memory.",
+    ),
+]
 Mpirun = Annotated[Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")]
 Size = Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")]
 Mean = Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")]

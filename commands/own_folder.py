@@ -11,6 +11,20 @@ from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import listed
 
 
+def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
+    """Return why a command may not put its folder there, as a clause; empty: it may.
+
+    Args:
+        folder: to be made, or replaced.
+        why_not_replaced: the same for a folder that is there.
+    """
+    if folder.is_symlink():
+        return "is a link, which is not followed"
+    if not folder.exists():
+        return ""
+    return why_not_replaced(folder) if folder.is_dir() else "is a file"
+
+
 def other_maker(folder: Path, record: str, format: str, made: str) -> str:
     """Return what shows that a folder is no command's own; empty: nothing.
 

@@ -106,15 +106,6 @@ def submodel_bytes(folder: Path, plan: Plan, route: int) -> int:
     )
 
 
-def what_forbids(folder: Path) -> str:
-    """Return why a folder is not replaced by a recording, as a clause; empty: it may be."""
-    if folder.is_symlink():
-        return "is a link, which is not followed"
-    if not folder.exists():
-        return ""
-    return why_not_replaced(folder) if folder.is_dir() else "is a file"
-
-
 def why_not_replaced(folder: Path) -> str:
     """Return what shows that a folder is no recording, or not only one; empty: nothing."""
     if not any(folder.iterdir()):

@@ -81,10 +81,6 @@ def bench(
     Raises:
         RankSliceError: something does not fit, or a job failed.
     """
-    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    counts = {"starts": starts, "frames": frames, "window": window}
-    check_positive({**counts, "fps": fps, **timeouts}.items())
-    check_natural([("seed", seed)])
     _check_shares("load_levels", load_levels)
     options = BenchOptions(
         starts=starts,
@@ -100,6 +96,7 @@ def bench(
         mpirun=path_of(mpirun),
         ssh_config=path_of(ssh_config),
     )
+    _check_numbers(options)
     return bench_folder(Path(folder), against, options, on_progress=on_progress)
 
 
@@ -228,10 +225,6 @@ def bench_load(
         RankSliceError: something does not fit, or a job failed.
     """
     check_choice("load", load, list(KINDS))
-    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    counts = {"starts": starts, "frames": frames, "window": window}
-    check_positive({**counts, "fps": fps, **timeouts}.items())
-    check_natural([("seed", seed)])
     _check_shares("busy", busy)
     options = BenchOptions(
         starts=starts,
@@ -246,7 +239,14 @@ def bench_load(
         mpirun=path_of(mpirun),
         ssh_config=path_of(ssh_config),
     )
+    _check_numbers(options)
     return bench_beside(Path(folder), load, tuple(busy), options, on_progress=on_progress)
+
+
+def _check_numbers(options: BenchOptions) -> None:
+    names = ("starts", "frames", "window", "fps", "frame_timeout_s", "start_timeout_s")
+    check_positive((name, getattr(options, name)) for name in names)
+    check_natural([("seed", options.seed)])
 
 
 def _check_shares(name: str, shares: Sequence[float]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
@@ -19,6 +18,7 @@ from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.bench.scenario import ScenarioRequest
+from rankslice.commands.own_folder import what_forbids
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.reading.read_text import read_text
@@ -74,10 +74,9 @@ def check_loadgen(logs: Path | None) -> None:
     """
     if find_spec("mlperf_loadgen") is None:
         raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", MISSING))
-    if logs is not None and os.path.lexists(logs):
-        kind = "a link" if logs.is_symlink() else "a folder" if logs.is_dir() else "a file"
-        hint = "choose another --loadgen-logs"
-        raise RankSliceError(Mistake(str(logs), f"is {kind} that exists already", hint))
+    found = what_forbids(logs, lambda there: "is a folder that exists already") if logs else ""
+    if found:
+        raise RankSliceError(Mistake(str(logs), found, "choose another --loadgen-logs"))
 
 
 def run_loadgen(request: ScenarioRequest, logs: Path | None = None) -> LoadgenTest:

@@ -27,6 +27,7 @@ from rankslice.commands.options import (
     Layout,
     Mean,
     Mpirun,
+    NoDirect,
     Scale,
     Size,
     SshConfig,
@@ -175,13 +176,7 @@ def run(
     latency: Annotated[
         bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")
     ] = False,
-    no_direct: Annotated[
-        bool,
-        Option(
-            "--no-direct",
-            help="Exchange messages also between ranks of one board, which otherwise share memory.",
-        ),
-    ] = False,
+    no_direct: NoDirect = False,
     frame_timeout: FrameTimeout = None,
     start_timeout: StartTimeout = None,
     window: Window = None,

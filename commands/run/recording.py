@@ -12,7 +12,8 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
-from rankslice.commands.recording_folder import submodel_bytes, what_forbids, write_recording
+from rankslice.commands.own_folder import what_forbids
+from rankslice.commands.recording_folder import submodel_bytes, why_not_replaced, write_recording
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null
 from rankslice.framework.quantities import bytes_text, frames_text
@@ -28,7 +29,7 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
             the route.
     """
     target = Path(os.path.abspath(prepared.options.record or ""))  # noqa: PTH100 - links stay
-    if found := what_forbids(target):
+    if found := what_forbids(target, why_not_replaced):
         raise RankSliceError(Mistake(str(target), found, f"choose another {_OPTION}"))
     job, options = load_job(prepared.folder / PLAN), prepared.options
     if prepared.source.frames is not None:

@@ -21,6 +21,7 @@ from rankslice.commands.options import (
     Layout,
     Mean,
     Mpirun,
+    NoDirect,
     Scale,
     Size,
     SshConfig,
@@ -52,13 +53,7 @@ def trace(
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 0,
     fps: Fps = None,
     window: Window = None,
-    no_direct: Annotated[
-        bool,
-        Option(
-            "--no-direct",
-            help="Exchange messages also between ranks of one board, which otherwise share memory.",
-        ),
-    ] = False,
+    no_direct: NoDirect = False,
     operators: Annotated[
         bool,
         Option("--operators", help="Show the operators of each segment, too (onnxruntime)."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +15,7 @@ from rankslice.commands.build_folder import TRACE, read_plan
 from rankslice.commands.run.run import FinishedRun, Listeners, PreparedRun, prepare, run
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import (
-    PAGE,
-    STDOUT,
-    check_output,
-    is_null,
-    whole_file,
-    write_output,
-)
+from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
 from rankslice.measurement.hardware import BoardHistory
@@ -241,14 +233,4 @@ def write_perfetto(traced: Traced, file: Path) -> None:
     """
     counters = counters_of(traced.found.journeys.trace, traced.hardware)
     content = perfetto_bytes(traced.found, traced.drawn, counters)
-    if file == STDOUT:
-        sys.stdout.buffer.write(content)
-        return
-    if is_null(file):
-        return
-    try:
-        with whole_file(file) as opened:
-            opened.write(content)
-    except OSError as error:
-        found = f"cannot be written: {error.strerror}"
-        raise RankSliceError(Mistake(str(file), found, "choose another --perfetto")) from None
+    write_bytes(file, content, "--perfetto")

@@ -142,11 +142,27 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
         is_seen = sys.stdout.isatty()
         sys.stdout.writelines(map(harmless, pieces) if is_seen else pieces)
         return
+    _write(path, (piece.encode(errors="backslashreplace") for piece in pieces), option)
+
+
+def write_bytes(path: Path, content: bytes, option: str) -> None:
+    """Write a file that is no text, as :func:`write_output` does.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    if path == STDOUT:
+        sys.stdout.buffer.write(content)
+    else:
+        _write(path, (content,), option)
+
+
+def _write(path: Path, pieces: Iterable[bytes], option: str) -> None:
     if is_null(path):
         return
     try:
         with whole_file(path) as file:
-            file.writelines(piece.encode(errors="backslashreplace") for piece in pieces)
+            file.writelines(pieces)
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
         raise RankSliceError(Mistake(str(path), found, f"choose another {option}")) from None

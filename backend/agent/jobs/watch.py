@@ -22,8 +22,6 @@ from .runs import DAEMON, end_processes, processes_of
 from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"
-EVENTS = "events-"
-"""Begins the names of the files in which ranks note what they do."""
 MAX_MESSAGES = 100
 MAX_MESSAGE_BYTES = 2000
 SILENCE_S = 10
@@ -93,7 +91,8 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.
 
 def _keep_events(session: int, run: Path) -> None:
     """Copy what each rank did last into the folder of the run; the launcher may fetch it."""
-    for path in Path(f"/proc/self/fd/{session}").glob(f"{EVENTS}*"):
+    name = _runtime_module(run, "figures.events").NAME
+    for path in Path(f"/proc/self/fd/{session}").glob(f"{name}*"):
         with contextlib.suppress(OSError):
             shutil.copyfile(path, run / path.name, follow_symlinks=False)
 

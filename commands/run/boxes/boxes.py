@@ -14,7 +14,7 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources.image_source import ImageSource, opened_image
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
-from rankslice.commands.own_folder import other_entries, other_maker
+from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
 from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
@@ -101,10 +101,8 @@ def prepare_boxes(
 def _what_forbids(folder: Path) -> str:
     """Return why a folder cannot be made, as a clause; empty: it can."""
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow a link at the end
-    if folder.is_symlink():
-        return "is a link, which is not followed"
-    if folder.exists():
-        return "is a file" if not folder.is_dir() else _why_not_replaced(folder)
+    if os.path.lexists(folder):
+        return what_forbids(folder, _why_not_replaced)
     parent = next(each for each in folder.parents if os.path.lexists(each))
     if not parent.is_dir():
         return f"lies in {parent}, which is no folder"

@@ -56,7 +56,11 @@ def trace(
     no_direct: NoDirect = False,
     operators: Annotated[
         bool,
-        Option("--operators", help="Show the operators of each segment, too (onnxruntime)."),
+        Option(
+            "--operators",
+            help="Also show the operators of each segment, and when the accelerator ran them"
+            " (onnxruntime).",
+        ),
     ] = False,
     layout: ImageLayout = Layout.nchw,
     size: Size = None,

@@ -156,7 +156,11 @@ def _traced(
     advice = cut_advice(folder, all_found.limit)
     limit = f"{all_found.limit.text}; {advice}" if advice else all_found.limit.text
     drawn = timeline(all_found, operators)
-    notes = (*_notes(found.trace, drawn, summary), *_silent_engines(found.plan, operators))
+    notes = (
+        *_notes(found.trace, drawn, summary),
+        *_operator_notes(drawn),
+        *_silent_engines(found.plan, operators),
+    )
     return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
 
 
@@ -181,6 +185,21 @@ def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterato
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
     if summary is None:
         yield "how much processor time the ranks took is not known: a shared core is not named"
+
+
+def _operator_notes(drawn: Timeline) -> Iterator[str]:
+    """Yield how exact the times of operators are, and of which ones it is not known."""
+    known = [note for note in drawn.operators if np.isfinite(note.error_ns)]
+    for by in dict.fromkeys(note.by for note in known):
+        worst_us = max(note.error_ns for note in known if note.by == by) / 1e3
+        whose = f"operators on {by}" if by else "operators"
+        yield f"times of {whose} are known to {worst_us:.3g} us or better"
+    for note in dict.fromkeys(drawn.operators):
+        if not np.isfinite(note.error_ns):
+            yield (
+                f"rank {note.rank}: {note.by} does not report when its operators ran: they are"
+                " shown when they were queued"
+            )
 
 
 def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[str]:

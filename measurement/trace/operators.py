@@ -1,8 +1,8 @@
-"""When operators ran: files of ranks, read strictly, and brought to the clock of their steps."""
+"""When operators ran: files of ranks, read strictly, and converted to the clock of their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +15,7 @@ from rankslice.backend.runtime.figures.operators import FORMAT, MOST_BYTES, NAME
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.measurement.trace.clocks import Clock, fit_clock
 
 _SHAPE = "expected a file of operators, made by a run of this build folder"
 _Microseconds = Annotated[int, Field(ge=0, lt=1 << 50)]
@@ -24,16 +25,42 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_Span = tuple[_Microseconds, _Microseconds, _Microseconds]
+"""Place in the names, begin, duration."""
+
+
+class DeviceOperators(_Strict):
+    """What an accelerator reports of its operators, in nanoseconds."""
+
+    by: str
+    has_clock: bool
+    """Whether times are on its own clock, or on the engine's."""
+    names: tuple[str, ...]
+    runs: tuple[tuple[_Span, ...], ...]
+    slack_ns: tuple[int, ...]
+    """By how much each run may be misplaced, twice."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> DeviceOperators:
+        if any(place >= len(self.names) for run in self.runs for place, _, _ in run):
+            raise ValueError("a span is of an operator without a name")
+        if len(self.slack_ns) != len(self.runs):
+            raise ValueError("the slack of each run is missing")
+        return self
+
+
 class SegmentOperators(_Strict):
     """Spans of one segment in microseconds, on a clock of the engine's own."""
 
     index: Annotated[int, Field(ge=0, strict=True)]
     """Number of the segment in its rank."""
     names: tuple[str, ...]
-    spans: tuple[tuple[_Microseconds, _Microseconds, _Microseconds], ...]
-    """Place in the names, begin, duration."""
+    spans: tuple[_Span, ...]
     runs: tuple[tuple[_Microseconds, _Microseconds], ...]
     """Begin and duration of each run of the segment, in order."""
+    device: DeviceOperators | None = None
+    queued_by: str = ""
+    """The provider that only queues its operators within their spans; empty: there is none."""
 
     @model_validator(mode="after")
     def _names_are_there(self) -> SegmentOperators:
@@ -92,18 +119,28 @@ class OperatorStep:
     end_ns: int
 
 
-def operator_steps(
-    segment: SegmentOperators, begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> Iterator[OperatorStep]:
-    """Yield the operators of a segment's steps, in order.
+@dataclass(frozen=True, slots=True)
+class PlacedOperators:
+    """Operators of a segment on the clock of its steps."""
 
-    The engine's clock is not that of the steps, but each run lies in its step. So the clocks differ
-    by at least as much as a begin of a step is behind that of its run, and at most as much as an
-    end is. The middle between the tightest of these bounds is taken; where clocks have drifted and
-    a run would leave its step, it is moved into it.
+    steps: tuple[OperatorStep, ...]
+    by: str
+    """The accelerator that reported them; empty: the engine did."""
+    error_ns: float
+    """Bound of the error of their times."""
+
+
+def place_operators(
+    segment: SegmentOperators, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> Iterator[PlacedOperators]:
+    """Yield the operators of a segment as its engine reports them, then as its accelerator does.
+
+    Both have clocks of their own. Each run lies in its step, so the pair is a sample of both clocks
+    like a message and its answer: the middles of run and step are the same moment to within half of
+    what the step is longer. Offset and drift are fitted to these samples (:func:`fit_clock`).
 
     Args:
-        segment: what the engine told. Runs before the first frame are in it.
+        segment: what was reported. Runs before the first frame are in it.
         begins: of the steps in nanoseconds, by frame; below zero where there is none.
         ends: of the steps, likewise.
     """
@@ -112,20 +149,60 @@ def operator_steps(
     if not count:
         return
     frames = frames[-count:]
-    runs = 1000 * np.array(segment.runs[-count:], np.int64)
-    least = begins[frames] - runs[:, 0]
-    most = ends[frames] - runs[:, 0] - runs[:, 1]
-    middle = (int(least.max()) + int(most.min())) // 2
-    shifts = np.maximum(np.minimum(middle, most), least)
-    spans = 1000 * np.array([each[1:] for each in segment.spans], np.int64).reshape(-1, 2)
-    places = np.searchsorted(runs[:, 0], spans[:, 0], side="right") - 1
-    order = np.argsort(spans[:, 0], kind="stable")
-    for number in order.tolist():
-        place = int(places[number])
-        if place < 0:
-            continue
-        frame = int(frames[place])
-        begin = int(spans[number, 0] + shifts[place])
-        end = min(begin + int(spans[number, 1]), int(ends[frame]))
-        if begin < end:
-            yield OperatorStep(segment.names[segment.spans[number][0]], frame, begin, end)
+    steps = np.column_stack([begins[frames], ends[frames]])
+    runs = 1000 * np.array(segment.runs, np.int64)
+    runs[:, 1] += runs[:, 0]
+    clock = _fit(runs[-count:], steps)
+    at = np.searchsorted(runs[:, 0], [1000 * span[1] for span in segment.spans], side="right")
+    by_run: list[list[tuple[int, int, int]]] = [[] for _ in runs]
+    for (place, begin, duration), run in zip(segment.spans, at.tolist(), strict=True):
+        if run:
+            by_run[run - 1].append((place, 1000 * begin, 1000 * duration))
+    found = _converted(segment.names, by_run[-count:], clock, frames, steps)
+    yield PlacedOperators(tuple(found), "", clock.error_ns)
+    device = segment.device
+    if device is None or len(device.runs) < count:
+        return
+    parts = device.runs[-count:]
+    error_ns = clock.error_ns + max(device.slack_ns[-count:]) / 2
+    if device.has_clock:
+        full = np.array([bool(part) for part in parts])
+        if not full.any():
+            return
+        extents = [(part[0][1], max(b + d for _, b, d in part)) for part in parts if part]
+        clock = _fit(np.array(extents, np.int64), steps[full])
+        error_ns = clock.error_ns
+    ran = tuple(_converted(device.names, parts, clock, frames, steps))
+    if ran:
+        yield PlacedOperators(ran, device.by, error_ns)
+
+
+def _fit(runs: NDArray[np.int64], steps: NDArray[np.int64]) -> Clock:
+    """Return the clock of steps, told from that of the runs which lie in them.
+
+    Args:
+        runs: begins and ends in nanoseconds of one clock, of shape [n, 2].
+        steps: likewise, of the other one.
+    """
+    longer = (steps[:, 1] - steps[:, 0]) - (runs[:, 1] - runs[:, 0])
+    samples = np.column_stack(
+        [runs.sum(axis=1) // 2, steps.sum(axis=1) // 2, np.maximum(longer, 0)]
+    )
+    return fit_clock(samples, int(runs.min()), int(runs.max()))
+
+
+def _converted(
+    names: Sequence[str],
+    runs: Sequence[Sequence[tuple[int, int, int]]],
+    clock: Clock,
+    frames: NDArray[np.int64],
+    steps: NDArray[np.int64],
+) -> Iterator[OperatorStep]:
+    """Yield the operators of runs by begin, as far as they lie in the steps."""
+    for frame, (first, last), run in zip(frames.tolist(), steps.tolist(), runs, strict=True):
+        ordered = sorted(run, key=lambda span: span[1])
+        begins = clock.convert(np.array([begin for _, begin, _ in ordered], np.int64))
+        for (place, _, duration), begin in zip(ordered, begins.tolist(), strict=True):
+            begin, end = max(begin, first), min(begin + duration, last)
+            if begin < end:
+                yield OperatorStep(names[place], frame, begin, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.framework.wording import quoted
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
-from rankslice.measurement.trace.operators import RankOperators, operator_steps
+from rankslice.measurement.trace.operators import RankOperators, place_operators
 from rankslice.measurement.trace.words import Findings
 
 MOST_DRAWN = 200_000
@@ -60,6 +61,17 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorNote:
+    """What must be known of the operators of a segment."""
+
+    rank: int
+    by: str
+    """The accelerator that reported them; empty: the engine did."""
+    error_ns: float
+    """Bound of the error of their times; infinite: the accelerator does not report them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """All that is drawn, by begin."""
 
@@ -69,6 +81,8 @@ class Timeline:
     """Earlier slices that are too many to be drawn."""
     inside: tuple[tuple[int, int], ...]
     """Times in nanoseconds, and how many frames are inside from then on."""
+    operators: tuple[OperatorNote, ...] = ()
+    """How exact the times of operators are."""
 
 
 def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
@@ -80,18 +94,23 @@ def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeli
     """
     tracks: list[Track] = []
     slices: list[Slice] = []
+    notes: list[OperatorNote] = []
     steps = found.path.steps
     is_critical = np.zeros(found.journeys.ends.shape, np.bool_)
     is_critical[steps[:, 0], steps[:, 1]] = True
     for rank in found.journeys.plan.ranks:
         _draw_threads(found.journeys, rank.rank, is_critical, tracks, slices)
         for told in operators[rank.rank : rank.rank + 1]:
-            _draw_operators(found.journeys, told, tracks, slices)
+            notes += _draw_operators(found.journeys, told, tracks, slices)
         _draw_messages(found.journeys, rank.rank, is_critical, tracks, slices)
     slices.sort(key=lambda each: each.begin_ns)
     left_out = max(0, len(slices) - MOST_DRAWN)
     return Timeline(
-        tuple(tracks), tuple(slices[left_out:]), left_out, tuple(_inside(found.journeys))
+        tuple(tracks),
+        tuple(slices[left_out:]),
+        left_out,
+        tuple(_inside(found.journeys)),
+        tuple(notes),
     )
 
 
@@ -195,22 +214,26 @@ def _reason(found: Journeys, row: int, frame: int) -> str:
 
 def _draw_operators(
     found: Journeys, told: RankOperators, tracks: list[Track], slices: list[Slice]
-) -> None:
+) -> Iterator[OperatorNote]:
     for segment in told.segments:
         row = (COMPUTE, told.rank, segment.index)
         places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
         for place in places:
-            steps = operator_steps(segment, found.begins[place], found.ends[place])
-            track = len(tracks)
-            tracks.append(Track(told.rank, f"segment {segment.index} operators", OPERATOR))
-            last_ns = 0
-            for step in steps:
-                # Whole microseconds of the engine may make neighbours overlap.
-                begin_ns = max(step.begin_ns, last_ns)
-                last_ns = max(step.end_ns, begin_ns)
-                slices.append(
-                    Slice(track, begin_ns, last_ns, step.name, found.first + step.frame, OPERATOR)
-                )
+            for placed in place_operators(segment, found.begins[place], found.ends[place]):
+                track = len(tracks)
+                what = "operators queued" if segment.queued_by else "operators"
+                name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
+                tracks.append(Track(told.rank, name, OPERATOR))
+                last_ns = 0
+                for step in placed.steps:
+                    # Rounding, or several at once on an accelerator, makes neighbours overlap.
+                    begin_ns = max(step.begin_ns, last_ns)
+                    last_ns = max(step.end_ns, begin_ns)
+                    frame = found.first + step.frame
+                    slices.append(Slice(track, begin_ns, last_ns, step.name, frame, OPERATOR))
+                yield OperatorNote(told.rank, placed.by, placed.error_ns)
+            if segment.queued_by and segment.device is None:
+                yield OperatorNote(told.rank, segment.queued_by, math.inf)
 
 
 def _draw_messages(

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from digits_over_accelerators import MODELS, answers_over_accelerators
+from digits_over_accelerators import (
+    MODELS,
+    answers_over_accelerators,
+    built_over_accelerators,
+)
 from plugin_providers import needs_plugins, needs_plugins_and_gpu, plugin_board
 
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.trace.trace import prepare_trace, trace_run
 from rankslice.framework.errors import RankSliceError
 
 pytestmark = pytest.mark.ci
@@ -37,6 +43,21 @@ def test_slices_read_digits_as_well_as_the_whole(tmp_path: Path) -> None:
     assert npu is not None
     assert ("WebGpu", gpu["of"], 1) == (gpu["by"], gpu["operators"], gpu["partitions"])
     assert ("QNN", npu["of"], 1) == (npu["by"], npu["operators"], npu["partitions"])
+
+
+@needs_plugins_and_gpu
+def test_operators_of_the_npu_are_in_the_trace(tmp_path: Path) -> None:
+    out = built_over_accelerators(MODELS / "digits.onnx", LAYERS, tmp_path, board=plugin_board())
+    traced = trace_run(prepare_trace(out, RunOptions(frames=20), operators=True))
+    drawn = traced.drawn
+    assert {(0, ""), (1, ""), (2, ""), (2, "QNN")} <= {(n.rank, n.by) for n in drawn.operators}
+    (npu,) = (at for at, track in enumerate(drawn.tracks) if track.name == "segment 0 on QNN")
+    operators = [each for each in drawn.slices if each.track == npu]
+    assert {*range(20)} == {each.frame for each in operators}
+    assert {"dense", "softmax"} <= {each.name for each in operators}
+    # Plug-ins of WebGPU do not report what the GPU did.
+    assert any("rank 1: WebGpu does not report when its operators ran" in n for n in traced.notes)
+    assert any(note.startswith("times of operators on QNN are known to") for note in traced.notes)
 
 
 @needs_plugins

@@ -70,6 +70,24 @@ def written_digits(folder: Path, *, channel: int) -> Path:
     return folder / "digits.npz"
 
 
+def built_over_accelerators(
+    model: Path,
+    layers: Sequence[str | list[str]],
+    folder: Path,
+    quantisation: Quantisation | None = None,
+    board: dict[str, Any] | None = None,
+) -> Path:
+    """Build the classifier over CPU, GPU and NPU; return the build folder.
+
+    The arguments are those of :func:`answers_over_accelerators`.
+    """
+    platform, mapping = folder / "platform.yaml", folder / "mapping.json"
+    platform.write_text(json.dumps({"boards": {"virtual": board or litert_board()}}))
+    mapping.write_text(json.dumps(dict(zip(_KEYS, layers, strict=True))))
+    options = BuildOptions(quantisation=quantisation or Quantisation(), share_cores=True)
+    return build(model, mapping, str(platform), folder / "out", options).folder
+
+
 def answers_over_accelerators(
     model: Path,
     layers: Sequence[str | list[str]],
@@ -86,23 +104,16 @@ def answers_over_accelerators(
         quantisation: of a Keras model.
         board: the one they are on, as in a platform file; :func:`litert_board` if not given.
     """
-    platform, mapping = folder / "platform.yaml", folder / "mapping.json"
-    platform.write_text(json.dumps({"boards": {"virtual": board or litert_board()}}))
-    entries = dict(zip(_KEYS, layers, strict=True))
-    mapping.write_text(json.dumps(entries))
-    built = build(
-        *(model, mapping, str(platform), folder / "out"),
-        BuildOptions(quantisation=quantisation or Quantisation(), share_cores=True),
-    )
+    built = built_over_accelerators(model, layers, folder, quantisation, board)
     digits = written_digits(folder, channel=1 if model.suffix == ".onnx" else 3)
-    prepared = prepare(built.folder, RunOptions(inputs=(str(digits),)))
+    prepared = prepare(built, RunOptions(inputs=(str(digits),)))
     finished = run(prepared)
     _, labels = heldout_digits()
     count = len(labels)
     assert count == finished.summary.completed
     scores = finished.results.values(0).reshape(count, -1)
     sliced = scores.argmax(axis=1)
-    converted = built.folder / "model.tflite"
+    converted = built / "model.tflite"
     reference = converted if converted.exists() else model
     outputs = unsliced_outputs(prepared, reference, range(count))
     # Frame after frame comes in the same memory.

@@ -31,6 +31,13 @@ needs_plugins_and_gpu = pytest.mark.skipif(
     reason=f"not installed: {', '.join(PACKAGES)} or SwiftShader (Debian: chromium-common)",
 )
 
+WEBGPU = Path(__file__).parents[2] / ".venv" / "webgpu"
+"""A build of onnxruntime that has WebGPU itself."""
+needs_webgpu = pytest.mark.skipif(
+    not WEBGPU.is_dir() or swiftshader() is None,
+    reason="not installed: onnxruntime-webgpu or SwiftShader; see .ci/accelerators",
+)
+
 
 def plugin_board() -> dict[str, Any]:
     """Return the shipped board for ONNX models, with SwiftShader from where it is here."""

@@ -22,7 +22,14 @@ from .onnx_file import Operator, find_operators
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
 from .onnxruntime_open import OPEN_SIZES, OpenRuns
 from .onnxruntime_package import load_onnxruntime
-from .onnxruntime_providers import CPU, Provider, count_operators, find_provider
+from .onnxruntime_providers import (
+    CPU,
+    Provider,
+    count_operators,
+    find_provider,
+    qnn_profile,
+    with_profile,
+)
 
 _DTYPES = {
     "tensor(float)": ("float32", 1),
@@ -89,6 +96,8 @@ class OnnxRuntimeEngine:
         self._onnxruntime = onnxruntime = load_onnxruntime()
         self._settings = settings
         self._provider = find_provider(onnxruntime, settings)
+        if settings.profile:
+            self._provider = with_profile(self._provider, settings.profile)
         self._acceleration: Acceleration | None = None
         self._session: Any = None
         self._bindings: dict[tuple[int, ...], tuple[Any, Sequence[NDArray[Any]]]] = {}
@@ -114,7 +123,7 @@ class OnnxRuntimeEngine:
                 self._cuda.leave_out(GRAPH, reason)
             self._cuda.open()
         self._session = self._start()
-        if self._provider.device is not None:
+        if not self._provider.is_cpu:
             # Drivers in software choose cores for their threads themselves.
             bind_to_cores(sorted(os.sched_getaffinity(0)))
         if not self._provider.is_cpu:
@@ -295,12 +304,14 @@ class OnnxRuntimeEngine:
         if not self._settings.profile or self._session is None:
             return None
         path = Path(self._session.end_profiling())
+        qnn = qnn_profile(self._settings.profile)
         try:
-            return read_profile(path)
+            return read_profile(path, qnn)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise JobError(f"{path.name}: onnxruntime's profile cannot be read: {error}") from None
         finally:
             path.unlink(missing_ok=True)
+            qnn.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Drop the session."""

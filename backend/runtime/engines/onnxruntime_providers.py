@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,26 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
     for option in _options_for_threads(name, options):
         options.setdefault(option, str(settings.threads))
     return Provider(name, options)
+
+
+def qnn_profile(profile: str) -> Path:
+    """Return the file into which QNN writes its own profile.
+
+    Args:
+        profile: how the paths of profiles begin.
+    """
+    return Path(f"{profile}-qnn.csv")
+
+
+def with_profile(provider: Provider, profile: str) -> Provider:
+    """Return a provider that also reports when its accelerator ran operators, if it can.
+
+    Others than QNN put it into onnxruntime's profile.
+    """
+    if short_name(provider.name) != "QNN":
+        return provider
+    usual = {"profiling_level": "detailed", **provider.options}
+    return replace(provider, options={**usual, "profiling_file_path": str(qnn_profile(profile))})
 
 
 def _full_name(onnxruntime: Any, wanted: str, *, is_known: bool) -> str:

@@ -1,19 +1,26 @@
-"""When each operator of a segment ran, as its engine tells: read from its profile, kept in a file.
+"""When each operator of a segment ran: read from the profiles of its engine, kept in a file.
+
+onnxruntime's profile has the operators of the CPU, and of providers that compute while they are
+called. Other providers only queue their operators meanwhile; what the accelerator did is told by
+events on its own clock (CUDA, WebGPU), or by a file with durations alone (QNN).
 
 It needs only the standard library, as launchers load it alone.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Mapping
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 FORMAT = "rankslice-operators"
-VERSION = 1
+VERSION = 2
 NAME = "operators-"
 """Of a rank's file, before the number of the rank."""
 MOST_SPANS = 200_000
@@ -23,6 +30,31 @@ MOST_BYTES = 64 << 20
 
 _NODE_SUFFIX = "_kernel_time"
 _RUN = "model_run"
+_CPU = "CPU"
+_QNN = "QNN"
+_QUEUING = ("CUDA", "MIGraphX", "NvTensorRTRTX", "Tensorrt", "WebGpu")
+"""Providers whose operators run after the calls that start them."""
+_QNN_NUMBER = re.compile(r"[: ]OpId_\d+ \((cycles|us)\)$")
+_LONGEST_NAME = 200
+
+Span = tuple[int, int, int]
+"""Place in the names, begin, duration."""
+
+
+@dataclass(frozen=True)
+class DeviceRuns:
+    """When an accelerator ran the operators of a segment, as it reports itself."""
+
+    by: str
+    """The provider: ``QNN``."""
+    has_clock: bool
+    """Whether begins are on the accelerator's clock; otherwise it reports durations alone, and each
+    run lies in the middle of the engine's call, on the engine's clock."""
+    names: list[str]
+    runs: list[list[Span]]
+    """In nanoseconds, for each run of the segment, in order."""
+    slack_ns: list[int]
+    """For each run: how much longer the engine's call took; 0 with a clock."""
 
 
 @dataclass(frozen=True)
@@ -31,29 +63,152 @@ class OperatorSpans:
 
     names: list[str]
     """Of operators: kind and name of the node."""
-    spans: list[tuple[int, int, int]]
-    """Place in the names, begin, duration."""
+    spans: list[Span]
     runs: list[tuple[int, int]]
     """Begin and duration of each run of the segment, in order."""
+    device: DeviceRuns | None = None
+    """What the accelerator reports, if it does."""
+    queued_by: str = ""
+    """The provider that only queues its operators within their spans; empty: there is none."""
 
 
-def read_profile(path: Path) -> OperatorSpans:
+@dataclass(frozen=True)
+class _Event:
+    """An event of onnxruntime's profile, in microseconds."""
+
+    name: str
+    begin: int
+    duration: int
+    provider: str = ""
+
+
+def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
     """Return what a profile of onnxruntime says.
 
+    Args:
+        path: the profile, JSON.
+        qnn: the profile of the provider QNN, CSV; it may be missing.
+
     Raises:
-        OSError, ValueError: it cannot be read.
+        OSError, ValueError, TypeError, KeyError: it cannot be read.
     """
-    names: dict[str, int] = {}
-    spans, runs = [], []
+    nodes, runs, device = [], [], []
     for event in json.loads(path.read_bytes()):
-        if event.get("cat") == "Session" and event.get("name") == _RUN:
-            runs.append((int(event["ts"]), int(event["dur"])))
-        elif event.get("cat") == "Node" and str(event.get("name")).endswith(_NODE_SUFFIX):
-            kind = str(event.get("args", {}).get("op_name", ""))
-            name = f"{kind} {event['name'].removesuffix(_NODE_SUFFIX)}".strip()
-            place = names.setdefault(name, len(names))
-            spans.append((place, int(event["ts"]), int(event["dur"])))
-    return OperatorSpans(list(names), spans[-MOST_SPANS:], runs)
+        name, args = str(event.get("name")), event.get("args") or {}
+        times = int(event.get("ts", 0)), int(event.get("dur", 0))
+        category = event.get("cat")
+        if category == "Session" and name == _RUN:
+            runs.append(times)
+        elif category == "Node" and name.endswith(_NODE_SUFFIX):
+            kind = str(args.get("op_name", ""))
+            provider = str(args.get("provider", "")).removesuffix("ExecutionProvider")
+            node = f"{kind} {name.removesuffix(_NODE_SUFFIX)}".strip()
+            nodes.append(_Event(node, *times, provider))
+        elif category == "Kernel" or (category == "Api" and event.get("tid") == -1):
+            device.append(_Event(_kernel_name(name), *times))
+    queuing = next((each.provider for each in nodes if each.provider in _QUEUING), "")
+    found: DeviceRuns | None = None
+    if device:
+        found = _on_own_clock(queuing or _CPU, device, len(runs))
+    elif qnn is not None and qnn.exists():
+        found = _in_calls(
+            [each for each in nodes if each.provider == _QNN], [*_executions(qnn)], runs
+        )
+    names: dict[str, int] = {}
+    spans = [(names.setdefault(n.name, len(names)), n.begin, n.duration) for n in nodes]
+    return OperatorSpans(list(names), spans[-MOST_SPANS:], runs, found, queuing)
+
+
+def _kernel_name(name: str) -> str:
+    """Return the name of a kernel, which WebGPU gives as ``NODE&KIND&PROGRAM``."""
+    node, *kind = name.split("&")
+    return f"{kind[0]} {node}" if len(kind) == 2 else name[:_LONGEST_NAME]
+
+
+def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None:
+    """Return what an accelerator did, run by run; ``None``: its runs cannot be told apart.
+
+    They have equally many events; the first one, which is left out then, may have a few more, which
+    prepare weights.
+    """
+    if not runs:
+        return None
+    events.sort(key=lambda event: event.begin)
+    count = len(events) // runs
+    first = len(events) - count * runs
+    parts = [events[at : at + count] for at in range(first, len(events), max(count, 1))]
+    differs = [_names(part) != _names(parts[-1]) for part in parts]
+    if not parts or any(differs[1:]):
+        return None
+    if differs[0]:
+        parts[0] = []
+    spans = [[(each.name, 1000 * each.begin, 1000 * each.duration) for each in p] for p in parts]
+    return _device_runs(by, spans, [0] * runs, has_clock=True)
+
+
+def _names(events: Iterable[_Event]) -> list[str]:
+    return sorted(event.name for event in events)
+
+
+def _in_calls(
+    calls: Sequence[_Event],
+    executions: Sequence[list[tuple[str, float]]],
+    runs: Sequence[tuple[int, int]],
+) -> DeviceRuns | None:
+    """Return what an accelerator without a clock did, in the middle of the engine's calls."""
+    if not calls or len(calls) != len(executions):
+        return None
+    spans: list[list[tuple[str, int, int]]] = [[] for _ in runs]
+    slack_ns = [0] * len(runs)
+    begins = [begin for begin, _ in runs]
+    for call, execution in zip(calls, executions, strict=True):
+        place = bisect_right(begins, call.begin) - 1
+        if place < 0:
+            continue
+        slack = 1000 * call.duration - round(sum(duration for _, duration in execution))
+        slack_ns[place] = max(slack_ns[place], slack)
+        begin_ns = 1000.0 * call.begin + max(slack, 0) / 2
+        for name, duration in execution:
+            spans[place].append((name, round(begin_ns), round(duration)))
+            begin_ns += duration
+    return _device_runs(_QNN, spans, slack_ns, has_clock=False)
+
+
+def _device_runs(
+    by: str, runs: Sequence[Sequence[tuple[str, int, int]]], slack_ns: list[int], *, has_clock: bool
+) -> DeviceRuns:
+    names: dict[str, int] = {}
+    placed = [[(names.setdefault(n, len(names)), at, took) for n, at, took in run] for run in runs]
+    kept = sum(map(len, placed))
+    for run in placed:
+        if kept <= MOST_SPANS:
+            break
+        kept -= len(run)
+        run.clear()
+    return DeviceRuns(by, has_clock, list(names), placed, slack_ns)
+
+
+def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
+    """Yield the operators of each execution of a graph by QNN, with durations in nanoseconds.
+
+    The NPU counts cycles. How many there were in which time it reports for the whole graph.
+    """
+    operators: list[tuple[str, float]] = []
+    cycles, microseconds = 0, 0
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for row in csv.DictReader(file):
+            kind, what = row["Message"], row["Event Identifier"]
+            amount, unit = int(row["Time"]), row["Unit of Measurement"]
+            if kind == "NODE":
+                operators.append((_QNN_NUMBER.sub("", what), float(amount)))
+            elif what.startswith("Accelerator (execute) time"):
+                cycles = amount if unit == "CYCLES" else cycles
+                microseconds = amount if unit == "US" else microseconds
+            elif kind in ("EXECUTE", "FINALIZE"):
+                if kind == "EXECUTE":
+                    scale = 1000 * microseconds / cycles if cycles else 1000.0
+                    yield [(name, scale * each) for name, each in operators if each]
+                operators, cycles, microseconds = [], 0, 0
 
 
 def write_operators(

@@ -17,8 +17,9 @@ from rankslice.backend.runtime.figures.operators import (
 )
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.operators import (
+    DeviceOperators,
     SegmentOperators,
-    operator_steps,
+    place_operators,
     read_operators,
 )
 
@@ -56,10 +57,12 @@ def test_operators_are_brought_to_the_clock_of_their_steps() -> None:
     spans = tuple((0, begin + 100, 200) for begin, _ in runs)
     segment = SegmentOperators(index=0, names=("Conv conv1",), spans=spans, runs=runs)
     begins, ends = 1000 * begins_us, 1000 * (begins_us + 560)
-    steps = [*operator_steps(segment, begins, ends)]
+    (placed,) = place_operators(segment, begins, ends)
+    steps = placed.steps
     assert [0, 1, 2] == [step.frame for step in steps]
     assert {"Conv conv1"} == {step.name for step in steps}
     # The run has 60 us of room in its step: its place is known to half of that.
+    assert 30_000 <= placed.error_ns < 32_000
     for step, begin in zip(steps, begins_us, strict=True):
         assert abs(step.begin_ns / 1000 - (begin + 130)) <= 30
         assert 200_000 == step.end_ns - step.begin_ns
@@ -70,9 +73,78 @@ def test_runs_stay_in_their_steps_though_clocks_drift() -> None:
     runs = tuple((OFFSET_US + int(begin * 1.01) + 5, 800) for begin in begins_us)
     spans = tuple((0, begin, 800) for begin, _ in runs)
     segment = SegmentOperators(index=0, names=("a",), spans=spans, runs=runs)
-    for step in operator_steps(segment, 1000 * begins_us, 1000 * (begins_us + 810)):
+    (placed,) = place_operators(segment, 1000 * begins_us, 1000 * (begins_us + 810))
+    for step in placed.steps:
         begin = 1_000_000 * step.frame
         assert begin <= step.begin_ns < step.end_ns <= begin + 810_000
+
+
+def test_kernels_of_a_gpu_are_told_apart_by_runs(tmp_path: Path) -> None:
+    def run(begin: int, *, first: bool = False) -> list[dict[str, Any]]:
+        queued = event("Node", "conv1_kernel_time", begin, 3, "Conv")
+        queued["args"]["provider"] = "CUDAExecutionProvider"
+        packing = [event("Kernel", "pack_weights", begin + 4, 1)] if first else []
+        kernels = [event("Kernel", name, begin + at, 9) for name, at in [("a", 10), ("b", 20)]]
+        return [*packing, event("Session", "model_run", begin, 40), queued, *kernels]
+
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps([*run(100, first=True), *run(200), *run(300)]))
+    found = read_profile(profile)
+    assert "CUDA" == found.queued_by
+    assert found.device is not None
+    assert ("CUDA", True) == (found.device.by, found.device.has_clock)
+    assert [(0, 110_000, 9000), (1, 120_000, 9000)] == found.device.runs[0]
+    assert 3 == len(found.device.runs)
+    # A run with other kernels leaves no way to tell.
+    profile.write_text(json.dumps([*run(100), *run(200), *run(300, first=True)]))
+    assert read_profile(profile).device is None
+
+
+QNN = """Msg Timestamp,Message,Time,Unit of Measurement,Timing Source,Event Level,Event Identifier
+0,FINALIZE,9810,US,BACKEND,ROOT,QNN (finalize) time
+0,BACKEND,4000,CYCLES,BACKEND,ROOT,Accelerator (execute) time (cycles)
+0,NODE,0,CYCLES,BACKEND,SUB-EVENT,Input OpId_2 (cycles)
+0,NODE,3000,CYCLES,BACKEND,SUB-EVENT,conv1:OpId_23 (cycles)
+0,NODE,1000,CYCLES,BACKEND,SUB-EVENT,relu1:OpId_26 (cycles)
+0,BACKEND,40,US,BACKEND,ROOT,Accelerator (execute) time
+0,EXECUTE,50,US,BACKEND,ROOT,QNN (execute) time
+"""
+
+
+def test_cycles_of_an_npu_become_times_in_the_middle_of_its_call(tmp_path: Path) -> None:
+    call = event("Node", "QNN_1_kernel_time", 110, 60, "QNN_1")
+    call["args"]["provider"] = "QNN"
+    profile, qnn = tmp_path / "profile.json", tmp_path / "qnn.csv"
+    profile.write_text(json.dumps([event("Session", "model_run", 100, 80), call]))
+    qnn.write_text(QNN)
+    found = read_profile(profile, qnn).device
+    assert found is not None
+    assert (False, ["conv1", "relu1"], [20_000]) == (found.has_clock, found.names, found.slack_ns)
+    assert [[(0, 120_000, 30_000), (1, 150_000, 10_000)]] == found.runs
+    qnn.write_text(QNN + QNN.partition("\n")[2])
+    assert read_profile(profile, qnn).device is None, "a call has two executions"
+
+
+@pytest.mark.parametrize("drift", [0.0, 50e-6, -100e-6])
+def test_offset_and_drift_of_an_accelerators_clock_are_removed(drift: float) -> None:
+    """A GPU whose clock starts at 0 computes for most of a step, at no fixed time in it."""
+    random = np.random.default_rng(1)
+    begins = 10**9 + 10_000_000 * np.arange(1000)
+    before, after = 20_000 + random.exponential(30e3, (2, len(begins))).astype(np.int64)
+    kernels = begins + before
+    ends = kernels + 8_000_000 + after
+    there = np.rint((kernels - kernels[0]) * (1 + drift)).astype(np.int64)
+    runs = tuple(((0, begin, 5_000_000), (1, begin + 5_000_000, 3_000_000)) for begin in there)
+    device = DeviceOperators(
+        by="WebGpu", has_clock=True, names=("a", "b"), runs=runs, slack_ns=(0,) * len(runs)
+    )
+    engine = tuple((int(begin) // 1000 + 5, 100) for begin in begins)
+    segment = SegmentOperators(index=0, names=(), spans=(), runs=engine, device=device)
+    _, placed = place_operators(segment, begins, ends)
+    assert "WebGpu" == placed.by
+    assert 2 * len(begins) == len(placed.steps)
+    found = np.array([step.begin_ns for step in placed.steps if step.name == "a"])
+    assert np.abs(found - kernels).max() <= placed.error_ns < 50_000
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -94,7 +166,7 @@ def test_what_a_rank_writes_is_read(tmp_path: Path) -> None:
     [
         {"plan": "6" * 64},
         {"rank": 1},
-        {"version": 2},
+        {"version": 1},
         {"format": "else"},
         {"more": 1},
         {"segments": [{"index": 0, "names": [], "spans": [[0, 1, 2]], "runs": []}]},

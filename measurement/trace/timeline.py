@@ -221,7 +221,7 @@ def _draw_operators(
         for place in places:
             for placed in place_operators(segment, found.begins[place], found.ends[place]):
                 track = len(tracks)
-                what = "operators queued" if segment.queued_by else "operators"
+                what = "queued" if segment.queued_by else "operators"
                 name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
                 tracks.append(Track(told.rank, name, OPERATOR))
                 last_ns = 0

@@ -18,14 +18,15 @@ from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untru
 from rankslice.measurement.trace.clocks import Clock, fit_clock
 
 _SHAPE = "expected a file of operators, made by a run of this build folder"
-_Microseconds = Annotated[int, Field(ge=0, lt=1 << 50)]
+_Time = Annotated[int, Field(ge=0, lt=1 << 50)]
+"""Microseconds or nanoseconds."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_Span = tuple[_Microseconds, _Microseconds, _Microseconds]
+_Span = tuple[_Time, _Time, _Time]
 """Place in the names, begin, duration."""
 
 
@@ -37,7 +38,7 @@ class DeviceOperators(_Strict):
     """Whether times are on its own clock, or on the engine's."""
     names: tuple[str, ...]
     runs: tuple[tuple[_Span, ...], ...]
-    slack_ns: tuple[int, ...]
+    slack_ns: tuple[_Time, ...]
     """By how much each run may be misplaced, twice."""
 
     @model_validator(mode="after")
@@ -56,7 +57,7 @@ class SegmentOperators(_Strict):
     """Number of the segment in its rank."""
     names: tuple[str, ...]
     spans: tuple[_Span, ...]
-    runs: tuple[tuple[_Microseconds, _Microseconds], ...]
+    runs: tuple[tuple[_Time, _Time], ...]
     """Begin and duration of each run of the segment, in order."""
     device: DeviceOperators | None = None
     queued_by: str = ""

@@ -48,8 +48,8 @@ class DeviceRuns:
     by: str
     """The provider: ``QNN``."""
     has_clock: bool
-    """Whether begins are on the accelerator's clock; otherwise it reports durations alone, and each
-    run lies in the middle of the engine's call, on the engine's clock."""
+    """Whether begins are on the accelerator's clock, since its first event; otherwise it reports
+    durations alone, and each run lies in the middle of the engine's call, on the engine's clock."""
     names: list[str]
     runs: list[list[Span]]
     """In nanoseconds, for each run of the segment, in order."""
@@ -142,7 +142,11 @@ def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None
         return None
     if differs[0]:
         parts[0] = []
-    spans = [[(each.name, 1000 * each.begin, 1000 * each.duration) for each in p] for p in parts]
+    start = events[0].begin
+    spans = [
+        [(each.name, 1000 * (each.begin - start), 1000 * max(each.duration, 0)) for each in part]
+        for part in parts
+    ]
     return _device_runs(by, spans, [0] * runs, has_clock=True)
 
 
@@ -165,9 +169,9 @@ def _in_calls(
         place = bisect_right(begins, call.begin) - 1
         if place < 0:
             continue
-        slack = 1000 * call.duration - round(sum(duration for _, duration in execution))
+        slack = max(0, 1000 * call.duration - round(sum(duration for _, duration in execution)))
         slack_ns[place] = max(slack_ns[place], slack)
-        begin_ns = 1000.0 * call.begin + max(slack, 0) / 2
+        begin_ns = 1000.0 * call.begin + slack / 2
         for name, duration in execution:
             spans[place].append((name, round(begin_ns), round(duration)))
             begin_ns += duration

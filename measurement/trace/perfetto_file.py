@@ -32,7 +32,9 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     """Return the bytes of a trace that Perfetto opens.
 
     Each board is a machine, each rank a process, each thread a track of it. Arrows lead from who
-    makes a tensor to who reads it. What boards were like are counters of their machines.
+    makes a tensor to who reads it, through the message if there is one. Perfetto draws none from
+    one machine to another. What a board was like are counters below a track with its name, and what
+    a rank took are counters of its process.
     """
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
@@ -53,10 +55,26 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     for each in drawn.slices:
         packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
     packets.counter(machine[plan.source], _COUNTER, "frames inside", "frames", drawn.inside)
-    after = first + len(drawn.tracks)
-    for number, told in enumerate(counters, after):
-        packets.counter(boards.index(told.board), number, told.name, told.unit, told.values)
+    begin_ns = min((each.begin_ns for each in drawn.slices), default=0)
+    group = first + len(drawn.tracks)
+    for number in sorted({boards.index(told.board) for told in counters}):
+        packets.group(number, group + number, boards[number])
+    uuids = {f"rank{rank.rank}": _rank_uuid(rank.rank) for rank in plan.ranks}
+    for uuid, told in enumerate(counters, group + len(boards)):
+        number = boards.index(told.board)
+        quantity, _, part = told.name.partition(".")
+        name = quantity if part in uuids else told.name
+        values = _from(told.values, begin_ns)
+        parent = uuids.get(part, group + number)
+        packets.counter(number, uuid, name, told.unit, values, parent=parent)
     return bytes(file.SerializeToString())
+
+
+def _from(values: Sequence[tuple[int, float]], begin_ns: int) -> tuple[tuple[int, float], ...]:
+    """Return a counter's values from a time on, beginning with the one that it had then."""
+    before = sum(time <= begin_ns for time, _ in values)
+    first = ((begin_ns, values[before - 1][1]),) if before else ()
+    return (*first, *values[before:])
 
 
 def _rank_uuid(rank: int) -> int:
@@ -113,7 +131,7 @@ class _Packets:
         event.categories.append(each.kind)
         event.flow_ids.extend(_flows(each.leaves_by, each.frame, channels))
         flows = _flows(each.comes_by, each.frame, channels)
-        # An arrow that goes by a message passes through the moment when it came.
+        # An arrow passes through the message, and through the moment when it came.
         (event.flow_ids if each.kind == MESSAGE else event.terminating_flow_ids).extend(flows)
         if each.frame != NEVER:
             _annotate(event, "frame", int_value=each.frame)
@@ -127,6 +145,12 @@ class _Packets:
         end.type = end.TYPE_SLICE_END
         end.track_uuid = uuid
 
+    def group(self, machine: int, uuid: int, name: str) -> None:
+        """Add a track that has others below it."""
+        descriptor = self._new(machine).track_descriptor
+        descriptor.uuid = uuid
+        descriptor.name = name
+
     def counter(
         self,
         machine: int,
@@ -134,11 +158,15 @@ class _Packets:
         name: str,
         unit: str,
         values: Sequence[tuple[int, float]],
+        *,
+        parent: int = 0,
     ) -> None:
-        """Add a number that changes with time."""
+        """Add a number that changes with time, below another track if one is given."""
         descriptor = self._new(machine).track_descriptor
         descriptor.uuid = uuid
         descriptor.name = name
+        if parent:
+            descriptor.parent_uuid = parent
         descriptor.counter.unit_name = unit
         for time_ns, value in values:
             event = self._new(machine, time_ns).track_event

@@ -55,7 +55,7 @@ class Slice:
     is_critical: bool = False
     """Whether it is on the critical path."""
     comes_by: tuple[int, ...] = ()
-    """Channels by which its inputs came."""
+    """Channels by which its inputs came, or the channel of the message."""
     leaves_by: tuple[int, ...] = ()
     """Channels by which its outputs go."""
 
@@ -103,7 +103,8 @@ def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeli
         for told in operators[rank.rank : rank.rank + 1]:
             notes += _draw_operators(found.journeys, told, tracks, slices)
         _draw_messages(found.journeys, rank.rank, is_critical, tracks, slices)
-    slices.sort(key=lambda each: each.begin_ns)
+    # A message comes before the step that it lets begin.
+    slices.sort(key=lambda each: (each.begin_ns, each.kind != MESSAGE))
     left_out = max(0, len(slices) - MOST_DRAWN)
     return Timeline(
         tuple(tracks),
@@ -270,7 +271,7 @@ def _draw_messages(
                     found.first + int(frame),
                     MESSAGE,
                     bool(is_critical[row, frame]),
-                    (channel.number,) if each.kind == RECEIVE else (),
+                    (channel.number,),
                 )
             )
 

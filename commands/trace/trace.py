@@ -23,7 +23,7 @@ from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
-from rankslice.measurement.trace.journeys import Journeys, journeys, longest_stretch
+from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.operators import RankOperators
 from rankslice.measurement.trace.page import trace_page
@@ -119,10 +119,11 @@ def trace_run(
     summary = finished.summary
     stretch, window = None, summary.window
     if prepared.plan.surge is not None:
-        stretch = longest_stretch(summary.switches, summary.completed)
-        window = (summary.surge_window or window) if stretch.route else window
-    found = journeys(finished.trace, window, stretch)
-    traced = _traced(prepared.folder, found, summary, finished.operators)
+        found = stretches_of(finished.trace)
+        stretch = max(found, key=lambda each: each.end - each.begin, default=None)
+        window = (summary.surge_window or window) if stretch and stretch.route else window
+    taken = journeys(finished.trace, window, stretch)
+    traced = _traced(prepared.folder, taken, summary, finished.operators, stretch)
     return replace(traced, hardware=finished.hardware)
 
 
@@ -136,7 +137,10 @@ def trace_failure(folder: Path) -> Traced:
 
     plan, failure = read_plan(folder), failure_of(folder)
     told = f"this is the end of a job that failed at {failure.time}: {' '.join(failure.message)}"
-    traced = _traced(folder, journeys(read_failure(folder, plan)), None)
+    trace = read_failure(folder, plan)
+    stretch = stretches_of(trace)[-1:] if plan.surge is not None else []
+    taken = journeys(trace, None, *stretch)
+    traced = _traced(folder, taken, None, (), *stretch)
     return replace(traced, notes=(told, *traced.notes))
 
 
@@ -145,6 +149,7 @@ def _traced(
     found: Journeys,
     summary: RunSummary | None,
     operators: Sequence[RankOperators] = (),
+    stretch: Stretch | None = None,
 ) -> Traced:
     span = steady_span(found)
     if span is None and summary is None:  # what the ranks did last is worth a look
@@ -157,14 +162,16 @@ def _traced(
     limit = f"{all_found.limit.text}; {advice}" if advice else all_found.limit.text
     drawn = timeline(all_found, operators)
     notes = (
-        *_notes(found.trace, drawn, summary),
+        *_notes(found.trace, drawn, summary, stretch),
         *_operator_notes(drawn),
         *_silent_engines(found.plan, operators),
     )
     return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
 
 
-def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterator[str]:
+def _notes(
+    trace: Trace, drawn: Timeline, summary: RunSummary | None, stretch: Stretch | None
+) -> Iterator[str]:
     """Yield how exact a trace is, and what is missing of it."""
     boards = {rank.board for rank in trace.plan.ranks}
     if len(boards) > 1:
@@ -174,11 +181,11 @@ def _notes(trace: Trace, drawn: Timeline, summary: RunSummary | None) -> Iterato
         yield f"{lost} older events were overwritten: the journeys are those of the last frames"
     if drawn.left_out:
         yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
-    if summary is not None and summary.surge_window is not None:
-        took = longest_stretch(summary.switches, summary.completed)
+    if stretch is not None:
+        which = "the last" if summary is None else "the most"
         yield (
-            f"this is of frames {took.begin} to {took.end - 1}, the most that took the"
-            f" {ROUTE_NAMES[took.route]} route one after the other"
+            f"this is of frames {stretch.begin} to {stretch.end - 1}, {which} that took the"
+            f" {ROUTE_NAMES[stretch.route]} route one after the other"
         )
     silent = [str(rank.rank) for rank in trace.ranks if not len(rank.events)]
     if silent:

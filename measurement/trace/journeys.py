@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +26,8 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
-from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Channel, Plan, plan_record
-from rankslice.measurement.stretches import stretches
 from rankslice.measurement.trace.events import Events, RankEvents, Trace
 
 Times = NDArray[np.int64]
@@ -143,19 +140,28 @@ class Stretch:
         return self.begin - self.before
 
 
-def longest_stretch(switches: Sequence[Mapping[str, Any]], frames: int) -> Stretch:
-    """Return the most frames that took the same route one after the other.
+def stretches_of(trace: Trace) -> list[Stretch]:
+    """Return the frames of a job with two routes that took the same one after each other.
 
-    Args:
-        switches: changes of the route, as a run's summary has them.
-        frames: how many came out.
+    In the last one are those, too, that have not come out. Frames of older ones that the source's
+    events do not have are left out.
     """
-    taken = dict.fromkeys(ROUTE_NAMES, 0)
-    found = []
-    for begin, end, name in stretches(switches, frames):
-        found.append(Stretch(ROUTE_NAMES.index(name), begin, end, taken[name]))
-        taken[name] += end - begin
-    return max(found, key=lambda each: each.end - each.begin, default=Stretch(0, 0, 0, 0))
+    events = trace.ranks[trace.plan.source]
+    out = events.of(FRAME)
+    out = out[np.argsort(out["frame"], kind="stable")]
+    if not len(out):
+        return []
+    shifts = out["frame"] - out["number"]
+    changes = np.flatnonzero((np.diff(out["route"]) != 0) | (np.diff(shifts) != 0)) + 1
+    parts = np.split(out, changes)
+    read = events.of(READ)
+    read = read[read["route"] == out["route"][-1]]
+    last = max(int(out["frame"][-1]), int(read["frame"].max(initial=NEVER)))
+    ends = [*(int(part["frame"][0]) for part in parts[1:]), last + 1]
+    return [
+        Stretch(int(first["route"]), int(first["frame"]), end, int(first["number"]))
+        for (first, *_), end in zip(parts, ends, strict=True)
+    ]
 
 
 def _on_stretch(trace: Trace, stretch: Stretch) -> Trace:
@@ -171,6 +177,7 @@ def _on_stretch(trace: Trace, stretch: Stretch) -> Trace:
         is_of_route = np.where(kinds == COMPUTE, events["route"] == stretch.route, True)
         is_message = (kinds == SEND) | (kinds == RECEIVE)
         is_of_route &= ~is_message | np.isin(events["number"], channels)
+        is_of_route &= (kinds != READ) | (events["route"] == stretch.route)
         inside = (events["frame"] >= stretch.before) & (events["frame"] < last)
         return replace(rank, events=events[is_of_route & (inside | (kinds == WAIT))])
 
@@ -192,7 +199,7 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
         trace = _on_stretch(trace, stretch)
     plan = trace.plan
     if plan.surge is not None:
-        found = "has two routes, and nobody knows which frames took which"
+        found = "has two routes, and no result shows which frames took which"
         raise RankSliceError(Mistake("the job", found, "trace a run that does not fail"))
     window = window or plan.window
     present = [_frames_of(each) for each in trace.ranks if len(each.events)]

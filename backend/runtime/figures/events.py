@@ -29,7 +29,8 @@ NAME = "events-"
 EVENT = struct.Struct("<qqqBBHi")
 """Begin and end in nanoseconds of CLOCK_MONOTONIC; number of the frame, which in segments of a job
 with two routes counts those of the route, -1 if there is none; kind; route (0 the usual one, 1 that
-for a surge); thread; number of the segment in its rank and route, or of the channel."""
+for a surge; known to segments and to the source); thread; number of the segment in its rank and
+route, or of the channel, or, of :data:`FRAME`, how many frames had taken the route before."""
 HEAD_BYTES = 4096
 """JSON, filled up with zeros. The events follow."""
 USUAL_EVENTS = 4096

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from ..direct.foretelling import Foretelling
 from ..figures.events import THREADS, WAIT, EventRing
-from ..sources.switching import ROUTE_NAMES
 from .waiting import Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
@@ -25,6 +24,8 @@ class Stage(Protocol):
     finished: bool
     route: str
     """The route whose frames it counts; empty: it counts all."""
+    way: int
+    """Number of the route of the frame that it has done last; 0 if it does not know."""
     precedence: int
     """Of ready stages that with the lowest one runs first: the sink's is 0, that of segments 1, the
     source's 2. What a sink takes is older than what a segment computes, whatever both count."""
@@ -270,8 +271,8 @@ class Executor:
             self._note(stage.kind, begin, end, stage, frame)
 
     def _note(self, kind: int, begin_s: float, end_s: float, stage: Stage, frame: int) -> None:
-        route = ROUTE_NAMES.index(stage.route) if stage.route else 0
-        self._events.add(kind, begin_s, end_s, frame, stage.index, thread=self._number, route=route)
+        number, thread, way = stage.index, self._number, stage.way
+        self._events.add(kind, begin_s, end_s, frame, number, thread=thread, route=way)
 
     def _next_ready(self) -> Stage | None:
         """Take the tokens that have come; return the ready stage with the oldest frame."""

@@ -91,6 +91,12 @@ class RoutedSource(SourceStage):
         )
         self._entries = entries
         self.choice = RouteChoice(switching)
+        self._counts = [0] * len(entries)
+
+    @property
+    def way(self) -> int:  # type: ignore[override]
+        """Number of the route of all frames that are inside."""
+        return self.choice.route
 
     def figures(self) -> dict[str, Any]:
         """Return what the stage measured."""
@@ -125,8 +131,12 @@ class RoutedSource(SourceStage):
             return pause_s
         return min(pause_s, LOOK_EVERY_S)
 
+    def _counted(self) -> tuple[int, int]:
+        self._counts[self.way] += 1
+        return self._counts[self.way] - 1, self.way
+
     def _written(self) -> Sequence[Ring]:
-        return self._entries[self.choice.route].outputs
+        return self._entries[self.way].outputs
 
     def _choose(self) -> None:
         seen = Seen(time.monotonic(), *self._arrivals.counts(), self._came_out)

@@ -18,6 +18,7 @@ from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Live, Timed
+from ..sources.switching import ROUTE_NAMES
 from ..turns import ALL, Turns
 from .slots import Ring
 from .wiring import Reader
@@ -130,6 +131,8 @@ class _Stage(ABC):
 
     route = ""
     """Of a segment, if there are several."""
+    way = 0
+    """Number of the route of the frame that the stage has done last."""
     precedence = 1
     kind = COMPUTE
     index = 0
@@ -225,6 +228,7 @@ class SegmentStage(_Stage):
         """
         super().__init__(inputs, outputs, turns)
         self.route = route
+        self.way = ROUTE_NAMES.index(route) if route else 0
         self.index = index
         self._engine = engine
         self._on_computed = on_computed
@@ -381,10 +385,15 @@ class SourceStage(_Stage):
             out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
             entered_s = self._entered_s[frame % self._window]
             self.latencies.add(out_s - entered_s)
-            self._events.add(FRAME, entered_s, out_s, frame)
+            number, way = self._counted()
+            self._events.add(FRAME, entered_s, out_s, frame, number, route=way)
             self._credit.done()
             took = True
         return took
+
+    def _counted(self) -> tuple[int, int]:
+        """Return how many frames had come out before this one on its route, and the route."""
+        return 0, 0
 
 
 class SinkStage(_Stage):

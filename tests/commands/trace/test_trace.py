@@ -108,6 +108,22 @@ def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
     assert page.is_file()
 
 
+@pytest.mark.ci
+def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_one(
+    tmp_path: Path,
+) -> None:
+    out = chain_folder(tmp_path, 3, usually_whole=True)
+    let_ranks_sleep(out, 3, engine=FAILING)
+    assert 1 == rankslice("run", out, "--frames", "100", "--switch", "surge").code
+    shown = rankslice_package.trace(out, failure=True)
+    assert any(
+        note.startswith("this is of frames 0 to 4") and "the last that took the surge route" in note
+        for note in shown.notes
+    )
+    tracks = {each.track for each in shown.drawn.slices if each.name.startswith("segment")}
+    assert {0, 1, 2} == {shown.drawn.tracks[track].rank for track in tracks}
+
+
 def test_a_single_frame_is_too_few(out: Path, tmp_path: Path) -> None:
     ended = rankslice("trace", out, "--frames", "1")
     assert 2 == ended.code

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from traces import Times, chain_trace
 
-from rankslice.backend.runtime.figures.events import COMPUTE, RECEIVE
+from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.trace.events import RankEvents, Trace
-from rankslice.measurement.trace.journeys import Stretch, Why, journeys, longest_stretch
+from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
+from rankslice.measurement.trace.journeys import Stretch, Why, journeys, stretches_of
 from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import Span, What, critical_path, steady_span, whole_span
 from rankslice.measurement.trace.timeline import timeline
@@ -143,11 +143,18 @@ def test_a_span_of_few_frames_is_all_of_them() -> None:
     assert None is steady_span(journeys(chain_trace(Times(), 1), 4))
 
 
-def test_the_longest_stretch_is_counted_as_its_route_counts() -> None:
-    changes = [{"frame": 10, "route": "surge"}, {"frame": 15, "route": "normal"}]
-    assert Stretch(0, 15, 40, 10) == longest_stretch(changes, 40)
-    assert Stretch(1, 10, 40, 0) == longest_stretch(changes[:1], 40)
-    assert 5 == longest_stretch(changes, 40).shift
+def test_frames_of_a_route_are_counted_as_it_counts() -> None:
+    """Frames 10 to 14 take the other route; 40 came in and have not come out."""
+    events = np.zeros(41 + 38, EVENTS)
+    events["kind"][:41], events["kind"][41:] = READ, FRAME
+    events["frame"] = [*range(41), *range(2, 40)]
+    events["route"] = (events["frame"] >= 10) & (events["frame"] < 15)
+    before = np.where(events["route"], 10, np.where(events["frame"] < 15, 0, 5))
+    events["number"] = np.where(events["kind"] == FRAME, events["frame"] - before, 0)
+    trace = chain_trace(Times())
+    found = stretches_of(Trace(trace.plan, (RankEvents(0, events, 0, {}), trace.ranks[1])))
+    assert [Stretch(0, 2, 10, 2), Stretch(1, 10, 15, 0), Stretch(0, 15, 41, 10)] == found
+    assert 5 == found[2].shift
 
 
 def test_of_a_job_without_results_there_is_what_its_ranks_did() -> None:

@@ -176,6 +176,7 @@ class Counting:
 
     finished = False
     route = ""
+    way = 0
     kind = COMPUTE
     index = 0
     precedence = 1

@@ -331,6 +331,7 @@ class Gate:
     finished = False
     frame = 17
     route = ""
+    way = 0
     kind = COMPUTE
     index = 0
     precedence = 1

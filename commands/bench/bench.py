@@ -12,20 +12,23 @@ from statistics import fmean
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, run_start
+from rankslice.commands.bench.starts import Measured, is_live, run_start
 from rankslice.commands.bench.unsliced import build_unsliced
 from rankslice.commands.build_folder import read_plan
+from rankslice.commands.options import refuse_with
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.figures import Ratio, ratios, series
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, Load, Start
+from rankslice.measurement.bench.texts import LIVE_NOTE
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
 from rankslice.measurement.throughput import frames_to_fill
 
 UNSLICED = "unsliced"
 CLOSED = "closed loop"
+LIVE = "as they come"
 LEVELS = (0.5, 0.8, 0.95)
 """Shares of the saturation throughput."""
 _SAME_RATE = 0.01
@@ -83,7 +86,8 @@ def bench(
     """Measure a job, and another one in turns with it.
 
     First as fast as frames are taken (the closed loop), which gives the saturation throughput,
-    then with frames that come by the clock (the open loop). Each start is a new set of processes.
+    then with frames that come by the clock (the open loop). A camera sets the pace itself, so its
+    frames are measured as they come. Each start is a new set of processes.
     In each turn every job is started once, in random order, so that what changes slowly on the
     machine meets both alike.
 
@@ -98,29 +102,31 @@ def bench(
     """
     wanted = options or BenchOptions()
     check_installed()
+    live = refuse_rates_of_camera(wanted)
     with _measured(folder, against, wanted) as jobs:
         subjects = [job.subject for job in jobs]
         check_frames(wanted, max(subject.window for subject in subjects))
         for job in jobs:
             job.check()
         load_before = os.getloadavg()[0]
-        turns = _Turns(jobs, wanted, on_progress)
-        closed = [Load(CLOSED)]
-        starts = turns.take(closed, first=0)
+        own_rates = 0 if live else 1 if wanted.fps is not None else len(wanted.levels)
+        turns = _Turns(jobs, wanted, 1 + own_rates, on_progress)
+        first = [Load(LIVE, is_live=True) if live else Load(CLOSED)]
+        starts = turns.take(first, first=0)
         found = Bench(
             inputs=wanted.inputs,
             frames=wanted.frames,
             seed=wanted.seed,
             machine=machine_facts(versions().items(), load_before),
             subjects=tuple(subjects),
-            loads=tuple(closed),
+            loads=tuple(first),
             starts=tuple(starts),
         )
-        loads = _open_loads(found, wanted)
+        loads = [] if live else _open_loads(found, wanted)
         starts += turns.take(loads, first=1)
     return replace(
         found,
-        loads=(*closed, *loads),
+        loads=(*first, *loads),
         starts=tuple(starts),
         machine=machine_facts(versions().items(), load_before),
     )
@@ -155,15 +161,27 @@ def check_frames(options: BenchOptions, window: int) -> None:
         raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))
 
 
+def refuse_rates_of_camera(options: BenchOptions) -> bool:
+    """Return whether frames come from a camera.
+
+    Raises:
+        RankSliceError: they do, and a rate is given.
+    """
+    if not is_live(options.inputs):
+        return False
+    camera = f"--input {options.inputs[0]}, which sets the pace itself"
+    refuse_with(camera, fps=options.fps, load_levels=options.levels != LEVELS)
+    return True
+
+
 class _Turns:
     """The starts of all jobs, turn by turn."""
 
     def __init__(
-        self, jobs: Sequence[Measured], options: BenchOptions, on_progress: Progress
+        self, jobs: Sequence[Measured], options: BenchOptions, loads: int, on_progress: Progress
     ) -> None:
         self._jobs, self._options, self._on_progress = jobs, options, on_progress
         self._order = Random(options.seed)
-        loads = 1 + (len(options.levels) if options.fps is None else 1)
         self._total = options.starts * len(jobs) * loads
         self._done = 0
 
@@ -242,6 +260,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         "not measured in turns: what has changed on the machine between the two is in the ratios,"
         " and no interval tells it"
     ]
+    if any(load.is_live for load in measured.loads):
+        notes.append(LIVE_NOTE)
     for name in ("host", "processor", "cores", "kernel", "governor", "versions"):
         if getattr(measured.machine, name) != getattr(reference.machine, name):
             notes.append(f"the machines differ: {name}")

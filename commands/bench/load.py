@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from rankslice.commands.bench.bench import CLOSED, BenchOptions, Progress, check_frames
+from rankslice.commands.bench.bench import (
+    CLOSED,
+    LIVE,
+    BenchOptions,
+    Progress,
+    check_frames,
+    refuse_rates_of_camera,
+)
 from rankslice.commands.bench.co_runner import co_runner, places
 from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.commands.versions import versions
@@ -31,7 +38,8 @@ def bench_load(
     """Measure a job beside a co-runner that works for some shares of the time.
 
     In each turn the job is started once for each share, in random order, so that what changes
-    slowly on the machine meets all alike. Without ``fps`` frames come as fast as they are taken.
+    slowly on the machine meets all alike. Without ``fps`` frames come as fast as they are taken,
+    or as a camera makes them.
 
     Args:
         folder: made by ``build``.
@@ -45,13 +53,14 @@ def bench_load(
     """
     wanted = options or BenchOptions()
     check_installed()
+    live = refuse_rates_of_camera(wanted)
     measured = Measured(str(folder), folder, wanted.run_options, wanted.mpirun, wanted.ssh_config)
     subject, plan = measured.subject, measured.plan
     places(kind, plan)
     check_frames(wanted, subject.window)
     measured.check()
     shares = sorted({0.0, *busy})
-    loads = [_load(kind, share, wanted.fps) for share in shares]
+    loads = [_load(kind, share, wanted.fps, live=live) for share in shares]
     load_before, order = os.getloadavg()[0], Random(wanted.seed)
     starts: list[Start] = []
     total = wanted.starts * len(loads)
@@ -72,10 +81,10 @@ def bench_load(
     )
 
 
-def _load(kind: str, share: float, fps: float | None) -> Load:
-    how = CLOSED if fps is None else f"{fps:g} frames/s"
+def _load(kind: str, share: float, fps: float | None, *, live: bool) -> Load:
+    how = LIVE if live else CLOSED if fps is None else f"{fps:g} frames/s"
     name = f"{how}, {kind} busy {100 * share:g} %" if share else f"{how}, alone"
-    return Load(name, fps, beside=kind, busy=share)
+    return Load(name, fps, is_live=live, beside=kind, busy=share)
 
 
 def _start(measured: Measured, plan: Plan, load: Load, number: int, turn: int) -> Start:

@@ -12,7 +12,8 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, run_start
+from rankslice.commands.bench.starts import Measured, is_live, run_start
+from rankslice.commands.options import refuse_with
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.loadgen import LoadgenTest
@@ -71,6 +72,8 @@ def scenario_request(
         RankSliceError: the scenario needs another option, or more frames.
     """
     scenario = SCENARIOS[name]
+    if is_live(options.inputs):
+        refuse_with(f"--input {options.inputs[0]}, which sets the pace itself", scenario=name)
     is_server = name == "server"
     for option, value in {
         "--target-fps": target_fps,

@@ -13,6 +13,7 @@ import numpy as np
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import find_source
 from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.run.run import Listeners, prepare, run
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -71,7 +72,7 @@ class Measured:
 
         Raises:
             RankSliceError: the job cannot run, its events would be too many to be kept, or its
-                source gives each frame once.
+                source gives each frame once, and is no camera.
         """
         frames = self.options.frames
         if events_needed(self.plan, frames) >= MOST_EVENTS:
@@ -87,9 +88,15 @@ class Measured:
             mpirun=self.mpirun,
             ssh_config=self.ssh_config,
         )
-        if not prepared.source.can_replay:
+        if not (prepared.source.can_replay or prepared.source.is_live):
             found = f"{' '.join(self.options.inputs)} gives each frame once, and not in every start"
             raise RankSliceError(Mistake("--input", found, "record frames to a file"))
+
+
+def is_live(inputs: Sequence[str]) -> bool:
+    """Return whether frames come when a camera makes them."""
+    kind = find_source(inputs)
+    return kind is not None and kind.is_live
 
 
 def run_start(
@@ -104,7 +111,9 @@ def run_start(
     """Start a job, let its frames pass, and return what they took; results are thrown away.
 
     With a rate, frames come by the clock, and wait however many there are: a slow frame delays no
-    arrival, so what waits behind it counts as late (no coordinated omission).
+    arrival, so what waits behind it counts as late (no coordinated omission). A camera does not
+    wait either. As its frames take memory, only about those of a second may wait: if there are
+    more, the start fails.
 
     Args:
         measured: what is started.
@@ -122,7 +131,7 @@ def run_start(
     options = replace(
         options,
         fps=load.fps,
-        pull=not is_timed,
+        pull=not (is_timed or load.is_live),
         queue=options.frames if is_timed else None,
         events=Path("events"),
         events_kept=events_needed(plan, options.frames),

@@ -217,11 +217,11 @@ def ratios(
         return Ratio(load.name, figure, means[0], means[1], ratio(*values), more, less)
 
     found = []
-    if load.fps is None:
+    if load.is_closed_loop:
         found.append(
             compared("frames/s", lambda each: each.throughput_fps, 1.0, "faster", "slower")
         )
-    if load.fps is not None or measured.starts[0].window == reference.starts[0].window:
+    if not load.is_closed_loop or measured.starts[0].window == reference.starts[0].window:
         found += [
             compared(f"{name} ms", value, 1e-6, "slower", "faster")
             for name, value in _TIMES.items()

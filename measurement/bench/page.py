@@ -64,6 +64,7 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
         own = [series for series in found if series.load == number]
         if own:
             text = f"{load.fps:.4g} frames arrive per second." if load.fps is not None else ""
+            text = "Frames arrive when the camera makes them." if load.is_live else text
             parts = (*_load_figures(own, names),)
             sections.append(
                 Section(f"{load.name[:1].upper()}{load.name[1:]}", (text,) if text else (), parts)

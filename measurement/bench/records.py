@@ -73,6 +73,8 @@ class Load:
     """For people: ``closed loop``, ``80 %``."""
     fps: float | None = None
     """Frames that arrive per second; ``None``: a frame comes as soon as there is room for it."""
+    is_live: bool = False
+    """Whether frames come when a camera makes them; ``fps`` is ``None``."""
     share: float | None = None
     """Of the saturation throughput, from 0 to 1; ``None``: the rate was given, or there is none."""
     beside: str = ""
@@ -80,6 +82,11 @@ class Load:
     empty: there is none."""
     busy: float = 0.0
     """Share of the time for which it works."""
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether frames come as fast as they are taken."""
+        return self.fps is None and not self.is_live
 
 
 @dataclass(frozen=True, slots=True)

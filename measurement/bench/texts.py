@@ -20,6 +20,7 @@ _FEW = 10
 """So many frames are to lie beyond a percentile."""
 _MOST_STARTS = 1000
 _SHORT_S = 1.0
+LIVE_NOTE = "frames of a camera differ from start to start: part of a difference may be the scene's"
 
 
 def names_of(bench: Bench) -> tuple[str, ...]:
@@ -101,6 +102,8 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     for load in bench.loads:
         if load.share is not None and load.fps is not None:
             yield f"{load.name} of the saturation throughput is {number_text(load.fps)} frames/s"
+    if any(load.is_live for load in bench.loads):
+        yield LIVE_NOTE
     unsettled = [
         f"{series.unsettled} of {len(series.starts)} of {', '.join(_who(bench, series))}"
         for series in found

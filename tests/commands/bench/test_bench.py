@@ -6,20 +6,22 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from benchmarks_made import MS, bench, start, subject
 from browsers import DESKTOP, PHONE, opened, running_browser
 from command_line import rankslice as command
-from real_jobs import chain_folder, let_ranks_sleep
+from real_jobs import chain_folder, let_ranks_sleep, replace_file
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.bench.bench import CLOSED, Compared, compare
+from rankslice.commands.bench.bench import CLOSED, LIVE, Compared, compare
 from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.figures import all_series, own_ratios, series
 from rankslice.measurement.bench.page import bench_page
 from rankslice.measurement.bench.records import Bench, Load, read_bench, write_bench
+from rankslice.measurement.bench.texts import LIVE_NOTE, notes_of
 from rankslice.measurement.pages.page import page_html
 
 STALL_S, STALLED, FRAMES = 0.3, 40, 80
@@ -135,6 +137,63 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     again = command("bench", "compare", out / "bench.json", out / "bench.json")
     assert 0 == again.code, again.err
     assert "one start tells nothing" in again.out
+
+
+CAMERA = """
+
+import numpy as np
+import time
+
+
+class Camera:
+    isOpened = release = lambda self: True
+    get = lambda self, what: 32
+
+    def __init__(self, *given):
+        self.due = time.monotonic()
+
+    def read(self):
+        self.due += 0.02
+        time.sleep(max(0, self.due - time.monotonic()))
+        return True, np.zeros((32, 32, 3), np.uint8)
+
+
+class OpenCV:
+    VideoCapture, CAP_V4L2 = Camera, 0
+    CAP_PROP_FRAME_HEIGHT = CAP_PROP_FRAME_WIDTH = 0
+
+
+load_opencv = lambda: OpenCV
+_is_device = lambda path: True
+"""
+"""In place of OpenCV's: 50 frames per second."""
+
+
+@pytest.mark.ci
+def test_frames_of_a_camera_are_measured_as_they_come(tmp_path: Path) -> None:
+    pictures = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,3,4,4] x) => (float[1,3,4,4] y) { [L0] y = Relu(x) }
+        """
+    )
+    folder = chain_folder(tmp_path, 1, pictures)
+    let_ranks_sleep(folder, 3.0)
+    code = folder / "runtime" / "sources" / "camera_source.py"
+    replace_file(code, code.read_bytes() + CAMERA.encode())
+    found = rankslice.bench(folder, folder, input="camera:0", starts=2, frames=40)
+    assert [Load(LIVE, is_live=True)] == [*found.loads]
+    assert [(0, 0), (0, 1), (1, 0), (1, 1)] == sorted((s.subject, s.turn) for s in found.starts)
+    for each in found.starts:
+        assert 20 * MS == pytest.approx(np.diff(each.arrived_ns).mean(), rel=0.1)
+        assert 3 * MS < min(each.latency_ns)
+    assert {"mean ms", "p50 ms", "p99 ms"} == {each.figure for each in own_ratios(found)}
+    assert LIVE_NOTE in notes_of(found, all_series(found))
+    assert LIVE_NOTE in compare(found, found).notes
+    beside = rankslice.bench_load(folder, "cpu", busy=(1,), input="camera:0", starts=1, frames=40)
+    assert ["as they come, alone", "as they come, cpu busy 100 %"] == [
+        load.name for load in beside.loads
+    ]
 
 
 @pytest.mark.ci

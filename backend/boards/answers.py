@@ -30,6 +30,7 @@ T = TypeVar("T")
 _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
 _VALUE = re.compile(r"[a-z0-9_]{1,32}(\.[ -~]{1,64})?")
+_NAME = re.compile(r"[ -~]{0,64}")
 _LARGEST = 1e15
 _MOST_VALUES = 1024
 _STATES = frozenset(("watching", "alive", "message", "sample", "ended"))
@@ -136,6 +137,11 @@ class BoardCheck:
     """Earlier runs that may have the same inputs."""
     free_bytes: Annotated[int, between(0, MAX_NUMBER)] | None = None
     """Memory and swap that programs can get; ``None``: the board does not tell."""
+    cores: Annotated[int, between(1, MAX_NUMBER)] = 1
+    governor: Annotated[str, Only(_NAME.fullmatch, "a short word")] = ""
+    """Of the frequency of its first core; empty: the board does not tell."""
+    load: Annotated[float, between(0, _LARGEST)] = 0.0
+    """Mean number of processes that could run, in the last minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,14 @@ class Fetched:
     """A file follows."""
 
     nbytes: Annotated[int, between(0, MAX_NUMBER)]
+
+
+@dataclass(frozen=True, slots=True)
+class CoRunnerReport:
+    """What a co-runner has taken."""
+
+    cores: Annotated[float, between(0, _LARGEST)]
+    """Processor time over time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, is_live, run_start
+from rankslice.commands.bench.starts import Measured, is_live, other_boards, run_start
 from rankslice.commands.bench.unsliced import build_unsliced
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.options import refuse_with
@@ -21,7 +21,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.figures import Ratio, ratios, series
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
-from rankslice.measurement.bench.records import Bench, Load, Start
+from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
 from rankslice.measurement.bench.texts import LIVE_NOTE
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
 from rankslice.measurement.throughput import frames_to_fill
@@ -106,8 +106,10 @@ def bench(
     with _measured(folder, against, wanted) as jobs:
         subjects = [job.subject for job in jobs]
         check_frames(wanted, max(subject.window for subject in subjects))
+        boards: dict[str, BoardFacts] = {}
         for job in jobs:
-            job.check()
+            for board in other_boards(job.check()):
+                boards.setdefault(board.name, board)
         load_before = os.getloadavg()[0]
         own_rates = 0 if live else 1 if wanted.fps is not None else len(wanted.levels)
         turns = _Turns(jobs, wanted, 1 + own_rates, on_progress)
@@ -118,6 +120,7 @@ def bench(
             frames=wanted.frames,
             seed=wanted.seed,
             machine=machine_facts(versions().items(), load_before),
+            boards=tuple(boards.values()),
             subjects=tuple(subjects),
             loads=tuple(first),
             starts=tuple(starts),

@@ -15,13 +15,13 @@ from rankslice.commands.bench.bench import (
     check_frames,
     refuse_rates_of_camera,
 )
-from rankslice.commands.bench.co_runner import co_runner, places
-from rankslice.commands.bench.starts import Measured, run_start
+from rankslice.commands.bench.co_runner import co_runner
+from rankslice.commands.bench.starts import Measured, other_boards, run_start
+from rankslice.commands.run.run import PreparedRun
 from rankslice.commands.versions import versions
-from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
-from rankslice.measurement.bench.records import Bench, Load, Start
+from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load, Start
 
 BUSY = (0.25, 0.5, 0.75, 1.0)
 """Shares of the time for which a co-runner works."""
@@ -49,16 +49,15 @@ def bench_load(
         on_progress: told of the progress.
 
     Raises:
-        RankSliceError: no rank is on this machine, or the job cannot run or has failed.
+        RankSliceError: the job cannot run or has failed, or the co-runner has.
     """
     wanted = options or BenchOptions()
     check_installed()
     live = refuse_rates_of_camera(wanted)
     measured = Measured(str(folder), folder, wanted.run_options, wanted.mpirun, wanted.ssh_config)
-    subject, plan = measured.subject, measured.plan
-    places(kind, plan)
+    subject = measured.subject
     check_frames(wanted, subject.window)
-    measured.check()
+    prepared = measured.check()
     shares = sorted({0.0, *busy})
     loads = [_load(kind, share, wanted.fps, live=live) for share in shares]
     load_before, order = os.getloadavg()[0], Random(wanted.seed)
@@ -68,13 +67,14 @@ def bench_load(
         for number in order.sample(range(len(loads)), len(loads)):
             load = loads[number]
             on_progress(load.name, len(starts), total)
-            starts.append(_start(measured, plan, load, number, turn))
+            starts.append(_start(measured, prepared, load, number, turn))
             on_progress(load.name, len(starts), total)
     return Bench(
         inputs=wanted.inputs,
         frames=wanted.frames,
         seed=wanted.seed,
         machine=machine_facts(versions().items(), load_before),
+        boards=tuple(other_boards(prepared)),
         subjects=(subject,),
         loads=tuple(loads),
         starts=tuple(starts),
@@ -87,12 +87,17 @@ def _load(kind: str, share: float, fps: float | None, *, live: bool) -> Load:
     return Load(name, fps, is_live=live, beside=kind, busy=share)
 
 
-def _start(measured: Measured, plan: Plan, load: Load, number: int, turn: int) -> Start:
+def _start(measured: Measured, prepared: PreparedRun, load: Load, number: int, turn: int) -> Start:
     """Start the job once beside its co-runner, whose time is not that of strangers."""
-    with co_runner(load.beside, load.busy, plan) as beside:
+    with co_runner(load.beside, load.busy, prepared) as beside:
         start = run_start(measured, load, subject=0, number=number, turn=turn)
         cores = beside.cores()
-    others = max(0.0, round(start.noise.other_cores - cores, 3))
-    return replace(
-        start, beside_cores=round(cores, 3), noise=replace(start.noise, other_cores=others)
+    noise = tuple(
+        replace(
+            each,
+            other_cores=max(0.0, round(each.other_cores - cores.get(each.board, 0.0), 3)),
+        )
+        for each in start.noise
     )
+    own = tuple(CoRunnerCores(board, value) for board, value in cores.items())
+    return replace(start, noise=noise, co_runner=own)

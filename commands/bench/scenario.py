@@ -12,7 +12,7 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, is_live, run_start
+from rankslice.commands.bench.starts import Measured, is_live, other_boards, run_start
 from rankslice.commands.options import refuse_with
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -122,7 +122,7 @@ def run_scenario(
             str(request.folder), request.folder, options, request.mpirun, request.ssh_config
         )
         subject = measured.subject
-        measured.check()
+        prepared = measured.check()
         start = run_start(
             measured, Load(load.name), subject=0, number=0, turn=0, on_completed=on_completed
         )
@@ -139,6 +139,7 @@ def run_scenario(
         frames=len(begins_s),
         seed=request.options.seed,
         machine=machine_facts(versions().items(), load_before),
+        boards=tuple(other_boards(prepared)),
         subjects=(subject,),
         loads=(load,),
         starts=(start,),

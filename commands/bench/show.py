@@ -53,8 +53,8 @@ def print_bench(bench: Bench, console: Console) -> None:
         print_line(console, line)
     for line in notes_of(bench, found):
         print_line(console, line, "note")
-    for line in unquiet(bench.machine, bench.starts):
-        print_line(console, f"the machine was not quiet: {line}", "warning")
+    for line in unquiet(bench):
+        print_line(console, line, "warning")
 
 
 def print_beside(found: Sequence[BesideFigures], console: Console) -> None:
@@ -88,8 +88,8 @@ def print_scenario(ran: ScenarioRun, console: Console) -> None:
     console.print(table)
     for line in scenario_lines(ran.figures, ran.loadgen):
         print_line(console, on_one_line(line))
-    for line in unquiet(ran.bench.machine, ran.bench.starts):
-        print_line(console, f"the machine was not quiet: {line}", "warning")
+    for line in unquiet(ran.bench):
+        print_line(console, line, "warning")
 
 
 def print_compared(compared: Compared, names: tuple[str, str], console: Console) -> None:
@@ -112,8 +112,9 @@ def bench_json(bench: Bench) -> dict[str, Any]:
     return {
         "frames": bench.frames,
         "machine": {**asdict(bench.machine), "versions": dict(bench.machine.versions)},
-        "quiet": not unquiet(bench.machine, bench.starts),
-        "warnings": unquiet(bench.machine, bench.starts),
+        "boards": [asdict(board) for board in bench.boards],
+        "quiet": not unquiet(bench),
+        "warnings": unquiet(bench),
         "jobs": [
             {"name": each.name, "model": each.model, "window": each.window, "plan": each.plan}
             for each in bench.subjects

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -15,13 +15,21 @@ from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import find_source
 from rankslice.commands.build_folder import PLAN, read_plan
-from rankslice.commands.run.run import Listeners, prepare, run
+from rankslice.commands.run.run import Listeners, PreparedRun, prepare, run
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
-from rankslice.measurement.bench.quiet import noise_between, read_counters
-from rankslice.measurement.bench.records import Load, RankFacts, StageTimes, Start, Subject
-from rankslice.measurement.hardware import HardwareSummary
+from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
+from rankslice.measurement.bench.records import (
+    BoardFacts,
+    Load,
+    Noise,
+    RankFacts,
+    StageTimes,
+    Start,
+    Subject,
+)
+from rankslice.measurement.hardware import BoardHistory, HardwareSummary
 from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
 
 _NOWHERE = Path("/dev/null")
@@ -67,7 +75,7 @@ class Measured:
             ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
         )
 
-    def check(self) -> None:
+    def check(self) -> PreparedRun:
         """Check what can be checked before the first start.
 
         Raises:
@@ -91,6 +99,7 @@ class Measured:
         if not (prepared.source.can_replay or prepared.source.is_live):
             found = f"{' '.join(self.options.inputs)} gives each frame once, and not in every start"
             raise RankSliceError(Mistake("--input", found, "record frames to a file"))
+        return prepared
 
 
 def is_live(inputs: Sequence[str]) -> bool:
@@ -160,10 +169,30 @@ def run_start(
         arrived_ns=arrived,
         latency_ns=latencies,
         stages=tuple(stage for rank in finished.trace.ranks for stage in _stages(rank)),
-        noise=noise_between(before, after),
+        noise=(noise_between(before, after), *_noises(prepared, finished.hardware)),
         frequency_mhz=_mean_of(finished.summary.hardware, plan, "frequency_mhz", fmean),
         temperature_c=_mean_of(finished.summary.hardware, plan, "temperature_c", max),
     )
+
+
+def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
+    """Return the boards of a job that are not this machine, as they were asked beforehand."""
+    if prepared.boards is None:
+        return []
+    return [
+        BoardFacts(shell.login.board, look.cores, look.governor, round(look.load, 2))
+        for (shell, _), look in zip(prepared.boards.work, prepared.boards.looks, strict=True)
+        if not shell.is_here
+    ]
+
+
+def _noises(prepared: PreparedRun, histories: Sequence[BoardHistory]) -> Iterator[Noise]:
+    """Yield what other boards did beside the job, as far as their samples tell it."""
+    by_board = {history.board: history for history in histories}
+    for board in other_boards(prepared):
+        history = by_board.get(board.name)
+        if history is not None and (noise := noise_of(history, board.cores)) is not None:
+            yield noise
 
 
 def _mean_of(

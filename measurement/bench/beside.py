@@ -27,8 +27,8 @@ class BesideFigures:
 
     load: Load
     series: SeriesFigures
-    cores: float
-    """That the co-runner has had."""
+    cores: dict[str, float]
+    """That the co-runner has had, by board; empty for the machine that started the job."""
     ratio: Ratio | None
     """The mean latency over that without a co-runner; ``None``: this is it."""
     frequency_mhz: float | None
@@ -56,11 +56,19 @@ def _figures(bench: Bench, number: int, alone: SeriesFigures | None) -> BesideFi
     return BesideFigures(
         load,
         own,
-        fmean(start.beside_cores for start in starts),
+        _cores(starts),
         ratio,
         _mean_of(starts, lambda start: start.frequency_mhz),
         _mean_of(starts, lambda start: start.temperature_c),
     )
+
+
+def _cores(starts: Sequence[Start]) -> dict[str, float]:
+    told: dict[str, list[float]] = {}
+    for start in starts:
+        for each in start.co_runner:
+            told.setdefault(each.board, []).append(each.cores)
+    return {board: fmean(values) for board, values in told.items()}
 
 
 def _mean_of(starts: Sequence[Start], value: Callable[[Start], float | None]) -> float | None:
@@ -73,12 +81,19 @@ def beside_row(found: BesideFigures) -> tuple[str, ...]:
     own = found.series
     return (
         f"{100 * found.load.busy:g} %",
-        f"{found.cores:.2f}",
+        _cores_text(found.cores),
         milliseconds(own.mean_ns.value),
         *(milliseconds(own.histogram.percentile_ns(percent)) for percent in _PERCENTS),
         _UNKNOWN if found.ratio is None else _ratio_text(found.ratio.ratio),
         *(_UNKNOWN if each is None else number_text(each) for each in _hardware(found)),
     )
+
+
+def _cores_text(cores: dict[str, float]) -> str:
+    """Return a number, or one for each board if there are several."""
+    if len(cores) < 2:
+        return f"{sum(cores.values()):.2f}"
+    return ", ".join(f"{value:.2f} ({name or 'here'})" for name, value in cores.items())
 
 
 def _hardware(found: BesideFigures) -> tuple[float | None, float | None]:

@@ -19,7 +19,7 @@ from rankslice.measurement.bench.figures import (
 )
 from rankslice.measurement.bench.histogram import DurationHistogram
 from rankslice.measurement.bench.quiet import unquiet
-from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.records import Bench, BoardFacts
 from rankslice.measurement.bench.texts import (
     LATENCY_HEAD,
     PERCENTILE_HEAD,
@@ -78,9 +78,8 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
 
 
 def _tables(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
-    if disturbed := unquiet(bench.machine, bench.starts):
-        sentences = ("The machine was not quiet.", *_sentences(disturbed))
-        yield Notice("Warning", sentences, warns=True)
+    if disturbed := unquiet(bench):
+        yield Notice("Warning", tuple(_sentences(disturbed)), warns=True)
     rates = tuple(rate_row(bench, each) for each in found)
     yield Table("rates and mean latencies", RATE_HEAD, rates, (2, 3, 4, 5))
     latencies = tuple(latency_row(bench, each) for each in found)
@@ -249,8 +248,14 @@ def _machine(bench: Bench) -> Table:
         ("governor", machine.governor or "unknown"),
         ("load before and after", f"{machine.load_before:g}, {machine.load_after:g}"),
         *machine.versions,
+        *((f"board {board.name}", _board_text(board)) for board in bench.boards),
     ]
     for subject in bench.subjects:
         where = ", ".join(f"{rank.key} ({rank.engine})" for rank in subject.ranks)
         rows.append((f"job {subject.name}", f"{subject.model} on {where}, window {subject.window}"))
     return Table("machine, versions, jobs", ("what", ""), tuple(rows))
+
+
+def _board_text(board: BoardFacts) -> str:
+    governor = board.governor or "unknown"
+    return f"{board.cores} cores, governor {governor}, load before {board.load_before:g}"

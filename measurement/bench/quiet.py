@@ -1,4 +1,4 @@
-"""Whether the machine was quiet while something was measured, as far as the kernel tells."""
+"""Whether machines were quiet while something was measured, as far as their kernels tell."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.measurement.bench.records import Machine, Noise, Start
+import numpy as np
+
+from rankslice.backend.runtime.figures.hardware import processor_times
+from rankslice.measurement.bench.records import Bench, BoardFacts, Machine, Noise
+from rankslice.measurement.hardware import BoardHistory
 
 MOST_OTHER_CORES = 0.2
-"""Processor time of others over time from which a start was disturbed. A job's guard and what ssh
-needs are among them."""
+"""Processor time of others over time from which a start was disturbed. A job's guard, mpirun's
+daemon and what ssh needs are among them."""
 MOST_STEAL = 0.01
 _MOST_LOAD = 0.3
 """Processes that could run, per core, before the first start."""
@@ -36,7 +40,7 @@ class Counters:
 
 def read_counters(proc: Path = Path("/proc"), system: Path = _SYSTEM) -> Counters:
     """Return the counters now; those that the system does not have are 0."""
-    busy, steal = _processor_times(proc / "stat")
+    busy, steal = processor_times(str(proc / "stat")) or (0.0, 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own = sum(each.ru_utime + each.ru_stime for each in used)
     files = system.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
@@ -44,20 +48,48 @@ def read_counters(proc: Path = Path("/proc"), system: Path = _SYSTEM) -> Counter
 
 
 def noise_between(before: Counters, after: Counters) -> Noise:
-    """Return what the machine did beside what was measured."""
+    """Return what this machine did beside what was measured."""
+    return _noise("", os.cpu_count() or 1, before, after)
+
+
+def noise_of(history: BoardHistory, cores: int) -> Noise | None:
+    """Return what a board did beside its ranks; ``None``: there are no two samples with all ranks.
+
+    Args:
+        history: its samples of a start.
+        cores: that it has.
+    """
+    series = {name: np.array(values) for name, values in history.series.items()}
+    ranks = [values for name, values in series.items() if name.startswith("cpu_s.rank")]
+    if not ranks or "processor_busy_s" not in series:
+        return None
+    own = np.sum(ranks, axis=0)
+    known = np.flatnonzero(np.isfinite(own + series["processor_busy_s"]))
+    if len(known) < 2:
+        return None
+
+    def at(place: int) -> Counters:
+        told = {name: float(np.nan_to_num(values[place])) for name, values in series.items()}
+        return Counters(
+            at_s=1e-9 * history.times_ns[place],
+            busy_s=told["processor_busy_s"],
+            own_s=float(own[place]),
+            steal_s=told.get("processor_steal_s", 0.0),
+            throttled=int(told.get("throttle_count.core", 0.0)),
+        )
+
+    return _noise(history.board, cores, at(known[0]), at(known[-1]))
+
+
+def _noise(board: str, cores: int, before: Counters, after: Counters) -> Noise:
     seconds = max(after.at_s - before.at_s, 1e-6)
     others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    cores = os.cpu_count() or 1
     return Noise(
+        board=board,
         other_cores=round(max(0.0, others / seconds), 3),
         steal_share=round(max(0.0, (after.steal_s - before.steal_s) / seconds / cores), 4),
         throttled=max(0, after.throttled - before.throttled),
     )
-
-
-def is_quiet(noise: Noise) -> bool:
-    """Return whether nothing disturbed a start."""
-    return not any(_disturbances([noise]))
 
 
 def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Machine:
@@ -79,20 +111,33 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
     )
 
 
-def unquiet(machine: Machine, starts: Sequence[Start]) -> list[str]:
-    """Return what disturbed a benchmark, a sentence each; empty: the machine was quiet."""
-    found = []
-    if machine.load_before > _MOST_LOAD * machine.cores:
-        found.append(
-            f"before the first start {machine.load_before:.1f} processes could run on average"
-        )
-    disturbed = [start.noise for start in starts if not is_quiet(start.noise)]
+def unquiet(bench: Bench) -> list[str]:
+    """Return what disturbed a benchmark, a sentence each; empty: all machines were quiet."""
+    machine = bench.machine
+    own = BoardFacts("", machine.cores, machine.governor, machine.load_before)
+    return [
+        f"{f'board {board.name}' if board.name else 'the machine'} was not quiet: {what}"
+        for board in (own, *bench.boards)
+        for what in _disturbed(bench, board)
+    ]
+
+
+def _disturbed(bench: Bench, board: BoardFacts) -> Iterator[str]:
+    if board.load_before > _MOST_LOAD * board.cores:
+        yield f"before the first start {board.load_before:.1f} processes could run on average"
+    noises = [noise for start in bench.starts for noise in start.noise if noise.board == board.name]
+    disturbed = [noise for noise in noises if any(_disturbances([noise]))]
     if disturbed:
         what = ", ".join(_disturbances(disturbed))
-        found.append(f"{len(disturbed)} of {len(starts)} starts were disturbed: {what}")
-    if machine.governor not in ("", "performance"):
-        found.append(f"the governor {machine.governor!r} changes the processor's frequency")
-    return found
+        yield f"{len(disturbed)} of {len(noises)} starts were disturbed: {what}"
+    if board.governor not in ("", "performance"):
+        yield f"the governor {board.governor!r} changes the processor's frequency"
+
+
+def unseen(bench: Bench) -> list[str]:
+    """Return the boards of which no start tells whether they were quiet."""
+    seen = {noise.board for start in bench.starts for noise in start.noise}
+    return [board.name for board in bench.boards if board.name not in seen]
 
 
 def _disturbances(noises: Sequence[Noise]) -> Iterator[str]:
@@ -105,17 +150,6 @@ def _disturbances(noises: Sequence[Noise]) -> Iterator[str]:
         yield f"the hypervisor took up to {100 * steal:.0f} % of the processors"
     if throttled:
         yield f"cores were too warm and slowed down {throttled} times"
-
-
-def _processor_times(stat: Path) -> tuple[float, float]:
-    """Return the busy and the stolen seconds of all cores."""
-    line = _text(stat).partition("\n")[0]
-    found = [int(part) for part in line.split()[1:9] if part.isdigit()]
-    if len(found) < 8:
-        return 0.0, 0.0
-    user, nice, system, _, _, *interrupts, steal = found
-    tick = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + sum(interrupts)) / tick, steal / tick
 
 
 def _processor() -> str:

@@ -41,6 +41,18 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardFacts:
+    """Another board of a job, before the first start."""
+
+    name: str
+    cores: int
+    governor: str
+    """Of the processor's frequency; empty: unknown."""
+    load_before: float
+    """As of :class:`Machine`."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankFacts:
     """Where a rank ran."""
 
@@ -78,8 +90,8 @@ class Load:
     share: float | None = None
     """Of the saturation throughput, from 0 to 1; ``None``: the rate was given, or there is none."""
     beside: str = ""
-    """What a co-runner does on the machine that started the job: ``cpu``, ``memory``, ``network``;
-    empty: there is none."""
+    """What a co-runner does on each board of the job: ``cpu``, ``memory``, ``network``; empty:
+    there is none."""
     busy: float = 0.0
     """Share of the time for which it works."""
 
@@ -91,14 +103,26 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What the machine that started the job did beside it."""
+    """What a machine did beside the job."""
 
+    board: str
+    """Empty: the machine that started the job."""
     other_cores: float
     """Processor time of other processes over time, in cores."""
     steal_share: float
     """Share of the processors' time that the hypervisor took."""
     throttled: int
     """How often a core was slowed down because of its temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoRunnerCores:
+    """What a co-runner has had on a board."""
+
+    board: str
+    """Empty: the machine that started the job."""
+    cores: float
+    """Processor time over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +157,10 @@ class Start:
     latency_ns: tuple[int, ...]
     """By frame, from that moment until its results were out."""
     stages: tuple[StageTimes, ...]
-    noise: Noise
-    beside_cores: float = 0.0
-    """Processor time of the load's co-runner over time, in cores."""
+    noise: tuple[Noise, ...]
+    """Of the machine that started the job, then of its other boards that were seen twice."""
+    co_runner: tuple[CoRunnerCores, ...] = ()
+    """What the load's co-runner has had, by board."""
     frequency_mhz: float | None = None
     """Mean of the processors' frequencies on the board of the first rank here, or of the first
     one, while frames went through; ``None``: the board does not tell it."""
@@ -164,6 +189,8 @@ class Bench:
     seed: int
     """Of the order of starts."""
     machine: Machine
+    boards: tuple[BoardFacts, ...]
+    """Other boards than that machine."""
     subjects: tuple[Subject, ...]
     loads: tuple[Load, ...]
     starts: tuple[Start, ...]

@@ -10,6 +10,7 @@ from rankslice.framework.quantities import frames_text
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
+from rankslice.measurement.bench.quiet import unseen
 from rankslice.measurement.bench.records import Bench
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
@@ -102,6 +103,11 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     for load in bench.loads:
         if load.share is not None and load.fps is not None:
             yield f"{load.name} of the saturation throughput is {number_text(load.fps)} frames/s"
+    for board in unseen(bench):
+        yield (
+            f"it is not known whether board {board} was quiet: it is looked at once a second, and"
+            " no start took long enough"
+        )
     if any(load.is_live for load in bench.loads):
         yield LIVE_NOTE
     unsettled = [

@@ -19,7 +19,7 @@ from rankslice.measurement.bench.records import (
 )
 
 MACHINE = Machine("vm", "a processor", 2, "Linux 6", "", (("Python", "3.11"),), 0.0, 0.5)
-QUIET = Noise(0.01, 0.0, 0)
+QUIET = Noise("", 0.01, 0.0, 0)
 MS = 1_000_000
 
 
@@ -47,7 +47,7 @@ def start(
         arrived_ns=tuple(period_ns * frame for frame in range(len(latencies))),
         latency_ns=latencies,
         stages=(StageTimes(0, 0, 0, latencies),),
-        noise=noise,
+        noise=(noise,),
     )
 
 
@@ -57,7 +57,7 @@ def bench(
     loads: Sequence[Load] = (Load("closed loop"),),
 ) -> Bench:
     frames = len(starts[0].latency_ns)
-    return Bench(("random",), frames, 0, MACHINE, (*subjects,), (*loads,), (*starts,))
+    return Bench(("random",), frames, 0, MACHINE, (), (*subjects,), (*loads,), (*starts,))
 
 
 def queued(arrived_ns: Sequence[int], service_ns: Sequence[int]) -> list[int]:

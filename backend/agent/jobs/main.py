@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 from ..protocol import Answer, Request, send
+from .co_runner import co_run
 from .folders import DISK_FULL, HOME, RefusedError
 from .packages import commit, receive, room
 from .preflight import look, measure
@@ -33,5 +34,5 @@ def main(request: Request) -> None:
 
 ACTIONS = {
     action.__name__: action
-    for action in (receive, commit, room, make_environment, look, watch, fetch, measure)
+    for action in (receive, commit, room, make_environment, look, watch, fetch, measure, co_run)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -18,6 +19,8 @@ from .packages import changes
 from .python_packages import python_problems, requirement_problems
 from .runs import sweep_runs
 from .scripts import write_scripts
+
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def look(request: Request) -> Answer:
@@ -44,14 +47,23 @@ def look(request: Request) -> Answer:
 
 
 def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
-    own = socket.gethostname()
     return {
         "problems": problems,
         "network": network,
-        "hostname": own,
+        "hostname": socket.gethostname(),
         "bases": list(bases),
         "free_bytes": free_bytes(),
+        "cores": os.cpu_count() or 1,
+        "governor": _governor(),
+        "load": os.getloadavg()[0],
     }
+
+
+def _governor() -> str:
+    """Return what sets the frequency of the first core; empty: the system does not tell."""
+    with contextlib.suppress(OSError):
+        return GOVERNOR.read_text(errors="replace").strip()
+    return ""
 
 
 def _problems(request: Request) -> list[str]:

@@ -27,6 +27,7 @@ _MOST = 64
 _AT_ONCE = 32
 """Counters that are summed."""
 _NAME_LETTERS = 48
+_TICKS = os.sysconf("SC_CLK_TCK")
 _COLDEST_C, _HOTTEST_C = -60.0, 250.0
 """Zones that tell something else are not connected."""
 _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
@@ -58,6 +59,7 @@ class Hardware:
             "temperature": _temperatures(system),
             "frequency": _frequencies(system),
             "throttling": _throttling(system),
+            "processor": _processor(root / "proc/stat"),
             "memory": _memory(root / "proc/meminfo"),
             "GPU": _gpus(system, nvml),
         }
@@ -133,6 +135,39 @@ def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
         yield f"cooling_state.{kind}", partial(_largest, paths)
     for path in _numbered(system / "devices/platform", "soc*/*firmware/get_throttled"):
         yield "throttled.firmware", partial(_is_throttled, str(path))
+
+
+def _processor(stat: Path) -> Iterator[tuple[str, _Look]]:
+    times = _ProcessorTimes(str(stat))
+    yield "processor_busy_s", times.busy_s
+    yield "processor_steal_s", times.steal_s
+
+
+class _ProcessorTimes:
+    """Reads once what two series tell."""
+
+    def __init__(self, stat: str) -> None:
+        self._stat = stat
+        self._told: tuple[float, float] | None = None
+
+    def busy_s(self) -> float | None:
+        self._told = processor_times(self._stat)
+        return self._told and self._told[0]
+
+    def steal_s(self) -> float | None:
+        return self._told and self._told[1]
+
+
+def processor_times(stat: str = "/proc/stat") -> tuple[float, float] | None:
+    """Return for how many seconds all cores were busy so far, and what a hypervisor took of them.
+
+    ``None``: the system does not tell.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        line = read_bytes(stat).partition(b"\n")[0]
+        user, nice, system, _, _, *interrupts, steal = map(int, line.split()[1:9])
+        return (user + nice + system + sum(interrupts)) / _TICKS, steal / _TICKS
+    return None
 
 
 def _memory(path: Path) -> Iterator[tuple[str, _Look]]:

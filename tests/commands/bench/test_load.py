@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,10 +13,12 @@ import pytest
 from command_line import rankslice as command
 from real_jobs import CORES, chain_folder, let_ranks_sleep
 
-from rankslice.commands.bench.co_runner import KINDS, co_runner, places
-from rankslice.commands.build_folder import read_plan
-from rankslice.framework.errors import RankSliceError
-from rankslice.framework.plan import Plan
+from rankslice.backend.agent.jobs.co_runner import places
+from rankslice.backend.agent.jobs.co_runner import start as start_co_runner
+from rankslice.backend.agent.jobs.folders import RefusedError
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.bench.co_runner import co_runner
+from rankslice.commands.run.run import PreparedRun, prepare
 from rankslice.measurement.bench.records import read_bench
 
 
@@ -31,42 +30,54 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plan(out: Path) -> Plan:
-    return read_plan(out)
+def prepared(out: Path) -> PreparedRun:
+    return prepare(out, RunOptions(frames=1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_co_runner_works_until_the_block_ends(kind: str, plan: Plan) -> None:
-    with co_runner(kind, 1.0, plan) as beside:
-        (process,) = beside.processes
-        assert (places(kind, plan)[0]) == os.sched_getaffinity(process.pid)
+@pytest.mark.parametrize(
+    "kind", ["cpu", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("memory", "network"))]
+)
+def test_a_co_runner_works_until_the_block_ends(kind: str, prepared: PreparedRun) -> None:
+    with co_runner(kind, 1.0, prepared) as beside:
+        workers = co_runners()
+        used, usable = {*prepared.plan.ranks[0].cores}, {*CORES}
+        assert places(kind, used, usable) == [{*worker.cpu_affinity()} for worker in workers]
         end = time.monotonic() + 30
-        while not beside.cores() and time.monotonic() < end:
+        while not beside.cores()[""] and time.monotonic() < end:
             time.sleep(0.02)
-        assert beside.cores() > 0
-    assert process.returncode == -signal.SIGTERM
-    with co_runner(kind, 0.0, plan) as beside:
-        assert () == beside.processes
-        assert 0 == beside.cores()
+        assert beside.cores()[""] > 0
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert [] == alive
+    with co_runner(kind, 0.0, prepared) as beside:
+        assert {} == beside.cores()
 
 
-def test_a_co_runner_computes_where_ranks_are_and_does_the_rest_elsewhere(plan: Plan) -> None:
-    (rank,) = plan.ranks
-    assert [{core} for core in rank.cores] == places("cpu", plan)
-    free = {*CORES} - {*rank.cores}
-    assert [free or {*rank.cores}] == places("memory", plan)
-    far = replace(plan, ranks=(replace(rank, host="edge09"),))
-    with pytest.raises(RankSliceError, match="works on this machine alone"):
-        places("cpu", far)
+def co_runners() -> list[psutil.Process]:
+    """Return the processes that work beside a job of this process."""
+    agents = psutil.Process().children()
+    return [worker for agent in agents for worker in agent.children()]
+
+
+def test_a_co_runner_computes_where_ranks_are_and_does_the_rest_elsewhere() -> None:
+    assert [{1}, {2}] == places("cpu", {1, 2, 9}, {0, 1, 2, 3})
+    assert [{0, 3}] == places("memory", {1, 2}, {0, 1, 2, 3})
+    assert [{0, 1}] == places("network", {0, 1}, {0, 1})
+    assert [{0}, {1}] == places("cpu", set(), {0, 1})
+
+
+def test_a_co_runner_that_cannot_work_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"the co-runner does not start: .*Invalid argument"):
+        start_co_runner("cpu", 1.0, {1 << 14})
 
 
 STARTED = """
 import sys, time
 from pathlib import Path
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.co_runner import co_runner
-from rankslice.commands.build_folder import read_plan
-with co_runner("cpu", 1.0, read_plan(Path(sys.argv[1]))) as beside:
-    print(beside.processes[0].pid, flush=True)
+from rankslice.commands.run.run import prepare
+with co_runner("cpu", 1.0, prepare(Path(sys.argv[1]), RunOptions(frames=1))):
+    print("works", flush=True)
     time.sleep(60)
 """
 
@@ -76,9 +87,11 @@ def test_a_co_runner_ends_when_its_parent_is_killed(out: Path) -> None:
     command_line = [sys.executable, "-c", STARTED, str(out)]
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        beside = psutil.Process(int(parent.stdout.readline()))
+        assert "works\n" == parent.stdout.readline()
+        beside = psutil.Process(parent.pid).children(recursive=True)
+        assert 2 == len(beside)
         parent.kill()
-    _, alive = psutil.wait_procs([beside], timeout=20)
+    _, alive = psutil.wait_procs(beside, timeout=20)
     assert [] == alive
 
 
@@ -92,7 +105,7 @@ def test_a_job_is_measured_beside_a_co_runner_and_without_it(out: Path, tmp_path
     assert [("cpu", 0.0), ("cpu", 1.0)] == [(each.beside, each.busy) for each in bench.loads]
     assert [{0, 1}] * 2 == [{each.load for each in bench.starts if each.turn == t} for t in (0, 1)]
     for start in bench.starts:
-        assert (start.beside_cores > 0) == (start.load == 1)
+        assert [True] * start.load == [own.board == "" and own.cores > 0 for own in start.co_runner]
     found = json.loads(told.read_text())
     assert [None, pytest.approx(found["beside"][1]["ratio"]["value"])] == [
         each["ratio"] and each["ratio"]["value"] for each in found["beside"]

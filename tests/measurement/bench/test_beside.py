@@ -17,7 +17,7 @@ from rankslice.measurement.bench.beside import (
     beside_section,
 )
 from rankslice.measurement.bench.loadgen import figures_of_log
-from rankslice.measurement.bench.records import Bench, Load
+from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load
 from rankslice.measurement.pages.page import Figure
 
 BUSY = (0.0, 0.5, 1.0)
@@ -31,8 +31,10 @@ def slowed(times: float, *, mhz: float | None = None) -> Bench:
         for load, busy in enumerate(BUSY):
             usual = 10 * MS * (1 + (times - 1) * busy) * draw.normal(1, 0.005)
             made = start(draw.normal(usual, MS / 10, 80), load=load, turn=turn)
+            cores = [CoRunnerCores("", 1.9 * busy)] if busy else []
+            cores += [CoRunnerCores("edge02", 0.4)] if busy == 0.5 else []
             frequency = None if mhz is None else mhz - 200 * busy
-            starts.append(replace(made, beside_cores=1.9 * busy, frequency_mhz=frequency))
+            starts.append(replace(made, co_runner=tuple(cores), frequency_mhz=frequency))
     loads = [Load(f"busy {busy}", 50.0, beside="cpu", busy=busy) for busy in BUSY]
     return bench(starts, loads=loads)
 
@@ -44,6 +46,7 @@ def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
         pytest.approx(each.ratio.ratio.value, rel=0.01) for each in found[1:] if each.ratio
     ]
     assert [2000, 1900, 1800] == [each.frequency_mhz for each in found]
+    assert ["0.00", "0.95 (here), 0.40 (edge02)"] == [beside_row(each)[1] for each in found[:2]]
     row = beside_row(found[2])
     assert ("100 %", "1.90", "1800", "-") == (row[0], row[1], row[6], row[7])
     lines = [*beside_lines(found)]

@@ -6,17 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks_made import MACHINE, MS, QUIET, start
+from benchmarks_made import MACHINE, MS, QUIET, bench, start
 
+from rankslice.measurement.bench.figures import all_series
 from rankslice.measurement.bench.quiet import (
     Counters,
-    is_quiet,
     machine_facts,
     noise_between,
+    noise_of,
     read_counters,
     unquiet,
+    unseen,
 )
-from rankslice.measurement.bench.records import Noise
+from rankslice.measurement.bench.records import BoardFacts, Noise
+from rankslice.measurement.bench.texts import notes_of
+from rankslice.measurement.hardware import BoardHistory
+
+QUIETLY = bench([start([MS] * 60)])
+FIGURES = all_series(QUIETLY)
 
 
 def test_the_kernels_counters_are_read(tmp_path: Path) -> None:
@@ -46,25 +53,85 @@ def test_what_this_program_took_is_no_noise() -> None:
 @pytest.mark.parametrize(
     ("noise", "text"),
     [
-        (Noise(1.4, 0.0, 0), "1 of 2 starts were disturbed: other processes took up to 1.4 cores"),
-        (Noise(0.0, 0.05, 0), "the hypervisor took up to 5 % of the processors"),
-        (Noise(0.0, 0.0, 3), "cores were too warm and slowed down 3 times"),
+        (
+            Noise("", 1.4, 0.0, 0),
+            "the machine was not quiet: 1 of 2 starts were disturbed: other processes took up to"
+            " 1.4 cores",
+        ),
+        (Noise("", 0.0, 0.05, 0), "the hypervisor took up to 5 % of the processors"),
+        (Noise("", 0.0, 0.0, 3), "cores were too warm and slowed down 3 times"),
     ],
 )
 def test_a_disturbance_is_named(noise: Noise, text: str) -> None:
-    assert is_quiet(QUIET)
-    assert not is_quiet(noise)
-    (found,) = unquiet(MACHINE, [start([MS]), start([MS], noise=noise)])
+    (found,) = unquiet(bench([start([MS]), start([MS], noise=noise)]))
     assert text in found
-    assert [] == unquiet(MACHINE, [start([MS])])
+    assert [] == unquiet(bench([start([MS])]))
 
 
 def test_load_and_governor_are_named() -> None:
     busy = replace(MACHINE, load_before=1.5, governor="ondemand")
-    found = " ".join(unquiet(busy, [start([MS])]))
+    found = " ".join(unquiet(replace(QUIETLY, machine=busy)))
     assert "1.5 processes could run" in found
     assert "'ondemand'" in found
-    assert [] == unquiet(replace(MACHINE, governor="performance"), [start([MS])])
+    fast = replace(MACHINE, governor="performance")
+    assert [] == unquiet(replace(QUIETLY, machine=fast))
+
+
+BOARD = BoardFacts("edge02", 4, "powersave", 2.0)
+
+
+def test_a_board_is_named() -> None:
+    noisy = replace(start([MS]), noise=(QUIET, Noise("edge02", 1.4, 0.0, 2)))
+    found = unquiet(replace(bench([noisy, start([MS])]), boards=(BOARD,)))
+    assert [
+        "board edge02 was not quiet: before the first start 2.0 processes could run on average",
+        "board edge02 was not quiet: 1 of 1 starts were disturbed: other processes took up to"
+        " 1.4 cores, cores were too warm and slowed down 2 times",
+        "board edge02 was not quiet: the governor 'powersave' changes the processor's frequency",
+    ] == found
+
+
+def test_a_board_of_which_starts_were_too_short_is_named() -> None:
+    quietly = replace(QUIETLY, boards=(BOARD,))
+    assert ["edge02"] == unseen(quietly)
+    assert any("whether board edge02 was quiet" in note for note in notes_of(quietly, FIGURES))
+
+
+NAN = float("nan")
+
+
+def history(**series: tuple[float, ...]) -> BoardHistory:
+    named = {name.replace("__", "."): values for name, values in series.items()}
+    return BoardHistory("edge02", (0, 10**9, 2 * 10**9, 4 * 10**9), named, ())
+
+
+def test_what_a_board_did_beside_its_ranks_is_told_by_its_samples() -> None:
+    ranks = {"cpu_s__rank0": (NAN, 1.0, 1.5, 2.0), "cpu_s__rank2": (NAN, 0.5, 1.5, 3.0)}
+    counted = {"processor_busy_s": (0.0, 10.0, 13.0, 17.5), "processor_steal_s": (0, 0, 0, 0.6)}
+    found = noise_of(history(**ranks, **counted, throttle_count__core=(1, 1, 1, 4)), cores=2)
+    assert Noise("edge02", other_cores=round(4 / 3, 3), steal_share=0.1, throttled=3) == found
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        {},
+        {"cpu_s__rank0": (NAN, 1.0, 2.0, 3.0)},
+        {"processor_busy_s": (0.0, 1.0, 2.0, 3.0)},
+        {"cpu_s__rank0": (NAN, 1.0, NAN, NAN), "processor_busy_s": (0.0, 1.0, 2.0, 3.0)},
+    ],
+)
+def test_without_two_samples_of_board_and_ranks_nothing_is_known(
+    series: dict[str, tuple[float, ...]],
+) -> None:
+    assert noise_of(history(**series), cores=2) is None
+
+
+def test_a_counter_that_was_not_told_each_time_is_no_number() -> None:
+    told = {"cpu_s__rank0": (0.0, 1.0, 2.0, 3.0), "processor_busy_s": (0.0, 1.0, 2.0, 3.0)}
+    gaps = (NAN, 2.0, NAN, NAN)
+    found = noise_of(history(**told, processor_steal_s=gaps, throttle_count__core=gaps), cores=2)
+    assert Noise("edge02", 0.0, 0.0, 0) == found
 
 
 def test_facts_of_this_machine_are_there() -> None:

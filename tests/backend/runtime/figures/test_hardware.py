@@ -34,7 +34,8 @@ def rubik_pi(root: Path) -> Path:
     for policy, khz in ((0, 1_209_600), (4, 1_900_800), (7, 2_707_200)):
         put(clocks / f"policy{policy}", scaling_cur_freq=khz)
     put(root / "sys/class/kgsl/kgsl-3d0", gpu_busy_percentage="23 %")
-    put(root / "proc", meminfo="MemTotal: 8000000 kB\nMemAvailable:    5000000 kB")
+    stat = "cpu  100 10 30 5000 20 4 6 50 7 0\ncpu0 1 1"
+    put(root / "proc", meminfo="MemTotal: 8000000 kB\nMemAvailable:    5000000 kB", stat=stat)
     return root
 
 
@@ -49,6 +50,8 @@ def test_a_rubik_pi_tells_temperatures_clocks_brakes_and_memory(tmp_path: Path) 
         "cooling_state.thermal-cpufreq-0": 2.0,
         "memory_available_mb": 5120.0,
         "gpu_utilisation_percent": 23.0,
+        "processor_busy_s": 1.5,
+        "processor_steal_s": 0.5,
     } == pytest.approx(hardware.values())
     assert ("power",) == hardware.absent
 
@@ -73,7 +76,7 @@ def test_a_jetson_tells_its_power_and_events_of_overcurrent(tmp_path: Path) -> N
     assert 7.0 == values["throttle_count.over_current"]
     assert 4.5 == pytest.approx(values["power_w"])
     assert 45.5 == values["gpu_utilisation_percent"]
-    assert {"temperature", "frequency", "memory"} == {*hardware.absent}
+    assert {"temperature", "frequency", "processor", "memory"} == {*hardware.absent}
 
 
 def test_what_only_tegrastats_tells_is_read_from_it(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ from statistics import fmean
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, is_live, other_boards, run_start
+from rankslice.commands.bench.load import BUSY, beside_loads, run_beside
+from rankslice.commands.bench.starts import Measured, is_live, other_boards
 from rankslice.commands.bench.unsliced import build_unsliced
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.options import refuse_with
+from rankslice.commands.run.run import PreparedRun
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.figures import Ratio, ratios, series
@@ -52,6 +54,12 @@ class BenchOptions:
     inputs: tuple[str, ...] = ("random",)
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
+    load: str | None = None
+    """What a co-runner does beside the job, one of :data:`.co_runner.KINDS`; ``None``: there is
+    none. Frames come at ``fps``, or as fast as they are taken."""
+    busy: tuple[float, ...] = BUSY
+    """Shares of the time for which the co-runner works, from 0 to 1; the job is measured alone,
+    too."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     frame_timeout_s: float | None = None
     start_timeout_s: float | None = None
@@ -87,7 +95,8 @@ def bench(
 
     First as fast as frames are taken (the closed loop), which gives the saturation throughput,
     then with frames that come by the clock (the open loop). A camera sets the pace itself, so its
-    frames are measured as they come. Each start is a new set of processes.
+    frames are measured as they come. Each start is a new set of processes. If a co-runner works
+    beside the job, frames come in one way, and the loads differ in its work.
     In each turn every job is started once, in random order, so that what changes slowly on the
     machine meets both alike.
 
@@ -102,18 +111,20 @@ def bench(
     """
     wanted = options or BenchOptions()
     check_installed()
-    live = refuse_rates_of_camera(wanted)
+    if wanted.load:
+        refuse_with("--load", against=against, load_levels=wanted.levels != LEVELS)
+    live = _refuse_rates_of_camera(wanted)
+    first = _first_loads(wanted, live=live)
+    levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
     with _measured(folder, against, wanted) as jobs:
         subjects = [job.subject for job in jobs]
         check_frames(wanted, max(subject.window for subject in subjects))
+        prepared = [job.check() for job in jobs]
         boards: dict[str, BoardFacts] = {}
-        for job in jobs:
-            for board in other_boards(job.check()):
-                boards.setdefault(board.name, board)
+        for board in (board for each in prepared for board in other_boards(each)):
+            boards.setdefault(board.name, board)
         load_before = os.getloadavg()[0]
-        own_rates = 0 if live else 1 if wanted.fps is not None else len(wanted.levels)
-        turns = _Turns(jobs, wanted, 1 + own_rates, on_progress)
-        first = [Load(LIVE, is_live=True) if live else Load(CLOSED)]
+        turns = _Turns(jobs, prepared, wanted, len(first) + levels, on_progress)
         starts = turns.take(first, first=0)
         found = Bench(
             inputs=wanted.inputs,
@@ -125,8 +136,8 @@ def bench(
             loads=tuple(first),
             starts=tuple(starts),
         )
-        loads = [] if live else _open_loads(found, wanted)
-        starts += turns.take(loads, first=1)
+        loads = _open_loads(found, wanted) if levels else []
+        starts += turns.take(loads, first=len(first))
     return replace(
         found,
         loads=(*first, *loads),
@@ -164,7 +175,7 @@ def check_frames(options: BenchOptions, window: int) -> None:
         raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))
 
 
-def refuse_rates_of_camera(options: BenchOptions) -> bool:
+def _refuse_rates_of_camera(options: BenchOptions) -> bool:
     """Return whether frames come from a camera.
 
     Raises:
@@ -181,9 +192,15 @@ class _Turns:
     """The starts of all jobs, turn by turn."""
 
     def __init__(
-        self, jobs: Sequence[Measured], options: BenchOptions, loads: int, on_progress: Progress
+        self,
+        jobs: Sequence[Measured],
+        prepared: Sequence[PreparedRun],
+        options: BenchOptions,
+        loads: int,
+        on_progress: Progress,
     ) -> None:
-        self._jobs, self._options, self._on_progress = jobs, options, on_progress
+        self._jobs, self._prepared = jobs, prepared
+        self._options, self._on_progress = options, on_progress
         self._order = Random(options.seed)
         self._total = options.starts * len(jobs) * loads
         self._done = 0
@@ -202,7 +219,14 @@ class _Turns:
                     job, load = self._jobs[subject], loads[place]
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
                     starts.append(
-                        run_start(job, load, subject=subject, number=first + place, turn=turn)
+                        run_beside(
+                            job,
+                            self._prepared[subject],
+                            load,
+                            subject=subject,
+                            number=first + place,
+                            turn=turn,
+                        )
                     )
                     self._done += 1
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
@@ -210,6 +234,17 @@ class _Turns:
 
     def _shuffled(self, count: int) -> list[int]:
         return self._order.sample(range(count), count)
+
+
+def _first_loads(options: BenchOptions, *, live: bool) -> list[Load]:
+    """Return the loads that are measured first; all, if a co-runner works beside the job."""
+    if live:
+        usual = Load(LIVE, is_live=True)
+    elif options.load and options.fps is not None:
+        usual = Load(f"{options.fps:g} frames/s", options.fps)
+    else:
+        usual = Load(CLOSED)
+    return beside_loads(usual, options.load, options.busy) if options.load else [usual]
 
 
 def _open_loads(closed: Bench, options: BenchOptions) -> list[Load]:

@@ -139,8 +139,8 @@ def bench(
     load: Annotated[
         CoRunners | None,
         Option(
-            help="Measure beside a co-runner on this machine instead: one that computes on the"
-            " job's cores, copies memory, or sends over the loopback interface."
+            help="Measure beside a co-runner on each board instead: one that computes on the job's"
+            " cores, copies memory, or sends over the loopback interface."
         ),
     ] = None,
     busy: Annotated[
@@ -191,6 +191,8 @@ def bench(
         seed=seed,
         inputs=tuple(input or ("random",)),
         window=window,
+        load=load and load.value,
+        busy=_shares("--busy", busy),
         preprocessing=parse_preprocessing(layout, size, mean, scale),
         frame_timeout_s=frame_timeout,
         start_timeout_s=start_timeout,
@@ -213,8 +215,7 @@ def bench(
         )
         _write(_scenario(request, loadgen_logs, loadgen=loadgen), *files, json_file)
         return
-    shares = _shares("--busy", busy)
-    found = _measure(folder, against, options, load and load.value, shares)
+    found = _measure(folder, against, options)
     _write(_found(found, explain=explain), *files, json_file)
 
 
@@ -316,19 +317,10 @@ def _refuse_other_ways(
         refuse_without(context, "--loadgen", "loadgen_logs")
     if load is None:
         refuse_without(context, "--load", "busy")
-    else:
-        refuse_with("--load", against=against, load_levels=_is_given(context, "load_levels"))
 
 
-def _measure(
-    folder: Path,
-    against: str | None,
-    options: BenchOptions,
-    beside: str | None,
-    busy: tuple[float, ...],
-) -> Bench:
+def _measure(folder: Path, against: str | None, options: BenchOptions) -> Bench:
     from rankslice.commands.bench.bench import bench as bench_folder
-    from rankslice.commands.bench.load import bench_load
 
     with progress_bars() as progress:
         bar = progress.add_task("building", total=None)
@@ -336,8 +328,6 @@ def _measure(
         def on_progress(step: str, done: int, total: int) -> None:
             progress.update(bar, description=step, completed=done, total=total)
 
-        if beside is not None:
-            return bench_load(folder, beside, busy, options, on_progress=on_progress)
         return bench_folder(folder, against, options, on_progress=on_progress)
 
 

@@ -31,7 +31,7 @@ class CoRunner:
     """Programs that work."""
 
     processes: Mapping[str, RemoteProcess]
-    """By name of the board; this machine has none."""
+    """By name of the board; empty: this machine."""
 
     def cores(self) -> dict[str, float]:
         """Return how many cores they have had on average so far, by board.
@@ -77,12 +77,13 @@ def co_runner(kind: str, busy: float, prepared: PreparedRun) -> Iterator[CoRunne
         found = CoRunner(processes)
         for process in processes.values():
             process.ask(CoRunnerReport, _START_S)
-        threading.Thread(target=found.ping, args=(stop,), daemon=True).start()
+        if processes:
+            threading.Thread(target=found.ping, args=(stop,), daemon=True).start()
         yield found
 
 
 def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int]]]:
-    """Yield the name of each board, empty for this machine, and the cores of its ranks."""
+    """Yield the name of each board, empty for this machine, its shell, and its ranks' cores."""
     ranks = prepared.plan.ranks
     if prepared.boards is None:
         here = BoardShell(Login(prepared.own_board, "localhost"))

@@ -1,4 +1,4 @@
-"""``rankslice.bench``, ``rankslice.bench_scenario`` and ``rankslice.bench_load``."""
+"""``rankslice.bench`` and ``rankslice.bench_scenario``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from rankslice.commands.arguments import (
 from rankslice.commands.bench.bench import BenchOptions
 from rankslice.commands.bench.bench import bench as bench_folder
 from rankslice.commands.bench.co_runner import KINDS
-from rankslice.commands.bench.load import BUSY
-from rankslice.commands.bench.load import bench_load as bench_beside
 from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
 from rankslice.commands.bench.scenario import ScenarioRun, run_scenario, scenario_request
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -43,6 +41,8 @@ def bench(
     input: Inputs = _USUAL.inputs,
     seed: int = _USUAL.seed,
     window: int | None = _USUAL.window,
+    load: str | None = _USUAL.load,
+    busy: Sequence[float] = _USUAL.busy,
     layout: str = PIXELS.layout,
     size: int | tuple[int, int] | None = PIXELS.size,
     mean: Numbers = PIXELS.mean,
@@ -56,7 +56,8 @@ def bench(
     """Measure a job, and another one in turns with it; return the raw values.
 
     ``rankslice.measurement.bench.figures`` computes figures of them: ``all_series``,
-    ``own_ratios``. ``records.write_bench`` keeps them.
+    ``own_ratios``, and ``measurement.bench.beside`` those beside a co-runner.
+    ``records.write_bench`` keeps them.
 
     Args:
         folder: made by ``build``. Packages are on their boards (``deploy``).
@@ -65,9 +66,12 @@ def bench(
         frames: of each start.
         fps: frames that arrive per second in the open loop, instead of ``load_levels``.
         load_levels: shares of the saturation throughput, above 0 and at most 1.
-        input: where frames come from: files, a folder, or ``random``.
+        input: where frames come from: files, a folder, a camera, or ``random``.
         seed: of random frames, and of the order of the starts.
         window: most frames inside the pipeline; the plan's by default.
+        load: what a co-runner uses beside the job, in place of ``against`` and ``load_levels``:
+            ``cpu``, ``memory`` or ``network``.
+        busy: shares of the time for which it works, above 0 and at most 1.
         layout: of image inputs, ``nchw`` or ``nhwc``.
         size: height and width to which images are resized, in pixels; the centre is taken.
         mean: subtracted from pixels (0 to 255).
@@ -81,7 +85,10 @@ def bench(
     Raises:
         RankSliceError: something does not fit, or a job failed.
     """
+    if load is not None:
+        check_choice("load", load, list(KINDS))
     _check_shares("load_levels", load_levels)
+    _check_shares("busy", busy)
     options = BenchOptions(
         starts=starts,
         frames=frames,
@@ -90,6 +97,8 @@ def bench(
         seed=seed,
         inputs=inputs_from(input),
         window=window,
+        load=load,
+        busy=tuple(busy),
         preprocessing=preprocessing_from(layout, size, mean, scale),
         frame_timeout_s=frame_timeout_s,
         start_timeout_s=start_timeout_s,
@@ -100,7 +109,7 @@ def bench(
     return bench_folder(Path(folder), against, options, on_progress=on_progress)
 
 
-def bench_scenario(
+def bench_scenario(  # noqa: D417 - the others are those of bench
     folder: str | Path,
     scenario: str,
     *,
@@ -123,6 +132,8 @@ def bench_scenario(
 ) -> ScenarioRun:
     """Measure one start of a job under a scenario of MLPerf.
 
+    Arguments that are not listed are those of :func:`bench`.
+
     Args:
         folder: made by ``build``. Packages are on their boards (``deploy``).
         scenario: ``single``, ``multi``, ``server`` or ``offline``.
@@ -131,17 +142,6 @@ def bench_scenario(
         loadgen: MLPerf's load generator drives the job, too.
         loadgen_logs: folder to make for its logs.
         frames: how many; by default as few as tell the scenario's percentile.
-        input: where frames come from: files, a folder, or ``random``.
-        seed: of random frames, and of the times of queries.
-        window: most frames inside the pipeline; the plan's by default.
-        layout: of image inputs, ``nchw`` or ``nhwc``.
-        size: height and width to which images are resized, in pixels; the centre is taken.
-        mean: subtracted from pixels (0 to 255).
-        scale: by which pixels are multiplied then.
-        frame_timeout_s: how long a segment may take for a frame, in seconds.
-        start_timeout_s: how long the ranks may take to start, in seconds.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
 
     Raises:
         RankSliceError: something does not fit, or the job failed.
@@ -174,73 +174,6 @@ def bench_scenario(
     logs = path_of(loadgen_logs)
     check_loadgen(logs)
     return replace(run_scenario(request), loadgen=run_loadgen(request, logs))
-
-
-def bench_load(
-    folder: str | Path,
-    load: str,
-    *,
-    busy: Sequence[float] = BUSY,
-    starts: int = _USUAL.starts,
-    frames: int = _USUAL.frames,
-    fps: float | None = _USUAL.fps,
-    input: Inputs = _USUAL.inputs,
-    seed: int = _USUAL.seed,
-    window: int | None = _USUAL.window,
-    layout: str = PIXELS.layout,
-    size: int | tuple[int, int] | None = PIXELS.size,
-    mean: Numbers = PIXELS.mean,
-    scale: Numbers = PIXELS.scale,
-    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
-    start_timeout_s: float | None = _USUAL.start_timeout_s,
-    mpirun: str | Path | None = None,
-    ssh_config: str | Path | None = None,
-    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-) -> Bench:
-    """Measure a job beside a co-runner on this machine, and without it; return the raw values.
-
-    ``rankslice.measurement.bench.beside.beside_figures`` computes figures of them.
-
-    Args:
-        folder: made by ``build``. Packages are on their boards (``deploy``).
-        load: what the co-runner uses: ``cpu``, ``memory`` or ``network``.
-        busy: shares of the time for which it works, above 0 and at most 1.
-        starts: of the job for each share.
-        frames: of each start.
-        fps: frames that arrive per second; as fast as they are taken by default.
-        input: where frames come from: files, a folder, or ``random``.
-        seed: of random frames, and of the order of the starts.
-        window: most frames inside the pipeline; the plan's by default.
-        layout: of image inputs, ``nchw`` or ``nhwc``.
-        size: height and width to which images are resized, in pixels; the centre is taken.
-        mean: subtracted from pixels (0 to 255).
-        scale: by which pixels are multiplied then.
-        frame_timeout_s: how long a segment may take for a frame, in seconds.
-        start_timeout_s: how long the ranks may take to start, in seconds.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
-        on_progress: called with what is measured, how many starts are done, and the total.
-
-    Raises:
-        RankSliceError: something does not fit, or a job failed.
-    """
-    check_choice("load", load, list(KINDS))
-    _check_shares("busy", busy)
-    options = BenchOptions(
-        starts=starts,
-        frames=frames,
-        fps=fps,
-        seed=seed,
-        inputs=inputs_from(input),
-        window=window,
-        preprocessing=preprocessing_from(layout, size, mean, scale),
-        frame_timeout_s=frame_timeout_s,
-        start_timeout_s=start_timeout_s,
-        mpirun=path_of(mpirun),
-        ssh_config=path_of(ssh_config),
-    )
-    _check_numbers(options)
-    return bench_beside(Path(folder), load, tuple(busy), options, on_progress=on_progress)
 
 
 def _check_numbers(options: BenchOptions) -> None:

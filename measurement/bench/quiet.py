@@ -115,8 +115,9 @@ def unquiet(bench: Bench) -> list[str]:
     """Return what disturbed a benchmark, a sentence each; empty: all machines were quiet."""
     machine = bench.machine
     own = BoardFacts("", machine.cores, machine.governor, machine.load_before)
+    this = "the launcher's machine" if bench.boards else "the machine"
     return [
-        f"{f'board {board.name}' if board.name else 'the machine'} was not quiet: {what}"
+        f"{f'board {board.name}' if board.name else this} was not quiet: {what}"
         for board in (own, *bench.boards)
         for what in _disturbed(bench, board)
     ]

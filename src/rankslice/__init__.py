@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankslice.commands.bench.function import bench as bench
-    from rankslice.commands.bench.function import bench_load as bench_load
     from rankslice.commands.bench.function import bench_scenario as bench_scenario
     from rankslice.commands.build.function import build as build
     from rankslice.commands.deploy.function import deploy as deploy
@@ -35,7 +34,6 @@ _PLACES = {
     "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
     "bench": ("rankslice.commands.bench.function", "bench"),
-    "bench_load": ("rankslice.commands.bench.function", "bench_load"),
     "bench_scenario": ("rankslice.commands.bench.function", "bench_scenario"),
     "build": ("rankslice.commands.build.function", "build"),
     "deploy": ("rankslice.commands.deploy.function", "deploy"),
@@ -58,7 +56,6 @@ __all__ = [
     "RankSliceError",
     "Restart",
     "bench",
-    "bench_load",
     "bench_scenario",
     "build",
     "deploy",

@@ -35,7 +35,7 @@ OF_PROGRAMS = {
     "trace": {"direct"},
 }
 IN_OTHER_WORDS = {
-    *("accelerators", "boards", "cuts", "frames", "input", "load_levels", "mean"),
+    *("accelerators", "boards", "busy", "cuts", "frames", "input", "load_levels", "mean"),
     *("objectives", "scale", "verify"),
 }
 """Options whose values are lists, numbers or flags for programs, and texts on the command line."""
@@ -98,8 +98,9 @@ WRONG: dict[str, Callable[[], object]] = {
     "is given twice": lambda: rankslice.report("out", "out"),
     "scenario: found 'singel'": lambda: rankslice.bench_scenario("out", "singel"),
     "needs --target-fps": lambda: rankslice.bench_scenario("out", "server", latency_limit_ms=9),
-    "load: found 'disk'": lambda: rankslice.bench_load("out", "disk"),
-    "busy: is 0": lambda: rankslice.bench_load("out", "cpu", busy=(0,)),
+    "load: found 'disk'": lambda: rankslice.bench("out", load="disk"),
+    "busy: is 0": lambda: rankslice.bench("out", load="cpu", busy=(0,)),
+    "--against: cannot be combined": lambda: rankslice.bench("out", "unsliced", load="cpu"),
     "starts: is 0": lambda: rankslice.bench("out", starts=0),
     "load_levels: is 1.5": lambda: rankslice.bench("out", load_levels=(0.5, 1.5)),
     "no such": lambda: rankslice.deploy("nowhere"),

@@ -190,7 +190,7 @@ def test_frames_of_a_camera_are_measured_as_they_come(tmp_path: Path) -> None:
     assert {"mean ms", "p50 ms", "p99 ms"} == {each.figure for each in own_ratios(found)}
     assert LIVE_NOTE in notes_of(found, all_series(found))
     assert LIVE_NOTE in compare(found, found).notes
-    beside = rankslice.bench_load(folder, "cpu", busy=(1,), input="camera:0", starts=1, frames=40)
+    beside = rankslice.bench(folder, load="cpu", busy=(1,), input="camera:0", starts=1, frames=40)
     assert ["as they come, alone", "as they come, cpu busy 100 %"] == [
         load.name for load in beside.loads
     ]

@@ -31,6 +31,7 @@ from rankslice.backend.boards.answers import (
     BoardCheck,
     BoardSample,
     ClockReport,
+    CoRunnerReport,
     Done,
     Fetched,
     Received,
@@ -268,6 +269,7 @@ ASKED: dict[str, tuple[Callable[[Liar], None], list[dict[str, Any]]]] = {
     "look": (look, [asdict(BoardCheck((), NETWORK, "edge01", ("0123456789ab-0123456789abcdef",)))]),
     "problems": (look, [asdict(BoardCheck(("is broken",), "", "edge01", ()))]),
     "watch": (watch, HEARD),
+    "co_run": (ask_for(CoRunnerReport), [asdict(CoRunnerReport(1.5))]),
     "report": (report, [{}]),
     "addresses": (
         lambda liar: talk(liar, lambda t: address_towards(t, [])),

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from .engines import engine_settings, prepare_engine
 from .environment import start_again_with
-from .errors import ElsewhereError, JobError, NeighbourDiedError
+from .errors import ElsewhereError, JobError, NeighbourDiedError, reason_of
 from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
@@ -91,27 +91,35 @@ class _Process:
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._session = start_guard(self._start_timeout_s)
         self._page = _page_in(self._session, number, self.name)
-        self._events = self._open_events()
+        self._events = EventRing()
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
         # An exception would print a traceback if it came while another error is reported.
         signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
     def _open_events(self) -> EventRing:
-        """Return the ring of the rank's events: in the folder of the options, or with its page."""
-        options, ring = self._options, None
-        folder = options.events
-        with contextlib.suppress(OSError), ExitStack() as opened:
-            if folder is not None:
-                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                opened.callback(os.close, descriptor)
-            elif self._session is not None:
-                descriptor = self._session.descriptor
-            else:
-                return EventRing()
-            ring = open_ring(descriptor, self._number, options.events_kept)
-        if ring is None:
+        """Return the ring of the rank's events: in the folder of the options, or with its page.
+
+        Raises:
+            JobError: the options have a folder, and there is no room in it.
+        """
+        folder, session = self._options.events, self._session
+        if folder is None and session is None:
             return EventRing()
+        try:
+            with ExitStack() as opened:
+                if folder is not None:
+                    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    opened.callback(os.close, descriptor)
+                else:
+                    assert session is not None
+                    descriptor = session.descriptor
+                ring = open_ring(descriptor, self._number, self._options.events_kept)
+        except OSError as error:
+            if folder is None:
+                return EventRing()
+            found = f"file of events in {folder.resolve()}: {reason_of(error)}"
+            raise JobError(f"{self.name}: {found}") from None
         ring.describe(
             plan=self._plan_sha256,
             rank=self._number,
@@ -123,6 +131,7 @@ class _Process:
     def run(self, folder: Path) -> None:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
+        self._events = self._open_events()
         self._check_open_files()
         self._prepare_library()
         self._prepare_engine(folder)

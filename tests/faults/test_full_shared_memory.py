@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,14 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ended_where(
     mounts: str, out: Path, mpirun: Callable[[], Path], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a job in a mount namespace of its own, made by shell lines."""
     job = [*COMMAND, "run", out, "--frames", "20", "--mpirun", mpirun(), *arguments]
+    return ended_in(mounts, job)
+
+
+def ended_in(mounts: str, command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    """Run a command in a mount namespace of its own, made by shell lines."""
     ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", IN_A_NAMESPACE, "sh", mounts, *job],
+        ["unshare", "--mount", "sh", "-c", IN_A_NAMESPACE, "sh", mounts, *command],
         capture_output=True,
         text=True,
         timeout=100,
@@ -91,3 +95,12 @@ def test_a_job_without_any_room_for_files_says_what_helps(
     assert "and MPI's shared memory needs" in ended.stderr
     assert "make room in /dev/shm (--shm-size of a container), or name another" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_trace_says_that_there_is_no_room_for_events(out: Path) -> None:
+    small = f"mount -t tmpfs -o size=4m tmpfs /mnt; cp -r {out} /mnt/out; export TMPDIR=/mnt"
+    trace = [*COMMAND, "trace", "/mnt/out", "--frames", "100000"]
+    ended = ended_in(small, trace)
+    assert 1 == ended.returncode, ended.stderr
+    assert ": file of events in /mnt/" in ended.stderr
+    assert "No space left on device; make room there" in ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import joined, on_one_line, quoted
 from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.formats.conversion import FLOAT32, Conversion
+from rankslice.frontend.formats.keras.file import MISSING
+from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.measurement.recording import RankTensors, read_tensors
-from rankslice.measurement.verify import Differences
+from rankslice.measurement.verify import HALF_TOLERANCE, Differences
 
 _NOT_LOOKED_FOR = "which tensor differs first is not known: "
 
@@ -44,7 +48,8 @@ def first_difference(
     """Return which tensor at a cut differs first in a frame, or why that is not known.
 
     The frame is run again and its tensors are recorded, unless the run has recorded them. The
-    unsliced model computes it with all tensors at cuts as further outputs.
+    unsliced model computes it with all tensors at cuts as further outputs; a Keras model is
+    converted once more for that.
 
     Args:
         prepared: the run.
@@ -75,8 +80,11 @@ def first_difference(
 def _why_not(prepared: PreparedRun) -> str:
     """Return why the search cannot be, whatever the frame; empty: it can."""
     plan = prepared.plan
-    if (prepared.folder / converted_name(plan.model.format)).is_file():
-        return "tensors of a Keras model have other names once it is converted"
+    kind = _conversion_kind(prepared)
+    if kind and find_spec("tensorflow") is None:
+        return f"converting {plan.model.name} once more needs TensorFlow: {MISSING}"
+    if kind == "int8":
+        return "int8 models cannot be converted once more without the representative frames"
     if prepared.again is None:
         return "a run with --survive is not repeated"
     try:
@@ -84,6 +92,12 @@ def _why_not(prepared: PreparedRun) -> str:
     except JobError as error:
         return str(error)
     return ""
+
+
+def _conversion_kind(prepared: PreparedRun) -> str:
+    """Return how the model was converted; empty: it was not."""
+    converted = prepared.folder / converted_name(prepared.plan.model.format)
+    return kind_of(converted) if converted.is_file() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +178,7 @@ def _unsliced(
     """Return the frame's inputs, and what the unsliced model makes of them at all cuts.
 
     Raises:
-        RankSliceError: a tensor is not in the model's file.
+        RankSliceError: a tensor is not in the model's file, or the model cannot be converted.
     """
     plan, source = prepared.plan, prepared.source
     model = built_model(prepared.folder, plan, "compare tensors")
@@ -172,7 +186,10 @@ def _unsliced(
     names = dict.fromkeys(name for each in job.segments for name in each.outputs)
     wanted = [name for name in names if name not in inputs]
     file = folder / f"unsliced.{plan.model.format}"
-    write_submodel(submodel_files(model, _whole(model, wanted), name=file.name), file)
+    kind = _conversion_kind(prepared)
+    conversion = Conversion(kind) if kind else FLOAT32
+    part = _whole(model, wanted)
+    write_submodel(submodel_files(model, part, name=file.name, conversion=conversion), file)
     specs = tuple(job.tensors[name] for name in wanted)
     engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
     lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
@@ -218,6 +235,13 @@ class _Search:
     ) -> None:
         self._recorded, self._expected, self._frame = recorded, expected, frame
         self._exact, self._tolerance = prepared.options.exact, tolerance
+        kind = _conversion_kind(prepared)
+        self._converted = bool(kind)
+        if kind:
+            # The converter merges, and rounds, otherwise if it must give out more tensors.
+            self._exact = False
+            if kind == "float16" and tolerance is None:
+                self._tolerance = HALF_TOLERANCE
         self._worst = 0.0
         """Largest difference of tensors that agree, relative to their range."""
 
@@ -292,7 +316,12 @@ class _Search:
             once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
             if once.shape != now.shape or once.tobytes() != now.tobytes():
                 return f"frame {self._frame} agrees when it is run again: it differs now and then"
-        found = "no tensor at a cut differs from an unsliced model that gives out these tensors"
+        differs = "no tensor at a cut differs"
+        if self._converted and self._worst:
+            differs += f" by more than {self._worst:.2g} of its range"
+        found = f"{differs} from an unsliced model that gives out these tensors"
+        if self._converted:
+            return f"{found}: the converter or the engine merges layers across the cuts"
         if self._exact:
             return f"{found}: giving them out changes its results"
         return f"{found}: the engine merges layers across the cuts"

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 from in_process import run_in_process
 
 from rankslice.backend.runtime.job import load_job
@@ -14,6 +16,8 @@ from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.recording_folder import write_recording
+from rankslice.commands.run.first_difference import first_difference
+from rankslice.commands.run.run import prepare
 from rankslice.measurement.recording import RankTensors, read_tensors
 
 
@@ -44,3 +48,26 @@ def recording_of(out: Path, parent: Path, options: RunOptions) -> Path:
     ran = parent / "ran"
     write_recording(target, out, ran, plan, frames, len(results), exact=options.exact)
     return target
+
+
+def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 0.0) -> str:
+    """Run a folder in this process, and look for what differs in a frame.
+
+    Args:
+        folder: to run; the recording lies beside it.
+        options: of the run.
+        frame: whose results differ.
+        change: added to the results.
+    """
+    ran = folder.with_name(f"ran-{len([*folder.parent.iterdir()])}")
+    found = record(folder, ran, options)
+    results = found
+    if change:
+        changed = [
+            [values + np.float32(change) for values in found.frames(output)]
+            for output in range(len(found.outputs))
+        ]
+        results = Results(found.plan_sha256, found.outputs, found.records, (*changed,))
+    prepared = prepare(folder, replace(options, record=ran))
+    prepared = replace(prepared, again=lambda _: pytest.fail("ran again"))
+    return first_difference(prepared, results, frame, range(len(found)), None)

@@ -17,6 +17,7 @@ from rankslice.frontend.formats.keras.calls import Call, replay
 from rankslice.frontend.formats.keras.reader import KerasModel, open_shape
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
 from rankslice.frontend.formats.pieces import Piece, SubModelFiles
+from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.renamed import renamed_model
 
 
@@ -98,6 +99,32 @@ def _configure(converter: Any, kind: str) -> None:
         # Operators without integer kernels stay in float32.
         builtins = (tf.lite.OpsSet.TFLITE_BUILTINS_INT8, tf.lite.OpsSet.TFLITE_BUILTINS)
         converter.target_spec.supported_ops = list(builtins)
+
+
+def kind_of(path: Path) -> str:
+    """Return how a file that :func:`keras_submodel` made stores its numbers.
+
+    A file without weights that are large enough for ``dynamic`` is of ``float32``.
+
+    Args:
+        path: the ``.tflite`` file.
+
+    Returns:
+        One of :data:`rankslice.frontend.formats.conversion.KINDS`.
+
+    Raises:
+        RankSliceError: it is not such a file.
+    """
+    found = read_object(path)
+    if any(code.name == "QUANTIZE" for code in found.operator_codes):
+        return "int8"
+    weights = {
+        tensor.dtype
+        for subgraph in found.subgraphs
+        for tensor in subgraph.tensors
+        if tensor.constant_bytes
+    }
+    return "float16" if "float16" in weights else "dynamic" if "int8" in weights else "float32"
 
 
 def _representative(

@@ -12,14 +12,14 @@ import numpy as np
 import onnx
 import pytest
 from command_line import rankslice
-from damage import change_weight
+from damage import change_tflite_weight, change_weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 from onnx import helper
 from quantised import averaging_cnn, images
 from real_jobs import replace_file
-from recorded import record
+from recorded import record, searched
 from strategies import Network, assignments, networks
 from tflite_models import model_file
 
@@ -33,6 +33,9 @@ from rankslice.commands.run.run import prepare, run
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.models import convert_digits
+
+MODELS = Path(convert_digits.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +53,6 @@ def submodel(folder: Path, output: str) -> Path:
     """Return the sub-model that makes a tensor."""
     plan = json.loads((folder / "plan.json").read_text())
     return next(folder / s["file"] for s in plan["segments"] if output in s["outputs"])
-
-
-def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 0.0) -> str:
-    """Run a folder in this process, and look for what differs in a frame.
-
-    Args:
-        folder: to run; the recording lies beside it.
-        options: of the run.
-        frame: whose results differ.
-        change: added to the results.
-    """
-    ran = folder.with_name(f"ran-{len([*folder.parent.iterdir()])}")
-    found = record(folder, ran, options)
-    results = found
-    if change:
-        changed = [
-            [values + np.float32(change) for values in found.frames(output)]
-            for output in range(len(found.outputs))
-        ]
-        results = Results(found.plan_sha256, found.outputs, found.records, (*changed,))
-    prepared = prepare(folder, replace(options, record=ran))
-    prepared = replace(prepared, again=lambda _: pytest.fail("ran again"))
-    return first_difference(prepared, results, frame, range(len(found)), None)
 
 
 @pytest.mark.ci
@@ -206,12 +186,7 @@ def test_litert_is_searched_too(tmp_path: Path) -> None:
     mapping = write_mapping(tmp_path / "mapping.json", ranks)
     built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
     first = built.plan.segments[0]
-    path = built.folder / first.file
-    content = bytearray(path.read_bytes())
-    weights = [w.data for w in read_tflite(path).graph.weights if w.dtype == "float32"]
-    place = max((data for data in weights if data), key=lambda data: data.length)
-    content[place.offset : place.offset + 4] = np.float32(3).tobytes()
-    replace_file(path, bytes(content))
+    change_tflite_weight(built.folder / first.file)
     found = searched(built.folder, RunOptions(frames=1))
     assert any(
         found.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
@@ -249,12 +224,26 @@ def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:
     assert "" == first_difference(prepared, results, 0, (0, 1), None)
 
 
-def test_what_cannot_be_searched_says_why(out: Path, copied: Path) -> None:
+def test_what_cannot_be_searched_says_why(out: Path) -> None:
     results = Results("", (), np.empty(0), ())
     why = "which tensor differs first is not known: "
     surviving = replace(prepare(out, RunOptions(frames=2)), again=None)
     found = first_difference(surviving, results, 0, (0, 1), None)
     assert f"{why}a run with --survive is not repeated" == found
-    (copied / "model.onnx").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "reason"),
+    [
+        (None, "converting model.onnx once more needs TensorFlow: pip install 'rankslice[keras]'"),
+        ("", "int8 models cannot be converted once more without the representative frames"),
+    ],
+)
+def test_a_keras_model_that_cannot_be_converted_once_more_says_why(
+    tensorflow: str | None, reason: str, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{first_difference.__module__}.find_spec", lambda name: tensorflow)
+    shutil.copyfile(MODELS / "digits-int8.tflite", copied / "model.onnx")
+    results = Results("", (), np.empty(0), ())
     found = first_difference(prepare(copied, RunOptions(frames=2)), results, 0, (0, 1), None)
-    assert f"{why}tensors of a Keras model have other names once it is converted" == found
+    assert f"which tensor differs first is not known: {reason}" == found

@@ -12,6 +12,7 @@ from jobs import shared_core_key
 from keras_networks import drawn, saved
 
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.models import convert_digits, train_digits
 from rankslice.networks.digits import heldout_digits
 
@@ -68,6 +69,7 @@ def test_quantised_slices_read_digits_as_well(kind, digits, tmp_path):
         *("--quantize", kind, *options),
     )
     assert (0, "") == (built.code, built.err)
+    assert kind == kind_of(out / "model.tflite")
     size = sum(path.stat().st_size for path in (out / "submodels").iterdir())
     assert size < 0.7 * (MODELS / "digits.tflite").stat().st_size
     ended = rankslice("run", out, "--input", digits, "--verify", "--tolerance", "0.1")

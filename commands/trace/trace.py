@@ -21,6 +21,7 @@ from rankslice.framework.wording import joined
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.throughput import TOO_FEW, frames_to_fill
 from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
@@ -179,6 +180,9 @@ def _notes(
     lost = sum(rank.lost or 0 for rank in trace.ranks)
     if lost:
         yield f"{lost} older events were overwritten: the journeys are those of the last frames"
+    if summary is not None and summary.throughput_of == TOO_FEW:
+        least = 2 * frames_to_fill(summary.window) + 1
+        yield f"these are too few frames for a steady state: give {least} --frames or more"
     if drawn.left_out:
         yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
     if stretch is not None:

@@ -8,11 +8,11 @@ from rankslice.measurement.trace.journeys import Why
 from rankslice.measurement.trace.path import Part
 from rankslice.measurement.trace.words import Findings, part_name
 
-RANK_HEAD = ("rank", "accelerator", "board", "compute", "input", "room", "frames", "send", "rest")
-RANK_RIGHT = tuple(range(3, 9))
+RANK_HEAD = ("rank", "accelerator", "compute", "I/O", "input", "room", "frames", "rest", "send")
+RANK_RIGHT = tuple(range(2, 9))
 RANK_CAPTION = (
-    "shares of the time: computing; waiting for a tensor, for room, for frames of the source;"
-    " sending, which overlaps the others"
+    "shares of the time: computing; reading frames and writing results; waiting for a tensor, for"
+    " room, for frames of the source; the rest. Sending overlaps these"
 )
 PATH_HEAD = ("on the critical path", "of the time", "ms per frame")
 _LEAST = 0.005
@@ -30,13 +30,14 @@ def rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
         )
         shares = (
             use.compute,
+            use.ends,
             use.waits_for(Why.input, Why.frame) - from_source,
             use.waits_for(Why.room, Why.window),
             from_source,
-            use.send,
             use.rest,
+            use.send,
         )
-        yield str(use.rank), rank.key, rank.board, *(f"{100 * max(0, s):.0f} %" for s in shares)
+        yield str(use.rank), rank.key, *(f"{100 * max(0, s):.0f} %" for s in shares)
 
 
 def path_rows(found: Findings) -> Iterator[tuple[str, ...]]:

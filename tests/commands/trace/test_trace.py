@@ -124,10 +124,13 @@ def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_on
     assert {0, 1, 2} == {shown.drawn.tracks[track].rank for track in tracks}
 
 
-def test_a_single_frame_is_too_few(out: Path, tmp_path: Path) -> None:
+def test_few_frames_are_told_to_be_few(out: Path) -> None:
     ended = rankslice("trace", out, "--frames", "1")
     assert 2 == ended.code
     assert "--frames" in ended.err
+    shown = rankslice("trace", out, "--frames", "2")
+    assert 0 == shown.code, shown.err
+    assert "too few frames for a steady state: give 21 --frames or more" in shown.out
 
 
 def test_advice_names_a_nearer_cut_that_sends_less(tmp_path: Path) -> None:

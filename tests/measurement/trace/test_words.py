@@ -12,6 +12,7 @@ from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.journeys import Stretch, Why, journeys, stretches_of
 from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import Span, What, critical_path, steady_span, whole_span
+from rankslice.measurement.trace.tables import rank_rows
 from rankslice.measurement.trace.timeline import timeline
 from rankslice.measurement.trace.waits import uses
 from rankslice.measurement.trace.words import Findings, Kind, findings
@@ -44,6 +45,13 @@ def test_the_words_name_what_limits(
     limit = found(times).limit
     assert (kind, ranks) == (limit.kind, limit.ranks)
     assert limit.text.startswith(words)
+
+
+@pytest.mark.parametrize("times", [Times(read=8), Times(compute=(6, 2)), Times(link=7)])
+def test_a_row_of_the_table_accounts_for_all_the_time(times: Times) -> None:
+    for row in rank_rows(found(times)):
+        *parts, _ = (int(cell.removesuffix(" %")) for cell in row[2:])
+        assert 100 == pytest.approx(sum(parts), abs=len(parts) / 2)
 
 
 def test_a_slow_rank_that_waits_for_a_small_window_is_not_blamed_alone() -> None:

@@ -64,7 +64,7 @@ class PrivateFolder:
         while not (is_last := _has_alone(self.lock)) and time.monotonic() < deadline:
             time.sleep(_TRY_EVERY_S)
         if is_last:
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path)
         os.close(self.lock)
         os.close(self.descriptor)
 
@@ -210,8 +210,20 @@ def _remove_unused(path: Path) -> None:
         lock = os.open(_LOCK, _FILE, dir_fd=descriptor)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         finally:
             os.close(lock)
     finally:
         os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, its lock last: what a process still writes into it can be removed later."""
+    with contextlib.suppress(OSError):
+        for entry in path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _LOCK:
+                entry.unlink()
+        if os.listdir(path) == [_LOCK]:
+            shutil.rmtree(path, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -96,6 +97,25 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(place: Path) ->
     assert left.is_dir()
     with make_private(place) as folder:
         assert [folder.path] == list(place.iterdir())
+
+
+def test_what_a_process_still_writes_into_can_be_removed_later(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove = make_private(place), shutil.rmtree
+    session = folder.path / "session"
+    session.mkdir()
+
+    def remove_too_early(path: Path, *, ignore_errors: bool) -> None:
+        remove(path, ignore_errors=ignore_errors)
+        session.mkdir(parents=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", remove_too_early)
+        folder.release()
+    age(folder.path)
+    sweep(place)
+    assert not folder.path.exists()
 
 
 def test_nothing_else_is_swept(place: Path) -> None:

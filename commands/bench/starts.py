@@ -153,7 +153,7 @@ def run_start(
         mpirun=measured.mpirun,
         ssh_config=measured.ssh_config,
     )
-    finished = run(prepared, Listeners(on_completed))
+    finished = run(prepared, Listeners(on_completed), keep=False)
     took_s, after = time.monotonic() - begin_s, read_counters()
     assert finished.trace is not None
     arrived, latencies = _frames(finished.trace)

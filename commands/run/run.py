@@ -86,6 +86,7 @@ def run(
     verify: bool = False,
     tolerance: float | None = None,
     command: Sequence[str] = (),
+    keep: bool = True,
 ) -> FinishedRun:
     """Run the job; return its summary and results.
 
@@ -99,6 +100,8 @@ def run(
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
         command: what was typed, for the record of the run.
+        keep: whether the build folder keeps the results, the report and the record; not of a run
+            that is one of many.
 
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
@@ -126,7 +129,8 @@ def run(
         trace = _trace(prepared, folder)
         _keep_recording(prepared, folder, records)
         operators = _operators(prepared, folder)
-        _put_in_place(prepared, folder)
+        if keep:
+            _put_in_place(prepared, folder)
     if verify:
         _refuse_unknown_arrivals(records)
     arrivals = _arrivals(records, len(results))
@@ -147,7 +151,8 @@ def run(
     )
     listeners.on_ran(finished)
     if reference is None:
-        keep_record(prepared, summary, command)
+        if keep:
+            keep_record(prepared, summary, command)
         return finished
     from rankslice.commands.run.comparison import verified
 
@@ -300,11 +305,13 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
             place = move_results(folder / RESULTS, prepared.options.results)
         except RankSliceError as error:
             return error.mistakes
+        if not place:
+            return []
         for older in (prepared.folder / REPORT, prepared.folder / RUN):
             with suppress(OSError):
                 if older.is_file() and not older.is_symlink():
                     older.unlink()
-    return [f"the results of {count} finished frames are in {place}"] if place else []
+    return [f"the results of {count} finished frames are in {place}"]
 
 
 def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:

@@ -83,7 +83,8 @@ def measured(out: Path) -> Bench:
 
 
 @pytest.mark.ci
-def test_jobs_are_measured_in_turns_under_each_load(measured: Bench) -> None:
+def test_jobs_are_measured_in_turns_under_each_load(measured: Bench, out: Path) -> None:
+    assert not {"run.json", "report.json"} & {file.name for file in out.iterdir()}
     assert [CLOSED, "50 %"] == [load.name for load in measured.loads]
     assert [2, 2] == [len(measured.of(subject, 1)) for subject in (0, 1)]
     closed, opened_loop = measured.loads

@@ -21,14 +21,22 @@ __all__ = ["app", "main"]
 
 def main() -> NoReturn:
     """Run the command line; exit 0 on success, 1 if input or run failed, 2 on misuse."""
-    # So that a terminated build removes what it has half written.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    ended: list[int] = []
+
+    def end(number: int, frame: object) -> NoReturn:
+        # So that a terminated build removes what it has half written.
+        ended.append(128 + number)
+        sys.exit(ended[0])
+
+    signal.signal(signal.SIGTERM, end)
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _checked(sys.stdout)
     try:
         _run(sys.argv[1:])
     except RankSliceError as error:
+        if ended:  # a module in C that is being imported makes an ImportError of it
+            sys.exit(ended[0])
         for mistake in error.mistakes:
             print_line(talk, str(mistake), "error")
         sys.exit(1)

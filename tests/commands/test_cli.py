@@ -269,3 +269,23 @@ def test_a_run_that_proves_nothing_fails_and_gives_its_numbers_all_the_same(
     assert expected == ended.err.strip()
     record = json.loads(ended.out)
     assert (3, False) == (record["completed"], record["verify"]["passed"])
+
+
+def test_sigterm_ends_a_command_even_if_a_module_makes_an_import_error_of_it() -> None:
+    program = """
+import os, signal, time
+from rankslice import commands
+from rankslice.framework.errors import RankSliceError
+
+def importing(arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    except SystemExit:
+        raise RankSliceError("cannot be loaded") from None
+
+commands.app = importing
+commands.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (143, b"") == (ended.returncode, ended.stderr)

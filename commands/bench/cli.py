@@ -232,17 +232,18 @@ class _Found:
 
 
 def _write(found: _Found, file: Path, page: Path, json_file: Path | None) -> None:
-    """Write all files, and tell what was measured."""
+    """Tell what was measured, even if there is no room to write it, and write all files."""
     from rankslice.commands.bench.show import bench_json
     from rankslice.measurement.bench.page import bench_page
     from rankslice.measurement.bench.records import write_bench
     from rankslice.measurement.pages.page import page_html
 
+    if json_file != STDOUT:
+        found.show(screen)
     write_bench(found.bench, file)
     write_output(page, page_html(bench_page(found.bench, found.sections)), "--out")
     write_json(json_file, {**found.record, **bench_json(found.bench)})
     if json_file != STDOUT:
-        found.show(screen)
         print_line(screen, f"raw values in {file}, page in {page}")
 
 

@@ -133,12 +133,14 @@ def trace(
                 lambda count: bars.update(task, completed=count),
                 command=("rankslice", *sys.argv[1:]),
             )
+    is_told = STDOUT not in (page, perfetto, json_file)
+    if is_told:  # even if there is no room to write it
+        print_traced(traced, screen)
     write_page(traced, page)
     if perfetto is not None:
         write_perfetto(traced, perfetto)
     write_json(json_file, traced.to_json())
-    if STDOUT not in (page, perfetto, json_file):
-        print_traced(traced, screen)
+    if is_told:
         print_line(screen, on_one_line(f"timeline: {page}"))
         if perfetto is not None:
             print_line(screen, on_one_line(f"for Perfetto: {perfetto}"))

@@ -91,7 +91,7 @@ def check_output(
     elsewhere = f"choose another {option}"
     if str(path) in _STDOUT_NAMES or is_null(path):
         if not may_be_stream:
-            raise RankSliceError(Mistake(str(path), "cannot be extended", elsewhere))
+            raise RankSliceError(Mistake(str(path), "is a stream, and a file is needed", elsewhere))
         return _stream(path, elsewhere)
     try:
         found = _what_forbids(path, kind)

@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import jinja2
 
+from rankslice.framework.wording import harmless
+
 
 def template_text(name: str) -> str:
     """Return the text of a template file of the package."""
@@ -18,7 +20,7 @@ def render_markup(template: str, **values: object) -> str:
 
     Args:
         template: name of its file.
-        values: what the template fills in; texts are escaped.
+        values: what the template fills in; texts are escaped, and lose their control characters.
     """
     return _environment().get_template(template).render(values)
 
@@ -30,7 +32,12 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def _finalized(value: object) -> object:
+    return harmless(value.replace("\t", " ")) if type(value) is str else value

@@ -19,7 +19,7 @@ from rankslice.measurement.pages.page import (
     page_html,
 )
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\u202e{{ 7 * 7 }}"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\u202e{{ 7 * 7 }}\x1b[2J"
 
 
 def page_of(*parts: Table | Figure | Notice | Code | Markup, title: str = "A run") -> str:
@@ -51,6 +51,7 @@ def test_texts_are_escaped_wherever_they_stand() -> None:
     assert 1 == page.count("<script")
     assert "<img" not in page
     assert "{{ 7 * 7 }}" in page
+    assert page.replace("\n", "").isprintable()
     assert Elements(page).found
 
 

@@ -36,3 +36,28 @@ def open_ordinary(path: Path, expected: str) -> int:
     os.close(descriptor)
     found = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
     raise RankSliceError(Mistake(where, found, expected))
+
+
+def read_ordinary(path: Path, expected: str, most: int) -> bytes:
+    """Return what a regular file holds.
+
+    Args:
+        path: the file, or a link to it.
+        expected: end of messages: ``expected a mapping file``.
+        most: its largest size in bytes.
+
+    Raises:
+        RankSliceError: the file cannot be read, is not a regular file, or is too large.
+    """
+    descriptor = open_ordinary(path, expected)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            found = f"has {size} bytes; the maximum is {most}"
+            raise RankSliceError(Mistake(str(path), found, expected))
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+    except OSError as error:
+        found = f"cannot be read: {error.strerror}"
+        raise RankSliceError(Mistake(str(path), found, expected)) from None
+    finally:
+        os.close(descriptor)

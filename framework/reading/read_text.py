@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import os
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.ordinary_file import open_ordinary
+from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.wording import bare
 
 MAX_BYTES = 16 << 20
@@ -28,25 +27,10 @@ def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
         RankSliceError: The file cannot be read, is too large, or is not UTF-8.
     """
     expected = f"expected {what} file in UTF-8"
-    content = _content(path, f"expected {what} file", most)
+    content = read_ordinary(path, f"expected {what} file", most)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         wide = content.startswith(_WIDE)
         found = "the file is UTF-16 text" if wide else f"byte {error.start} is not UTF-8 text"
         raise RankSliceError(Mistake(bare(path.name), found, expected)) from None
-
-
-def _content(path: Path, expected: str, most: int) -> bytes:
-    descriptor = open_ordinary(path, expected)
-    try:
-        size = os.fstat(descriptor).st_size
-        if size > most:
-            found = f"has {size} bytes; the maximum is {most}"
-            raise RankSliceError(Mistake(str(path), found, expected))
-        return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
-    except OSError as error:
-        found = f"cannot be read: {error.strerror}"
-        raise RankSliceError(Mistake(str(path), found, expected)) from None
-    finally:
-        os.close(descriptor)

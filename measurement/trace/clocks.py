@@ -22,6 +22,8 @@ Floats = NDArray[np.floating[Any]]
 
 MOST_DRIFT = 500e-6
 """How much faster than another one a clock may run. Linux disciplines its clock within this."""
+_ABSURD_DRIFT = 0.01
+"""Samples that show more are none of clocks."""
 _USUAL_DRIFT = 50e-6
 """Of the quartz of a board: what is assumed as far as samples say nothing."""
 _BINS = 32
@@ -72,6 +74,9 @@ def fit_clock(samples: Samples, begin_ns: int, end_ns: int) -> Clock:
         samples: of the two clocks, in any order.
         begin_ns: the time for which the bound holds, from here by this clock.
         end_ns: to here.
+
+    Returns:
+        :data:`UNKNOWN` where there are no samples, or none that two clocks can have.
     """
     if not len(samples):
         return UNKNOWN
@@ -82,6 +87,8 @@ def fit_clock(samples: Samples, begin_ns: int, end_ns: int) -> Clock:
     ahead_ns = (kept[:, 1] - kept[:, 0] - offset_ns).astype(np.float64)
     half_ns = kept[:, 2].astype(np.float64) / 2
     intercept_ns, drift_ns = _line(passed_s, ahead_ns, np.maximum(half_ns, _SHORTEST_NS / 2))
+    if abs(drift_ns) > 1e9 * _ABSURD_DRIFT:
+        return UNKNOWN
     away_ns = np.abs(ahead_ns - intercept_ns - drift_ns * passed_s)
     span_s = 1e-9 * (np.array([begin_ns, end_ns]) - at_ns)
     error_ns = _bound(passed_s, half_ns + away_ns, span_s, MOST_DRIFT + 1e-9 * abs(drift_ns))
@@ -171,7 +178,8 @@ def _launcher_to_source(samples: Samples) -> Clock | None:
     if not len(samples):
         return None
     times = samples[:, 0]
-    return fit_clock(samples, int(times.min()), int(times.max())).inverse()
+    found = fit_clock(samples, int(times.min()), int(times.max()))
+    return None if found == UNKNOWN else found.inverse()
 
 
 def _through(samples: Samples, launcher: Clock) -> Samples:
@@ -209,8 +217,9 @@ def _is_sample(found: object) -> bool:
     return (
         isinstance(found, Sequence)
         and len(found) == 3
-        and all(type(each) is int and 0 <= each < _MOST_NS for each in found)
+        and all(type(each) is int and 0 <= each < MOST_NS for each in found)
     )
 
 
-_MOST_NS = 1 << 62
+MOST_NS = 1 << 60
+"""Of a clock that counts from when its board was started: 36 years."""

@@ -11,18 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.figures.events import (
+    COMPUTE,
     EVENT,
     FORMAT,
     FRAME,
     HEAD_BYTES,
     NAME,
+    READ,
+    RECEIVE,
+    SEND,
     THREADS,
     VERSION,
+    WAIT,
+    WRITE,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.measurement.trace.clocks import (
+    MOST_NS,
     SAME,
     Clock,
     Samples,
@@ -52,6 +60,9 @@ assert EVENTS.itemsize == EVENT.size
 
 MOST_EVENTS = 1 << 22
 """That a rank may be asked to keep; 128 MiB."""
+
+_MOST_FRAMES = 1 << 40
+"""Of a stream."""
 
 _SHAPE = "expected a file of events, made by a run of this build folder"
 
@@ -129,6 +140,7 @@ def on_one_clock(
         ranks: what each did, by number.
         by_launcher: samples of a board's clock and that of the launcher, by board.
     """
+    ranks = [replace(rank, events=_own_events(plan, rank)) for rank in ranks]
     by_board: dict[str, list[RankEvents]] = {}
     for rank in ranks:
         by_board.setdefault(plan.ranks[rank.rank].board, []).append(rank)
@@ -141,6 +153,23 @@ def on_one_clock(
     return Trace(
         plan, tuple(_converted(rank, clocks[plan.ranks[rank.rank].board]) for rank in ranks)
     )
+
+
+def _own_events(plan: Plan, rank: RankEvents) -> Events:
+    """Return the events of what a rank does by the plan; a damaged file has others."""
+    known = [(READ, 0), (FRAME, 0)] if rank.rank == plan.source else []
+    known += [(WRITE, 0)] if rank.rank == plan.sink else []
+    for route in plan.routes:
+        known += [(COMPUTE, segment.index) for segment in route.of_rank(rank.rank)]
+        for channel in route.channels:
+            known += [(SEND, channel.number)] if channel.source == rank.rank else []
+            known += [(RECEIVE, channel.number)] if channel.destination == rank.rank else []
+    kinds, numbers = rank.events["kind"], rank.events["number"]
+    is_own = kinds == WAIT
+    for kind, number in {*known}:
+        is_own |= (kinds == kind) & (numbers == number)
+    own: Events = rank.events[is_own]
+    return own
 
 
 def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
@@ -171,12 +200,9 @@ def read_clocks(path: Path) -> dict[str, Samples]:
     Raises:
         RankSliceError: it cannot be read, or is something else.
     """
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise RankSliceError(Mistake(str(path), f"has more than {MAX_BYTES >> 20} MiB"))
+    content = read_ordinary(path, "expected what a launcher wrote of clocks", MAX_BYTES)
     try:
-        told = samples_by_board(untrusted_json(path.read_bytes()))
-    except OSError as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+        told = samples_by_board(untrusted_json(content))
     except UntrustedJsonError as error:
         raise RankSliceError(Mistake(str(path), str(error))) from None
     if told is None:
@@ -195,10 +221,7 @@ def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
     Raises:
         RankSliceError: it cannot be read, or is not what this rank writes.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+    content = read_ordinary(path, _SHAPE, HEAD_BYTES + MOST_EVENTS * EVENT.size)
     try:
         head = untrusted_json(content[:HEAD_BYTES].rstrip(b"\0"))
     except UntrustedJsonError as error:
@@ -208,8 +231,10 @@ def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
         raise RankSliceError(Mistake(str(path), fault, _SHAPE))
     events = np.frombuffer(content, EVENTS, offset=HEAD_BYTES)
     # Places that were never used, and one that a killed rank was just writing, are no events.
-    is_event = (events["kind"] > 0) & (events["kind"] <= FRAME) & (events["end_ns"] > 0)
-    is_event &= (events["begin_ns"] <= events["end_ns"]) & (events["thread"] < len(THREADS))
+    begins, ends = events["begin_ns"], events["end_ns"]
+    is_event = (events["kind"] > 0) & (events["kind"] <= FRAME) & (events["thread"] < len(THREADS))
+    is_event &= (begins >= 0) & (begins <= ends) & (ends > 0) & (ends < MOST_NS)
+    is_event &= events["frame"] < _MOST_FRAMES
     found = events[is_event]
     found = found[np.argsort(found["end_ns"], kind="stable")]
     total = head.get("events")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.backend.runtime.figures.events import NAME
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.measurement.trace.clocks import Samples, samples_by_board
@@ -65,15 +66,12 @@ def failure_of(folder: Path) -> Failure:
         RankSliceError: none has failed, or the file cannot be read, or is something else.
     """
     path = folder / LAST_FAILURE / FAILURE
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RankSliceError(Mistake(str(path), f"has more than {MAX_BYTES >> 20} MiB"))
-        index = _Index.model_validate(untrusted_json(path.read_bytes()))
-    except FileNotFoundError:
+    if not path.exists():
         found = "no job of this build folder has failed since it was built"
-        raise RankSliceError(Mistake(str(folder), found)) from None
-    except OSError as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+        raise RankSliceError(Mistake(str(folder), found))
+    content = read_ordinary(path, "expected what a failed job has left", MAX_BYTES)
+    try:
+        index = _Index.model_validate(untrusted_json(content))
     except UntrustedJsonError as error:
         raise RankSliceError(Mistake(str(path), str(error))) from None
     except ValidationError as error:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from rankslice.backend.runtime.figures.operators import FORMAT, MOST_BYTES, NAME, VERSION
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.measurement.trace.clocks import Clock, fit_clock
@@ -92,12 +93,9 @@ def read_operators(folder: Path, plan: Plan, plan_sha256: str) -> tuple[RankOper
 
 
 def _read(path: Path, rank: int, plan_sha256: str) -> RankOperators:
+    content = read_ordinary(path, _SHAPE, MOST_BYTES)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise RankSliceError(Mistake(str(path), f"has more than {MOST_BYTES >> 20} MiB"))
-        found = RankOperators.model_validate(untrusted_json(path.read_bytes()))
-    except OSError as error:
-        raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+        found = RankOperators.model_validate(untrusted_json(content))
     except UntrustedJsonError as error:
         raise RankSliceError(Mistake(str(path), str(error), _SHAPE)) from None
     except ValidationError as error:

@@ -94,7 +94,7 @@ class _Packets:
         if self._has_machines and machine:  # the first one is the host, which has no number
             packet.machine_id = machine
         if time_ns is not None:
-            packet.timestamp = time_ns
+            packet.timestamp = max(0, time_ns)
         return packet
 
     def open_machine(self, machine: int, board: str) -> None:

@@ -70,6 +70,9 @@ def test_half_an_event_is_none(tmp_path: Path) -> None:
     EVENT.pack_into(content, HEAD_BYTES + 2 * EVENT.size, 9, 8, 6, COMPUTE, 0, 0, 0)
     EVENT.pack_into(content, HEAD_BYTES + 3 * EVENT.size, 8, 9, 6, 200, 0, 0, 0)
     EVENT.pack_into(content, HEAD_BYTES + 4 * EVENT.size, 8, 9, 6, COMPUTE, 0, 77, 0)
+    EVENT.pack_into(content, HEAD_BYTES + 5 * EVENT.size, -8, 9, 6, COMPUTE, 0, 0, 0)
+    EVENT.pack_into(content, HEAD_BYTES + 6 * EVENT.size, 8, 1 << 62, 6, COMPUTE, 0, 0, 0)
+    EVENT.pack_into(content, HEAD_BYTES + 7 * EVENT.size, 8, 9, 1 << 50, COMPUTE, 0, 0, 0)
     (tmp_path / "events-0").write_bytes(content)
     assert [5] == read_events(tmp_path / "events-0", 0, PLAN).events["frame"].tolist()
 
@@ -96,6 +99,14 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, told: str) -> None:
     ring.describe(**WRONG[told])
     with pytest.raises(RankSliceError, match="events-0: " + told):
         read_events(tmp_path / "events-0", 0, PLAN)
+
+
+def test_what_is_no_file_is_refused_without_being_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events-0")
+    (tmp_path / "events-1").symlink_to("/dev/zero")
+    for rank in (0, 1):
+        with pytest.raises(RankSliceError, match="is not a regular file"):
+            read_events(tmp_path / f"events-{rank}", rank, PLAN)
 
 
 @given(content=st.binary(max_size=2 * HEAD_BYTES))

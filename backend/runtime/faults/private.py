@@ -225,5 +225,5 @@ def _remove(path: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             elif entry.name != _LOCK:
                 entry.unlink()
-        if os.listdir(path) == [_LOCK]:
+        if [entry.name for entry in path.iterdir()] == [_LOCK]:
             shutil.rmtree(path, ignore_errors=True)

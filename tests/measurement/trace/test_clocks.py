@@ -159,3 +159,13 @@ def test_samples_are_read() -> None:
     assert found is not None
     assert [[1, 2, 3]] == found["edge01"].tolist()
     assert (0, 3) == found["edge02"].shape
+
+
+@pytest.mark.parametrize("launcher", [False, True])
+def test_samples_that_no_clocks_can_have_tell_nothing(*, launcher: bool) -> None:
+    absurd = samples_in([[1, 1, 1], [1 + S, 1 << 59, 1], [1 + 2 * S, 5, 1]])
+    assert absurd is not None
+    by_launcher = {"here": absurd, "there": absurd} if launcher else {}
+    by_ranks = {} if launcher else {"there": absurd}
+    clocks = clocks_of_boards("here", {"there": (0, 3 * S)}, by_ranks, by_launcher)
+    assert math.isinf(clocks["there"].error_ns)

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from traces import Times, chain_trace
 
-from rankslice.backend.runtime.figures.events import WAIT
+from rankslice.backend.runtime.figures.events import SEND, WAIT
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import PERFETTO
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.trace.clocks import Clock
 from rankslice.measurement.trace.counters import counters_of
+from rankslice.measurement.trace.events import on_one_clock
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.page import trace_page
-from rankslice.measurement.trace.path import steady_span
+from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.perfetto_file import check_perfetto, perfetto_bytes
 from rankslice.measurement.trace.timeline import MESSAGE, WAITING, WORK, Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
@@ -66,6 +67,20 @@ def test_all_events_are_drawn_and_slices_of_a_track_do_not_overlap(
         ends[each.track] = each.end_ns
     assert 0 == drawn.inside[-1][1]
     assert 4 == max(count for _, count in drawn.inside)
+
+
+def test_events_of_steps_that_the_plan_lacks_are_left_out() -> None:
+    trace = chain_trace(Times(), FRAMES)
+    damaged = []
+    for rank in trace.ranks:
+        events = rank.events.copy()
+        events["number"][::3] += 7
+        events["kind"][1::3] = SEND
+        damaged.append(replace(rank, events=events))
+    told = on_one_clock(trace.plan, damaged, {})
+    assert 0 < sum(len(rank.events) for rank in told.ranks) < sum(len(r.events) for r in damaged)
+    all_journeys = journeys(told)
+    timeline(findings(all_journeys, whole_span(all_journeys)))
 
 
 def test_perfetto_has_what_boards_were_like_on_the_clock_of_the_trace(

@@ -129,13 +129,15 @@ class LiveLines:
 class LiveView:
     """Shows the newest samples: a context manager.
 
-    A terminal shows the view until the end of the job; a file of messages gets a line a second.
+    A terminal shows the view until the end of the job; a terminal that cannot go back in its text,
+    or a file of messages, gets a line a second.
     """
 
     def __init__(self, state: LiveState, console: Console = talk) -> None:
         """Take what to show, and where."""
         self._state = state
         self._console = console
+        self._draws = console.is_terminal and not console.is_dumb_terminal
         self._began_s = time.monotonic()
         self._shown = ExitStack()
         self._live: Live | None = None
@@ -143,7 +145,7 @@ class LiveView:
 
     def __enter__(self) -> LiveView:
         """Show that the job starts."""
-        if self._console.is_terminal:
+        if self._draws:
             self._live = self._shown.enter_context(
                 Live(console=self._console, auto_refresh=False, transient=True)
             )
@@ -162,7 +164,7 @@ class LiveView:
             self._state.take(board, sample)
             if self._live is not None:
                 self._live.update(live_view(self._state), refresh=True)
-            elif not self._console.is_terminal and board == self._board_of_source:
+            elif not self._draws and board == self._board_of_source:
                 passed_s = time.monotonic() - self._began_s
                 print_line(self._console, f"{passed_s:.0f} s: {live_line(self._state)}")
 

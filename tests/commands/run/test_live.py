@@ -22,7 +22,7 @@ from rich.console import Console
 from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.across import own_values
-from rankslice.commands.run.live import LiveState, live_line, live_view
+from rankslice.commands.run.live import LiveState, LiveView, live_line, live_view
 from rankslice.framework.plan import Plan, plan_from_json
 
 FPS, SLEEP_MS = 50, 15
@@ -162,6 +162,14 @@ def test_a_view_says_what_limits_and_what_heats(plan: Plan) -> None:
     line = live_line(state)
     assert "rank 0 computes 98 %, waits 1 %" in line
     assert "edge01 71 °C (cpu0-thermal), 6.43 W" in line
+
+
+def test_a_terminal_that_cannot_go_back_gets_a_line_a_second(plan: Plan) -> None:
+    dumb = io.StringIO()
+    console = Console(file=dumb, force_terminal=True, width=500, _environ={"TERM": "dumb"})
+    with LiveView(LiveState(plan, 1000), console) as view:
+        view.take("edge01", RUBIK_PI)
+    assert "0 s: 812 of 1000 frames" in dumb.getvalue()
 
 
 def test_a_job_without_a_known_end_has_no_total(plan: Plan) -> None:

@@ -152,6 +152,20 @@ Fps = Annotated[
     float | None,
     Option(min=1e-3, max=1e9, help="Frame rate of the source (default: as fast as possible)."),
 ]
+Arrivals = Annotated[
+    Path | None,
+    Option(
+        readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
+    ),
+]
+Surge = Annotated[
+    Path | None,
+    Option(
+        readable=False,
+        help="A second mapping file: where frames go while more come than the ranks of"
+        " --mapping can handle.",
+    ),
+]
 Window = Annotated[
     int | None,
     Option(min=1, max=4096, help="Maximum number of frames in flight (default: longest path + 1)."),

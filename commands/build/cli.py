@@ -22,6 +22,7 @@ from rankslice.commands.options import (
     Mean,
     Scale,
     Shape,
+    Surge,
     parse_preprocessing,
     parse_sizes,
     refuse_shared_files,
@@ -53,14 +54,7 @@ def build(
         Path | None,
         Option(readable=False, help="Mapping file (JSON): which accelerator runs which layers."),
     ] = None,
-    surge: Annotated[
-        Path | None,
-        Option(
-            readable=False,
-            help="A second mapping file: where frames go while more come than the ranks of"
-            " --mapping can handle.",
-        ),
-    ] = None,
+    surge: Surge = None,
     profile: Annotated[
         Path | None,
         Option(

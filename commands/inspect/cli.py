@@ -14,6 +14,7 @@ from rankslice.commands.options import (
     AtMost,
     Json,
     Shape,
+    Surge,
     parse_sizes,
     refuse_shared_files,
     refuse_with,
@@ -49,14 +50,7 @@ def inspect(
     mapping: Annotated[
         Path | None, Option(readable=False, help="Mapping file: also show the work of each rank.")
     ] = None,
-    surge: Annotated[
-        Path | None,
-        Option(
-            readable=False,
-            help="A second mapping file: where frames go while more come than the ranks of"
-            " --mapping can handle.",
-        ),
-    ] = None,
+    surge: Surge = None,
     platform: Annotated[
         str | None, Option(help="Platform file for --mapping (default: 'local').")
     ] = None,

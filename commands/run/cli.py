@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import sys
-from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
-from typer.core import TyperCommand
 
 from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.options import (
     UNIT_SCALE,
+    Arrivals,
     BuildFolder,
     Fps,
     FrameTimeout,
@@ -41,7 +40,8 @@ from rankslice.commands.options import (
     refuse_without,
     writes,
 )
-from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
+from rankslice.commands.output import print_line, talk
+from rankslice.commands.run.bare_options import TYPED, RunCommand, Verify
 from rankslice.commands.run.boxes.reading import (
     LEAST_SCORE,
     MOST_OVERLAP,
@@ -61,57 +61,11 @@ from rankslice.commands.switching import (
     check_switching,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import CLASSES, STDOUT, write_output
+from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.wording import on_one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from rankslice.backend.runtime.figures.sampling import Sample
-    from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.run.live import LiveView
-    from rankslice.commands.run.run import FinishedRun, PreparedRun
-
-
-class _Verify(str, Enum):
-    deployed = "deployed"
-    exact = "exact"
-
-
-_TYPED = "rankslice.typed"
-
-
-class _RunCommand(TyperCommand):
-    """The command, whose ``--verify``, ``--live`` and ``--nms`` may stand without a value.
-
-    ``--frames unlimited`` is a switch, ``--unlimited``.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments; what a bare option means is filled in."""
-        ctx.meta[_TYPED] = tuple(args)
-        spelled: list[str] = []
-        for argument, following in zip(args, [*args[1:], ""], strict=False):
-            if (spelled[-1:], argument) == (["--frames"], "unlimited"):
-                spelled[-1] = "--unlimited"
-                continue
-            spelled.append("--unlimited" if argument == "--frames=unlimited" else argument)
-            if argument == "--verify" and following not in [mode.value for mode in _Verify]:
-                spelled.append(_Verify.deployed.value)
-            if argument == "--live" and not _NAMES_FILE.fullmatch(following):
-                spelled.append(_TERMINAL)
-            if argument == "--nms" and not _NUMBER.fullmatch(following):
-                spelled.append(str(MOST_OVERLAP))
-        return super().parse_args(ctx, spelled)
-
-
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf")
-
-
-_TERMINAL = "/dev/tty"
-"""What ``--live`` means without a value."""
-_NAMES_FILE = re.compile(r"-|(?!-).*[./].*")
-"""What may be a value of ``--live``; other words, as of a build folder, are none."""
+    from rankslice.commands.run.run import PreparedRun
 
 
 class _Overflow(str, Enum):
@@ -124,7 +78,7 @@ class _Overflow(str, Enum):
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
     "out --input photos/ --boxes boxes,scores,classes",
     "out --record recorded --record-frames 3",
-    cls=_RunCommand,
+    cls=RunCommand,
 )
 def run(
     context: typer.Context,
@@ -150,12 +104,7 @@ def run(
         bool,
         Option("--pull", help="Read a video as fast as possible, not at its own frame rate."),
     ] = False,
-    arrivals: Annotated[
-        Path | None,
-        Option(
-            readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
-        ),
-    ] = None,
+    arrivals: Arrivals = None,
     overflow: Annotated[
         _Overflow, Option(help="What to do when frames arrive faster than they are processed.")
     ] = _Overflow.fail,
@@ -181,7 +130,7 @@ def run(
     start_timeout: StartTimeout = None,
     window: Window = None,
     verify: Annotated[
-        _Verify | None,
+        Verify | None,
         Option(
             metavar="[exact]",
             help="Compare the results with the unsliced model's; 'exact': bit by bit, without"
@@ -319,24 +268,15 @@ def run(
     from rankslice.commands.job.results_files import is_npz
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
     from rankslice.commands.run.boxes.video import is_video, prepare_video, write_video
-    from rankslice.commands.run.classes import (
-        check_classes,
-        check_labels,
-        classes_csv,
-        classes_json,
-    )
-    from rankslice.commands.run.live import TERMINAL, LiveLines, LiveState, LiveView, check_live
-    from rankslice.commands.run.output import check_streamed, growth_text, json_lines
-    from rankslice.commands.run.record import run_record
+    from rankslice.commands.run.classes import check_classes, check_labels
+    from rankslice.commands.run.live import check_live
+    from rankslice.commands.run.output import check_streamed, growth_text
     from rankslice.commands.run.recording import prepare_recording
-    from rankslice.commands.run.run import Listeners, prepare
-    from rankslice.commands.run.run import run as run_folder
-    from rankslice.commands.run.shapes import shape_lines, shapes_json
-    from rankslice.commands.run.show import print_run, print_top, print_verdict, read_labels
-    from rankslice.measurement.pages.page import page_html
-    from rankslice.measurement.runs.run_page import run_page
+    from rankslice.commands.run.run import prepare
+    from rankslice.commands.run.show import read_labels
+    from rankslice.commands.run.telling import Telling, run_and_tell, survive_and_tell
 
-    if tolerance is not None and verify is not _Verify.deployed:
+    if tolerance is not None and verify is not Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
     if fps is not None:
         refuse_with("--fps", period_ms=period_ms, arrivals=arrivals)
@@ -384,12 +324,23 @@ def run(
         frame_timeout_s=frame_timeout,
         start_timeout_s=start_timeout,
         window=window,
-        exact=verify is _Verify.exact,
+        exact=verify is Verify.exact,
         record=record,
         record_frames=record_frames,
         preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
     check_switching(options)
+    wanted = Telling(
+        verify=verify is not None,
+        tolerance=tolerance,
+        lines=target,
+        live=shown_at,
+        json=json_file,
+        html=html,
+        classes=classes,
+        names=names,
+        best=best,
+    )
     if not survive:
         refuse_without(context, "--survive", "standby")
     else:
@@ -397,24 +348,10 @@ def run(
         if video is not None:
             found = "is drawn after a run without --survive"
             raise RankSliceError(Mistake(str(video), found, "expected a name that ends in .jsonl"))
-        _run_surviving(
-            folder,
-            options,
-            {
-                "window": window,
-                "queue": queue,
-                "start_timeout_s": start_timeout,
-                "frame_timeout_s": frame_timeout,
-                "mpirun": mpirun,
-                "ssh_config": ssh_config,
-                "standby": standby,
-            },
-            results,
-            target,
-            json_file,
-            verify=verify is not None,
-            tolerance=tolerance,
-        )
+        of_pipeline = ("window", "queue", "mpirun", "ssh_config", "standby")
+        pipeline_options = {name: context.params[name] for name in of_pipeline}
+        timeouts = {"start_timeout_s": start_timeout, "frame_timeout_s": frame_timeout}
+        survive_and_tell(folder, options, {**pipeline_options, **timeouts}, results, wanted)
         return
     prepared = prepare(
         folder,
@@ -431,14 +368,14 @@ def run(
         check_classes(next(option for option, value in given.items() if value), prepared.plan)
     if labels is not None and (boxes is None or best):
         check_labels(labels, names, prepared.plan)
-    movie = None
     if video is not None:
         if reading is None:
             check_classes("--output", prepared.plan)
         movie = prepare_video(prepared, video, reading, names, best)
-    work = None
-    if reading and movie is None:
+        wanted = replace(wanted, draw=partial(write_video, movie))
+    elif reading:
         work = prepare_boxes(prepared, reading, boxes_to, names)
+        wanted = replace(wanted, draw=partial(write_boxes, work))
     if record is not None:
         prepared, recorded = prepare_recording(prepared)
         print_line(talk, on_one_line(recorded), "note")
@@ -451,93 +388,7 @@ def run(
     may_grow = unlimited or not prepared.source.reads_files
     if prepared.is_endless and may_grow and not prepared.discards:
         print_line(talk, growth_text(prepared), "note")
-    lines, drawn = None, ""
-    if target is not None:
-        lines = json_lines(prepared, target, names, best)
-    command_line = ("rankslice", "run", *context.meta[_TYPED])
-    shows = STDOUT not in (json_file, html, classes, prepared.options.results, target, shown_at)
-
-    def show(ran: FinishedRun) -> None:
-        bars.end()
-        if shows and best and not prepared.discards:
-            print_top(ran, names, best, screen)
-        if shows:
-            print_run(ran.summary, screen)
-            for line in shape_lines(ran.results):
-                print_line(screen, on_one_line(line))
-        if ran.drained_by:
-            _tell_drained(ran.drained_by)
-        if verify is not None:
-            bars.begin("comparing", len(ran.labels))
-
-    def search() -> None:
-        bars.end()
-        bars.begin("finding the first difference", None)
-
-    state = LiveState(prepared.plan, prepared.source.frames)
-    view = LiveView(state) if shown_at == TERMINAL else None
-    values = LiveLines(shown_at) if shown_at not in (None, TERMINAL) else None
-
-    def note_completed(count: int) -> None:
-        state.completed = count
-        bars.update(count)
-
-    def take_sample(board: str, sample: Sample) -> None:
-        for each in (view, values):
-            if each is not None:
-                each.take(board, sample)
-
-    with _Bars() as bars:
-        if view is not None:
-            bars.show(view)
-        elif not (target == STDOUT and sys.stdout.isatty()):  # the lines are shown instead
-            bars.begin("running", prepared.source.frames)
-        finished = run_folder(
-            prepared,
-            Listeners(
-                note_completed,
-                on_result=lines.write if lines is not None else None,
-                on_drain=_tell_drain,
-                on_sample=take_sample,
-                on_ran=show,
-                on_verified=bars.update,
-                on_search=search,
-            ),
-            verify=verify is not None,
-            tolerance=tolerance,
-            command=command_line,
-        )
-        if work is not None:
-            bars.end()
-            bars.begin("drawing", len(finished.labels))
-            drawn = str(write_boxes(work, finished, bars.update))
-        if movie is not None:
-            bars.end()
-            bars.begin("drawing", len(finished.labels))
-            drawn = write_video(movie, finished, bars.update)
-    if lines is not None:
-        lines.close()
-    if values is not None:
-        values.close()
-    if drawn and shows:
-        print_line(screen, on_one_line(drawn))
-    if json_file is not None:
-        told = classes_json(finished, names, best) if best and not prepared.discards else None
-        shapes = shapes_json(finished.results)
-        write_json(json_file, {**finished.summary.to_json(), "classes": told, "shapes": shapes})
-    if classes is not None:
-        write_output(classes, classes_csv(finished, names, best), "--classes")
-    if html is not None:
-        typed = run_record(prepared, finished.summary, command_line)
-        page = run_page(typed, finished.hardware)
-        write_output(html, page_html(page), "--html")
-    verdict = finished.summary.verify
-    if verdict is not None and shows:
-        print_verdict(verdict, screen)
-    if verdict is not None and not verdict.passed:
-        # What follows the first clause explains it, and has been printed.
-        reason = verdict.complaint.partition(";")[0] if shows else verdict.complaint
-        raise RankSliceError(f"verify: {reason}")
+    run_and_tell(prepared, wanted, ("rankslice", "run", *context.meta[TYPED]))
 
 
 _NOT_SURVIVING = (
@@ -545,91 +396,6 @@ _NOT_SURVIVING = (
     *("labels", "top", "classes", "boxes", "html", "record", "live"),
 )
 """Options that mean nothing, or are not there, with ``--survive``."""
-
-
-def _tell_drain(signal: str) -> None:
-    print_line(talk, f"{signal}: no further frame enters; a second signal ends the job at once")
-
-
-def _tell_drained(signal: str) -> None:
-    print_line(talk, f"ended by {signal}: every frame that had entered has come out")
-
-
-def _run_surviving(
-    folder: Path,
-    options: RunOptions,
-    pipeline_options: dict[str, Any],
-    results: Path | None,
-    target: Path | None,
-    json_file: Path | None,
-    *,
-    verify: bool,
-    tolerance: float | None,
-) -> None:
-    from rankslice.commands.run.show import print_survived, print_verdict
-    from rankslice.commands.run.surviving import run_surviving
-
-    with _Bars() as bars:
-        survived = run_surviving(
-            folder,
-            options,
-            pipeline_options,
-            results=results,
-            output=target,
-            verify=verify,
-            tolerance=tolerance,
-            on_started=lambda source: bars.begin("running", source.frames),
-            on_completed=bars.update,
-            on_drain=_tell_drain,
-            on_restart=lambda restart: print_line(talk, on_one_line(str(restart)), "warning"),
-            on_verified=bars.update,
-        )
-    if json_file is not None:
-        write_json(json_file, survived.to_json())
-    shows = STDOUT not in (json_file, target, results)
-    if shows:
-        print_survived(survived, screen)
-    if survived.drained_by:
-        _tell_drained(survived.drained_by)
-    if survived.verify is not None:
-        if shows:
-            print_verdict(survived.verify, screen)
-        if not survived.verify.passed:
-            raise RankSliceError(f"verify: {survived.verify.complaint.partition(';')[0]}")
-
-
-class _Bars:
-    """A bar for each piece of work, one after the other: a context manager."""
-
-    def __init__(self) -> None:
-        self._shown = ExitStack()
-        self._progress: Progress | None = None
-
-    def __enter__(self) -> _Bars:
-        """Show nothing so far."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Show no bar any more."""
-        self.end()
-
-    def begin(self, work: str, total: int | None) -> None:
-        """Show the bar of a piece of work; ``total``: ``None`` if the amount is unknown."""
-        self._progress = self._shown.enter_context(progress_bars())
-        self._progress.add_task(work, total=total)
-
-    def show(self, view: LiveView) -> None:
-        """Show a view instead of a bar."""
-        self._shown.enter_context(view)
-
-    def update(self, count: int) -> None:
-        """Tell how much of it is done."""
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=count)
-
-    def end(self) -> None:
-        """Take the bar away; what is printed afterwards stays."""
-        self._shown.close()
 
 
 def _refuse_to_show(prepared: PreparedRun) -> None:

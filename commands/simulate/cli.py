@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
+    Arrivals,
     AtMost,
     Fps,
     Json,
@@ -60,12 +61,7 @@ def simulate(
         ),
     ] = None,
     fps: Fps = None,
-    arrivals: Annotated[
-        Path | None,
-        Option(
-            readable=False, help="Instead of --fps: file with one arrival time in seconds per line."
-        ),
-    ] = None,
+    arrivals: Arrivals = None,
     switch: SwitchTo = Switch.auto,
     normal_fps: NormalFps = None,
     surge_queue: SurgeQueue = None,

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import rankslice
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
@@ -124,13 +123,6 @@ def needs_cores(*cores: int) -> None:
         pytest.skip(f"this machine has no core {min(lacking)}")
 
 
-def test_the_example_lacks_its_board_and_the_message_says_just_that(tmp_path: Path) -> None:
-    assert [
-        "mapping.json: lenovo_cpu0: no board 'lenovo' in platform.txt (2 keys name it);"
-        " it has nx01, nx02, nx03 and nx04"
-    ] == refusal(tmp_path, EXAMPLE, "nx01\nnx02\nnx03\nnx04\n")
-
-
 def test_the_example_runs_unchanged_once_its_board_is_there(tmp_path: Path) -> None:
     needs_cores(0, 1)
     result = built(tmp_path, EXAMPLE, "nx01\nlenovo:localhost\n")
@@ -162,16 +154,6 @@ def test_a_layer_under_a_wrong_name_is_told_with_the_nearest_one(tmp_path: Path)
         "mapping.json: layer 'Dropout_18' of model.onnx is in no key;"
         " add what is missing to the lists",
     ] == refusal(tmp_path, wrong, "lenovo\n")
-
-
-def test_a_mapping_that_omits_layers_ends_the_command_with_code_1(tmp_path: Path) -> None:
-    onnx.save(alexnet(), tmp_path / "model.onnx")
-    (tmp_path / "mapping.json").write_text(json.dumps({"local_cpu0": names(HEAD)}))
-    mapping = ("--mapping", tmp_path / "mapping.json")
-    end = rankslice("build", tmp_path / "model.onnx", *mapping, "--out", tmp_path / "out")
-    assert 1 == end.code
-    assert "6 layers of model.onnx are in no key" in end.err
-    assert ["mapping.json", "model.onnx"] == sorted(path.name for path in tmp_path.iterdir())
 
 
 @pytest.mark.ci

@@ -109,11 +109,3 @@ def test_every_sub_model_declares_its_outputs_with_type_and_shape(tmp_path: Path
             tensor.shape is not None and tensor.dtype for tensor in read_onnx(file).graph.outputs
         )
         assert all(value.type.tensor_type.HasField("shape") for value in outputs)
-
-
-def test_sizes_left_open_are_told_with_an_option_to_give_them(tmp_path: Path) -> None:
-    model = save(tmp_path, TEXT)
-    ended = rankslice("inspect", model)
-    assert 1 == ended.code
-    assert "'x': dimension 0 ('N') is not fixed" in ended.err
-    assert "--shape x=1,4" in ended.err

@@ -504,6 +504,12 @@ def _targets() -> Iterator[Provoked]:
         "--force",
         **{"photos/plan.json": '{"holiday": "Texel"}', "photos/1.jpg": "precious"},
     )
+    yield target(
+        "a build folder with something else in it, with --force",
+        "out",
+        "--force",
+        **{"out/thesis.tex": "precious"},
+    )
     yield target("this folder", ".", "--force")
     yield target("a folder below a file", "file/out", file="precious")
     yield target("a place where nobody may write", "/proc/new")
@@ -554,6 +560,7 @@ def _options() -> Iterator[Provoked]:
             "mapping.json": '{"edge01_cpu0|edge01_cpu1": ["CALL_ONCE_0..ASSIGN_VARIABLE_9"]}',
         },
     )
+    yield Provoked("a mapping and cuts", f"{BUILD} --cuts 2")
     yield Provoked("a source board without ranks", f"{BUILD} --source-board pi-4b")
     yield Provoked("a source board that is unknown", f"{BUILD} --source-board mars")
     yield Provoked("results that go into a folder", f"{BUILD} --json folder")
@@ -637,6 +644,7 @@ def _runs() -> Iterator[Provoked]:
         "clip.mp4": "text",
         "labels.txt": b"\xff",
         "labels.json": '{"cat": 0}',
+        "two.txt": "cat\ndog\n",
         "mpich": "#!/bin/sh\necho 'HYDRA build details:'\n",
         "silent": "#!/bin/sh\n",
         "a.png": b"",
@@ -667,6 +675,7 @@ def _runs() -> Iterator[Provoked]:
         "labels that are not there": "--labels nothing.txt",
         "labels that are no text": "--labels labels.txt",
         "labels of another form": "--labels labels.json",
+        "labels that name too few classes": "--labels two.txt",
         "results that go into a folder": "--results folder",
         "results that go nowhere": "--results no/where.bin",
         "lines of no format": "--output r.txt",
@@ -706,6 +715,12 @@ def _runs() -> Iterator[Provoked]:
         "frames of no recording": "--record-frames 3",
         "a recording by hand": "--record r --dry-run",
         "a recording of several jobs": "--record r --survive",
+        "classes of a run that survives": "--top 3 --survive",
+        "a video of a run that survives": "--output x.mp4 --survive",
+        "standard input for several jobs": "--input - --survive",
+        "frames that several jobs may drop": "--overflow drop --survive",
+        "a run that survives and keeps nothing": "--results /dev/null --verify --survive",
+        "standby in a run that does not survive": "--standby",
     }.items():
         needed = {name: content for name, content in files.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
@@ -864,10 +879,13 @@ def _inspections() -> Iterator[Provoked]:
     mapped = "--mapping mapping.json --platform platform.yaml"
     yield inspect("no such model", "modle.onnx")
     yield inspect("a folder that is no build folder", "folder")
-    yield inspect("a build folder with options of its own", f"out {mapped} --shape x=1,4,8,8")
+    yield inspect(
+        "a build folder with options of its own", f"out {mapped} --surge s.json --shape x=1"
+    )
     yield inspect("a build folder with a broken plan", "broken", **{"broken/plan.json": "{}"})
     yield inspect("a platform without a mapping", "model.onnx --platform platform.yaml")
     yield inspect("a mapping for a surge without another", "model.onnx --surge surge.json")
+    yield inspect("a profile without a mapping", "model.onnx --profile p.json")
     yield inspect(
         "a mapping and a platform that are missing",
         "modle.onnx --mapping maping.json --platform platfrom.yaml",
@@ -887,6 +905,9 @@ def _inspections() -> Iterator[Provoked]:
         "the tables, a mapping and a picture", f"model.onnx --object {mapped} --svg m.svg"
     )
     yield inspect("the tables and the internals", "model.onnx --object --internals")
+    yield inspect("the tables and an engine's option", "m.tflite --object --option a=b")
+    yield inspect("the internals and a mapping", "m.tflite --internals --mapping mapping.json")
+    yield inspect("the internals of other sizes", "m.tflite --internals --shape x=1")
     yield inspect("the internals of another kind of file", "model.keras --internals")
     yield inspect("the internals of a folder of other sizes", "out --internals --shape x=1,4,8,8")
     yield inspect("the internals of a rank of a model", "model.onnx --internals --rank 1")
@@ -943,6 +964,7 @@ def _simulations() -> Iterator[Provoked]:
         "a profile of another model", f"{mapped} --profile p.json", **{"p.json": _empty_profile}
     )
     yield simulate("a rate and a trace", "out --fps 30 --arrivals t.txt", **{"t.txt": "0\n"})
+    yield simulate("a surge that ends above where it begins", "out --normal-below 0.9")
     yield simulate("two kinds of scatter", "out --scatter --jitter 0.1")
     yield simulate("no frames", "out --frames 0")
     yield simulate("a picture and JSON in one place", "out --svg - --json -")
@@ -1047,6 +1069,9 @@ def _explorations() -> Iterator[Provoked]:
     )
     yield explore("objectives that are none", "--objectives throughput,memmory,speed --out new")
     yield explore("a probability above one", "--mutation 1.5 --out new")
+    yield explore("trials of a search that runs nothing", "--evaluations 10 --out new")
+    yield explore("a surge without a usual rate", "--surge-fps 80 --out new")
+    yield explore("a surge of fewer frames than usual", "--surge-fps 80 --fps 90 --out new")
 
 
 def _probes() -> Iterator[Provoked]:

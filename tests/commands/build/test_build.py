@@ -181,15 +181,6 @@ def test_an_unknown_source_board_is_told(inputs: Path) -> None:
     assert [expected] == mistakes(inputs, share_cores=True, source_board="locl")
 
 
-def test_a_folder_that_exists_is_refused_and_stays(inputs: Path) -> None:
-    (inputs / "out").mkdir()
-    (inputs / "out" / "thesis.tex").touch()
-    for force, word in ((False, "or give --force"), (True, "build folders only")):
-        with pytest.raises(RankSliceError, match=word):
-            built(inputs, inputs / "out", force=force)
-    assert ["thesis.tex"] == [path.name for path in (inputs / "out").iterdir()]
-
-
 def test_force_replaces_an_older_build_and_all_its_traces(inputs: Path) -> None:
     out = built(inputs, inputs / "out").folder
     (out / "results.bin").touch()
@@ -198,13 +189,6 @@ def test_force_replaces_an_older_build_and_all_its_traces(inputs: Path) -> None:
     assert not (out / "results.bin").exists()
     assert 1 == len(list((out / "submodels").iterdir()))
     assert [] == hidden(inputs)
-
-
-def test_a_place_where_nothing_can_be_written_is_told(inputs: Path) -> None:
-    (inputs / "file").touch()
-    with pytest.raises(RankSliceError) as error:
-        built(inputs, inputs / "file" / "out")
-    assert f"{inputs}/file: is a file; choose another folder" == str(error.value)
 
 
 def test_the_folder_has_a_link_to_the_model_for_verifying(inputs: Path) -> None:
@@ -262,25 +246,6 @@ def test_a_killed_build_leaves_no_folder_and_the_next_one_cleans_up(big: Path) -
     assert [] == hidden(big)
     manifest = json.loads((big / "out" / "packages" / "local" / "manifest.json").read_text())
     assert max(entry["bytes"] for entry in manifest["files"].values()) > BIG
-
-
-def test_force_keeps_a_folder_with_anything_that_no_build_made(inputs: Path) -> None:
-    out = built(inputs, inputs / "out").folder
-    (out / "thesis.tex").write_text("precious")
-    with pytest.raises(RankSliceError) as error:
-        built(inputs, out, force=True)
-    expected = "also holds 'thesis.tex': move it elsewhere; --force replaces build folders only"
-    assert f"{out}: {expected}" == str(error.value)
-    assert "precious" == (out / "thesis.tex").read_text()
-    assert (out / "plan.json").is_file()
-
-
-def test_force_keeps_a_folder_whose_plan_no_build_made(inputs: Path) -> None:
-    (inputs / "photos").mkdir()
-    (inputs / "photos" / "plan.json").write_text('{"holiday": "Texel"}')
-    with pytest.raises(RankSliceError, match=r"photos: has a plan\.json that no build made"):
-        built(inputs, inputs / "photos", force=True)
-    assert '{"holiday": "Texel"}' == (inputs / "photos" / "plan.json").read_text()
 
 
 @pytest.mark.ci

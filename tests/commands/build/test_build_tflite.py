@@ -110,16 +110,6 @@ def with_flex(folder: Path) -> Path:
 FLEX = {"pi_cpu0": ["RELU_0", "FlexErf_1"], "pi_cpu1": ["RELU_2"]}
 
 
-def test_operators_of_tensorflow_itself_are_refused_by_name(tmp_path):
-    with pytest.raises(RankSliceError) as caught:
-        built(with_flex(tmp_path), FLEX, tmp_path)
-    assert (
-        "edited.tflite: layer 'FlexErf_1': needs TensorFlow's own operators, which LiteRT does not"
-        " have: 'FlexErf'; convert the model without SELECT_TF_OPS"
-    ) in str(caught.value)
-    assert not (tmp_path / "out").exists()
-
-
 def test_they_are_refused_once_though_ranks_take_turns(tmp_path):
     mapping = {"pi_cpu0|jetson_cpu0": FLEX["pi_cpu0"], "pi_cpu1": FLEX["pi_cpu1"]}
     with pytest.raises(RankSliceError) as caught:

@@ -97,12 +97,6 @@ def test_a_model_is_cut_where_it_is_told(figure: Path) -> None:
     assert "ranks: 3; segments: 3" in ended.out
 
 
-def test_mapping_and_cuts_together_are_refused(figure: Path) -> None:
-    ended = rankslice("build", figure, "--cuts", "2", "--mapping", "m.json")
-    assert 1 == ended.code
-    assert "give one of them" in ended.err
-
-
 def test_cuts_are_asked_for_at_a_terminal(figure: Path) -> None:
     ours, theirs = pty.openpty()
     arguments = ("build", figure, "--share-cores", "--out", figure.parent / "out")

@@ -136,8 +136,3 @@ def test_accelerators_of_other_entries_need_no_profile(folder: Path) -> None:
 def test_a_profile_of_another_model_decides_nothing(folder: Path) -> None:
     onnx.save(chain(4, 32), folder / "model.onnx")
     assert "profile.json: is a profile of another 'model.onnx'" in refused(folder)
-
-
-def test_inspect_needs_a_mapping_to_use_a_profile(folder: Path) -> None:
-    ended = rankslice("inspect", folder / "model.onnx", "--profile", folder / "profile.json")
-    assert (1, "--profile: needs a mapping") == (ended.code, ended.err.partition(";")[0][7:])

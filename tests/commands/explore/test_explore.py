@@ -365,12 +365,6 @@ def test_boards_without_enough_memory_have_no_mapping(folder: Path, options: lis
     assert not (folder / "explored").exists()
 
 
-def test_an_unknown_objective_is_refused(folder: Path) -> None:
-    ended = explore("--objectives", "throughput,memmory")
-    assert 1 == ended.code
-    assert "there is no objective 'memmory'; did you mean 'memory'?" in ended.err
-
-
 def test_exhaustive_search_tells_how_many_mappings_there_are(folder: Path) -> None:
     write_chain(folder / "chain.onnx", 40)
     global LAYERS
@@ -589,12 +583,6 @@ def test_boards_that_are_not_there_run_nothing(folder: Path) -> None:
     assert "did not run" in ended.out
 
 
-def test_what_only_trials_need_is_refused_without_them(folder: Path) -> None:
-    ended = explore("--evaluations", "10")
-    assert 1 == ended.code
-    assert "--evaluations: cannot be combined with --evaluate model" in ended.err
-
-
 @pytest.mark.ci
 def test_what_was_measured_is_what_may_be_used(folder: Path) -> None:
     write_profile(folder, "boards.yaml", per_core=True)
@@ -669,12 +657,3 @@ def test_a_pair_of_mappings_for_a_surge_can_be_built(folder: Path) -> None:
     ended = rankslice(*build, "--mapping", f"found/{normal}", "--surge", f"found/{surge}")
     assert 0 == ended.code, ended.err
     assert "for a surge:" in ended.out
-
-
-@pytest.mark.parametrize("given", [(), ("--fps", "90")])
-def test_a_surge_needs_a_smaller_usual_rate(folder: Path, given: tuple[str, ...]) -> None:
-    command = ("explore", "chain.onnx", "--platform", "boards.yaml", "--profile", "profile.json")
-    ended = rankslice(*command, "--surge-fps", "80", *given)
-    assert 1 == ended.code
-    assert "--surge-fps: is" in ended.err
-    assert "expected more than --fps" in ended.err

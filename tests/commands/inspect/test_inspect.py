@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from rankslice.framework.quantities import bytes_text
 from rankslice.frontend.costs.costs import layer_costs
 from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.costs.liveness import peak_memory
-from rankslice.frontend.formats.given_sizes import GivenSizes
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1.0, 2.0, 3.0}>
@@ -274,22 +272,6 @@ def test_a_build_folder_without_its_model_is_refused(tmp_path):
         inspect_model(folder)
 
 
-def test_a_build_folder_takes_no_other_mapping(tmp_path):
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    mapping = tmp_path / "mapping.json"
-    with pytest.raises(RankSliceError) as caught:
-        inspect_model(folder, GivenSizes({"x": (1,)}), mapping, "local", mapping)
-    assert ["--shape", "--mapping", "--surge", "--platform"] == [
-        mistake.where for mistake in caught.value.mistakes
-    ]
-
-
-@pytest.mark.parametrize("option", ["platform", "surge"])
-def test_what_belongs_to_a_mapping_is_refused_without_one(figure, option):
-    with pytest.raises(RankSliceError, match=f"--{option}: needs a mapping"):
-        inspect_model(figure / "model.onnx", **{option: figure / "mapping.json"})
-
-
 def test_a_second_mapping_gives_what_a_build_with_both_has(tmp_path):
     built = inspect_model(routed_figure(tmp_path))
     normal, surge = tmp_path / "normal.json", tmp_path / "surge.json"
@@ -300,21 +282,6 @@ def test_a_second_mapping_gives_what_a_build_with_both_has(tmp_path):
     )
     assert 0 == done.code, done.err
     assert set(TITLES) <= {line.rstrip() for line in done.out.splitlines()}
-
-
-def test_a_mapping_for_another_model_is_refused(figure):
-    with pytest.raises(RankSliceError, match="no layer 'Conv1' in other"):
-        inspect_model(save(figure, TEXT, "other.onnx"), mapping=figure / "mapping.json")
-
-
-def test_all_mistakes_of_model_mapping_and_platform_are_told_at_once(tmp_path):
-    done = rankslice(
-        *("inspect", tmp_path / "no.onnx", "--mapping", tmp_path / "no.json"),
-        *("--platform", tmp_path / "no.yaml"),
-    )
-    assert (1, "") == (done.code, done.out)
-    places = {line.split(":")[1].strip() for line in done.err.splitlines()}
-    assert {str(tmp_path / f"no.{suffix}") for suffix in ("onnx", "json", "yaml")} == places
 
 
 def test_accelerators_without_an_engine_can_be_inspected(tmp_path):
@@ -426,33 +393,6 @@ def test_the_command_gives_the_picture_alone_on_stdout(figure):
     assert (0, "") == (done.code, done.err)
     assert done.out.startswith("<svg ")
     assert done.out.endswith("</svg>\n")
-
-
-def test_picture_and_json_cannot_both_go_to_stdout(figure):
-    done = rankslice("inspect", figure / "model.onnx", "--svg", "-", "--json", "-")
-    expected = "error: standard output: is named by --svg and --json; expected a file for each\n"
-    assert (1, "", expected) == (done.code, done.out, done.err)
-
-
-def test_a_picture_that_cannot_be_written_is_a_mistake(figure):
-    done = rankslice("inspect", figure / "model.onnx", "--svg", figure)
-    assert (1, "") == (done.code, done.out)
-    assert done.err.startswith(f"error: {figure}: ")
-
-
-def test_a_folder_that_is_no_build_folder_is_a_mistake(tmp_path):
-    done = rankslice("inspect", tmp_path)
-    assert (1, "") == (done.code, done.out)
-    assert f"error: {tmp_path}: is a folder without plan.json" in done.err
-
-
-def test_a_build_folder_with_a_broken_plan_is_a_mistake(tmp_path):
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    (folder / "plan.json").write_text("{}")
-    done = rankslice("inspect", folder)
-    assert (1, "") == (done.code, done.out)
-    assert "this is not a plan" in done.err
-    shutil.rmtree(folder)
 
 
 def test_a_build_folder_shows_which_sizes_were_fixed(tmp_path):

@@ -160,29 +160,6 @@ def test_a_file_of_another_kind_is_refused_before_litert_sees_it(tmp_path: Path)
         look_inside(model, Wanted())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--internals", "--object"], "--internals: cannot be combined with --object"),
-        (["--internals", "--mapping", "m.json"], "--mapping: cannot be combined with --internals"),
-        (["--internals", "--shape", "x=1"], "--shape: cnn_int8.tflite is loaded with the sizes"),
-        (["--internals", "--rank", "0"], "cnn_int8.tflite has no ranks; give a build folder"),
-        (["--rank", "0"], "--option and --rank need --internals"),
-        (["--object", "--option", "a=b"], "--option: cannot be combined with --object"),
-        (
-            ["--internals", "--delegate", "x.so", "--accelerator", "gpu"],
-            "--delegate: cannot be combined with --accelerator",
-        ),
-        (["--internals", "--option", "fast"], "--option: 'fast'; expected NAME=VALUE"),
-        (["--delegate", "x.so"], "--option and --rank need --internals"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(arguments, told):
-    ended = rankslice("inspect", model_file("cnn_int8"), *arguments)
-    assert (1, "") == (ended.code, ended.out)
-    assert told in ended.err
-
-
 @needs_litert
 def test_a_name_in_the_file_cannot_steer_the_terminal(tmp_path):
     def rename(main):

@@ -166,13 +166,4 @@ def test_a_model_of_another_format_is_refused_by_its_suffix(tmp_path, option, su
     assert expected in ended.err
 
 
-def test_what_a_mapping_would_do_is_not_asked_of_tables():
-    ended = rankslice(
-        "inspect", model_file("lstm"), "--object", "--mapping", "m.json", "--svg", "x.svg"
-    )
-    assert 1 == ended.code
-    assert "--mapping: cannot be combined with --object" in ended.err
-    assert "--svg: cannot be combined with --object" in ended.err
-
-
 INT8 = entry("cnn_int8")

@@ -149,11 +149,6 @@ def test_samples_of_clocks_that_are_none_are_refused(
     assert (1,) == failure_of(prepared.folder).missing
 
 
-def test_a_folder_without_a_failure_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RankSliceError, match="no job of this build folder has failed"):
-        failure_of(tmp_path)
-
-
 @pytest.mark.ci
 def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -> None:
     out = chain_folder(tmp_path / "job", 3)

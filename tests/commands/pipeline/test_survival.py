@@ -8,7 +8,6 @@ from typing import Any
 
 import onnx
 import pytest
-from command_line import rankslice as command
 from profiled_layers import kind_of, profile_of
 from real_jobs import chain
 
@@ -155,9 +154,3 @@ def test_a_folder_that_was_not_built_to_survive_says_so(tmp_path: Path, out: Pat
 def test_what_needs_survive_says_so(out: Path) -> None:
     with pytest.raises(RankSliceError, match="standby: is of use only with survive"):
         rankslice.open(out, standby=True)
-    ended = command("run", out, "--standby")
-    assert 1 == ended.code
-    assert "--standby: is given without --survive" in ended.err
-    ended = command("run", out, "--survive", "--top", "3", "--overflow", "drop")
-    assert 1 == ended.code
-    assert "--top: cannot be combined with --survive" in ended.err

@@ -68,15 +68,6 @@ def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
     assert '<a href="../other/trace.html">' in page.read_text()
 
 
-def test_a_folder_that_was_not_run_is_refused(copied: Path, tmp_path: Path) -> None:
-    for name in ("run.json", "report.json"):
-        (copied / name).unlink()
-    ended = rankslice("report", copied, "--html", tmp_path / "page.html")
-    assert 1 == ended.code
-    assert "has no report of a run that came to its end" in ended.err
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_a_record_of_another_plan_is_refused(copied: Path) -> None:
     with (copied / "plan.json").open("a") as file:
         file.write("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import namedtuple
 from pathlib import Path
 
@@ -95,20 +94,3 @@ def test_frames_that_may_change_the_route_are_not_recorded(tmp_path: Path) -> No
     prepared = prepare(routed_figure(tmp_path), RunOptions(record=tmp_path / "recorded"))
     with pytest.raises(RankSliceError, match=r"--record: .* --switch normal or --switch surge"):
         prepare_recording(prepared)
-
-
-def test_what_is_no_recording_is_not_replaced(out: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.txt").write_text("words")
-    link = tmp_path / "link"
-    link.symlink_to(precious)
-    for target, told in (
-        (precious, "exists and has no recording.json"),
-        (precious / "thesis.txt", "is a file"),
-        (link, "is a link, which is not followed"),
-    ):
-        ended = rankslice("run", out, "--record", target)
-        assert (1, "") == (ended.code, ended.out)
-        assert f"error: {target}: {told}; choose another --record\n" == ended.err
-    shutil.rmtree(precious)

@@ -326,15 +326,6 @@ def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
     ]
 
 
-def test_labels_that_name_too_few_classes_are_told_before_the_run(
-    pictures: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    ended = rankslice("run", pictures, "--labels", tmp_path / "labels.txt")
-    found = "names 2 classes; the model's first output has 48; expected a name for each"
-    assert (1, "", f"error: {tmp_path}/labels.txt: {found}\n") == (ended.code, ended.out, ended.err)
-
-
 @pytest.mark.ci
 def test_a_comparison_that_failed_says_why_in_the_same_line(pictures: Path, tmp_path: Path) -> None:
     frames = np.zeros((2, 1, 3, 4, 4), np.float32)

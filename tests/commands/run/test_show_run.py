@@ -184,12 +184,6 @@ def test_json_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
         read_labels(tmp_path / "labels.json")
 
 
-def test_a_period_and_a_rate_are_not_given_together() -> None:
-    ended = rankslice("run", "out", "--fps", "30", "--period-ms", "40")
-    assert (1, "") == (ended.code, ended.out)
-    assert "--period-ms: cannot be combined with --fps" in ended.err
-
-
 def test_a_period_is_the_inverse_of_a_rate(built_once: Path) -> None:
     shown = rankslice("run", built_once, "--period-ms", "40", "--dry-run")
     assert "--fps=25.0" in shown.out

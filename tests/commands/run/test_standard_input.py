@@ -45,15 +45,6 @@ def test_frames_of_a_pipe_are_computed_in_order_and_its_end_ends_the_job(built: 
     np.testing.assert_array_equal(values, read_results(results).values(0))
 
 
-def test_the_mpirun_line_alone_cannot_read_it(built: Path) -> None:
-    ended = rankslice("run", built, "--input", "-", "--dry-run")
-    expected = (
-        "error: standard input: can be read by 'rankslice run' alone, not by the mpirun line;"
-        " give a file with --input"
-    )
-    assert (1, expected) == (ended.code, " ".join(ended.err.split()))
-
-
 @contextmanager
 def relayed(read: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
     monkeypatch.setattr(standard_input, "_STDIN", read)

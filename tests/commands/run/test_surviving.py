@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime.errors import JobError
@@ -108,20 +107,3 @@ def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     is_over = threading.Event()
     is_over.set()
     assert [] == list(_read(prepared(built, Files()), slots, is_over))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--input", "-"), "standard input goes to one job"),
-        (("--overflow", "drop"), "--overflow: drop cannot be combined with --survive"),
-        (("--output", "x.mp4"), "x.mp4: is drawn after a run without --survive"),
-        (("--results", "/dev/null", "--verify"), "--verify: needs results"),
-    ],
-)
-def test_what_a_surviving_run_cannot_do_is_told(
-    built: Path, arguments: tuple[str, ...], told: str
-) -> None:
-    ended = rankslice("run", built, "--survive", *arguments)
-    assert 1 == ended.code
-    assert told in ended.err

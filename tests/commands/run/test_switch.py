@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime.options import RunOptions
@@ -46,22 +45,3 @@ def test_a_trace_is_read_where_there_is_one_route(built: Path, tmp_path: Path) -
     (tmp_path / "trace.txt").write_text("0.5\n0\n")
     with pytest.raises(RankSliceError, match=r"trace.txt, line 2: 0 comes after 0.5"):
         prepare(built, RunOptions(arrivals=tmp_path / "trace.txt"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--arrivals", "t.txt", "--fps", "3"], "--fps"),
-        (["--arrivals", "t.txt", "--period-ms", "3"], "--arrivals"),
-        (["--normal-below", "0.9"], "expected less than that"),
-        (["--surge-above", "0.5"], "expected less than that"),
-        (["--surge-queue", "1"], "--surge-queue"),
-        (["--switch", "both"], "--switch"),
-    ],
-)
-def test_options_that_contradict_each_other_are_told(
-    built: Path, arguments: list[str], told: str
-) -> None:
-    ended = rankslice("run", str(built), *arguments)
-    assert ended.code in (1, 2)
-    assert told in ended.err

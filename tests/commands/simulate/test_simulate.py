@@ -98,31 +98,6 @@ def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_p
     assert [] == simulated(routed, "--arrivals", trace, *options)["dropped"]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--switch", "normal"), "--switch"),
-        (("--switch", "surge"), "--switch"),
-        (("--normal-fps", "20"), "--normal-fps"),
-        (("--surge-queue", "3"), "--surge-queue"),
-        (("--surge-above", "0.8"), "--surge-above"),
-        (("--normal-below", "0.5"), "--normal-below"),
-        (("--normal-after", "2"), "--normal-after"),
-    ],
-)
-def test_a_route_that_is_not_there_is_not_simulated(sleeping, options, named):
-    expected = (
-        f"{sleeping}: {named}: there is one route; build with --surge MAPPING for a second one"
-    )
-    assert f"error: {expected}\n" == mistakes(sleeping, *options)
-
-
-def test_options_of_routes_that_contradict_each_other_are_told(sleeping):
-    assert "expected less than that" in mistakes(sleeping, "--normal-below", "0.9")
-    text = mistakes(sleeping, "--surge-queue", "5", "--queue", "4")
-    assert "--surge-queue: is 5, and no more than 4 frames may wait (--queue)" in text
-
-
 def test_changes_of_the_route_are_drawn(routed, tmp_path):
     drawing = tmp_path / "timeline.svg"
     options = "--fps", "39", "--normal-fps", "40", "--drawn", "12", "--svg", drawing
@@ -324,16 +299,6 @@ def mistakes(*arguments):
     return ended.err
 
 
-def test_a_model_without_a_mapping_is_refused(tmp_path):
-    chain_folder(tmp_path, 2)
-    assert "--mapping: is missing" in mistakes(tmp_path / "model.onnx")
-
-
-def test_ranks_that_compute_need_a_profile(tmp_path):
-    text = mistakes(chain_folder(tmp_path, 2))
-    assert 2 == text.count("give --profile")
-
-
 def test_a_profile_of_another_model_is_refused(tmp_path):
     folder = chain_folder(tmp_path, 3)
     file = profiled(tmp_path)
@@ -363,23 +328,6 @@ def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
     assert "the accelerator 'local_cpu0' was not measured" in text
 
 
-def test_a_platform_without_the_plan_s_boards_is_refused(sleeping, tmp_path):
-    (tmp_path / "boards.yaml").write_text("boards: {edge01: {cores: 2}}\n")
-    text = mistakes(sleeping, "--platform", tmp_path / "boards.yaml")
-    assert "has no board 'local'" in text
-
-
-def test_a_build_folder_has_a_mapping_already(sleeping, tmp_path):
-    text = mistakes(sleeping, "--mapping", tmp_path / "mapping.json")
-    assert "was built with a mapping" in text
-
-
-def test_options_that_contradict_each_other_are_refused(sleeping, tmp_path):
-    (tmp_path / "t").write_text("0\n")
-    assert "--fps" in mistakes(sleeping, "--fps", "3", "--arrivals", tmp_path / "t")
-    assert "--jitter" in mistakes(sleeping, "--jitter", "0.3", "--scatter")
-
-
 def test_traces_are_checked_line_by_line(tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("0\nsoon\n-1\n2\n1\nnan\n")
@@ -391,10 +339,3 @@ def test_traces_are_checked_line_by_line(tmp_path):
         "trace.txt, line 5: 1 comes after 2",
         "trace.txt, line 6: 'nan' is not a time",
     ] == [str(mistake).partition(";")[0] for mistake in caught.value.mistakes]
-
-
-def test_a_trace_without_arrivals_is_refused(tmp_path):
-    trace = tmp_path / "trace.txt"
-    trace.write_text("# nothing\n")
-    with pytest.raises(RankSliceError, match="has no arrivals"):
-        read_arrival_times(trace)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -68,3 +69,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def browser() -> Iterator[Any]:
     with running_browser() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build folder of AutoDiCE's example on three ranks; only copies of it are changed."""
+    from jobs import FIGURE_2_RANKS, build_folder, figure_2
+
+    return build_folder(tmp_path_factory.mktemp("built"), figure_2(), FIGURE_2_RANKS)

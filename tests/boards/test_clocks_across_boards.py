@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_jobs import replace_file
+from real_jobs import FAILING_ENGINE, replace_file
 
 from boards import Board, Boards
 from boards.board import UPTIME_STEP_S
@@ -129,24 +129,9 @@ def test_the_latency_of_the_trace_is_that_measured_at_the_source(skewed: Skewed)
 
 
 def test_what_ranks_did_last_is_kept_of_a_job_that_failed(boards: Boards, tmp_path: Path) -> None:
-    fault = """
-
-class _Faulty(NullEngine):
-    frame = 0
-
-    def run(self, inputs, outputs):
-        self.frame += 1
-        if self.frame == 150 and self.fails:
-            raise RuntimeError("the accelerator is gone")
-        super().run(inputs, outputs)
-
-
-def open_engine(settings):
-    engine = _Faulty(float(settings.options["sleep_ms"]) / 1e3)
-    engine.fails = settings.options.get("fails")
-    return engine
-"""
-    out = asleep(chain_for(boards, tmp_path / "job"), 10, engine=fault, options={1: {"fails": "1"}})
+    fails = {1: {"fails": "149"}}
+    chain = chain_for(boards, tmp_path / "job")
+    out = asleep(chain, 10, engine=FAILING_ENGINE, options=fails)
     assert 0 == deploy(boards, out).code
     prepared = prepare(out, RunOptions(frames=1000), ssh_config=boards.ssh_config)
     with pytest.raises(RankSliceError, match="--failure"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from real_jobs import debians_mpirun, wheels_mpirun
+from real_jobs import FAILING_ENGINE, debians_mpirun, wheels_mpirun
 
 from boards import Board, Boards
 from boards.deployments import (
@@ -52,25 +52,6 @@ CUT_OFF = (
     r"no sign of life for 5 s from VICTIM, last heard at STEP.*; board BOARD"
     r" \(HOST\) did not answer: is it on, and is its cable plugged in"
 )
-
-FAILS_AT_ITS_FRAME_20 = '''
-
-class _Failing(NullEngine):
-    """Fails at the rank's own frame 20, counted from 0."""
-
-    frame = 0
-
-    def run(self, inputs, outputs):
-        if self.frame == 20:
-            raise RuntimeError("the accelerator is gone")
-        super().run(inputs, outputs)
-        self.frame += 1
-
-
-def open_engine(settings):
-    engine = _Failing if "fails" in settings.options else NullEngine
-    return engine(float(settings.options["sleep_ms"]) / 1e3)
-'''
 
 
 def kill_daemon(board: Board) -> None:
@@ -379,7 +360,7 @@ def test_a_fault_of_a_rank_in_turn_names_the_frame_of_the_stream(
     rack: Boards, tmp_path: Path, ends: list[End]
 ) -> None:
     out = chain_in_turn(rack, tmp_path)
-    asleep(out, 1, engine=FAILS_AT_ITS_FRAME_20, options={2: {"fails": "yes"}})
+    asleep(out, 1, engine=FAILING_ENGINE, options={2: {"fails": "20"}})
     assert 0 == deploy(rack, out).code
     began = time.monotonic()
     ended = run(rack, out, "--frames", "1000")

@@ -17,7 +17,6 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 from command_line import COMMAND, rankslice
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from namespaces import read_only, run_all_with_mounts, small_disk
 
 from rankslice.backend.runtime.job import TensorSpec
@@ -94,11 +93,6 @@ IN_TIERS = [
     pytest.param(*each, marks=[] if each[0] in ("inspect", "build") else pytest.mark.ci)
     for each in QUICK
 ]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("outputs"), figure_2(), FIGURE_2_RANKS)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 import pytest
 from command_line import Ended, rankslice
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
+from jobs import figure_2
 from provoked import MAPPING, PLATFORM, Content, Provoked, mistakes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
@@ -26,12 +26,6 @@ CATALOGUE = {
 MAX_SHOWN = 30
 LONGEST_SHOWN = 300
 """Characters of a line: what is longer is told by its length."""
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A good build folder."""
-    return build_folder(tmp_path_factory.mktemp("built"), figure_2(), FIGURE_2_RANKS)
 
 
 @pytest.fixture

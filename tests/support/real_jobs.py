@@ -22,7 +22,29 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
 
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 CORES = sorted(os.sched_getaffinity(0))
+
+FAILING_ENGINE = '''
+
+class _Failing(NullEngine):
+    """Fails at the frame of the rank's own that its option ``fails`` names, counted from 0."""
+
+    frame = 0
+
+    def run(self, inputs, outputs):
+        if self.frame == self.fails:
+            raise RuntimeError("the accelerator is gone")
+        super().run(inputs, outputs)
+        self.frame += 1
+
+
+def open_engine(settings):
+    engine = _Failing(float(settings.options["sleep_ms"]) / 1e3)
+    engine.fails = int(settings.options.get("fails", -1))
+    return engine
+'''
+"""For :func:`let_ranks_sleep`."""
 
 DEBIANS_MPIRUN = Path("/usr/bin/mpirun")
 
@@ -109,6 +131,15 @@ def chain_folder(
         folder / "out",
         BuildOptions(share_cores=True, surge=sliced if usually_whole else None),
     ).folder
+
+
+def digits_folder(place: Path) -> Path:
+    """Slice the digits' network for two ranks; return the build folder."""
+    first, second = shared_keys(2)
+    mapping = {first: ["conv1..pool1"], second: ["conv3..softmax"]}
+    (place / "mapping.json").write_text(json.dumps(mapping))
+    options = BuildOptions(share_cores=True)
+    return build(DIGITS, place / "mapping.json", "local", place / "out", options).folder
 
 
 def change_plan(folder: Path, change: Callable[[Plan], Plan]) -> None:

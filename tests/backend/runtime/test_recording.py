@@ -29,11 +29,6 @@ g (float[n,3] x) => (float[n,3] y) { a = Relu(x) y = Sigmoid(a) }
 """
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("recorded"), figure_2(), FIGURE_2_RANKS)
-
-
 def job_of(given: TensorSpec, made: TensorSpec) -> Job:
     rank = RankSpec(0, "key", "board", "host", "cpu", (0,), "onnxruntime", {})
     segment = SegmentSpec(0, 0, "submodels/a.onnx", (given.name,), (made.name,), 1)
@@ -85,8 +80,10 @@ def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> No
     assert found.path.stat().st_size < most_bytes(job, 0, frames)
 
 
-def test_ranks_have_what_they_read_and_make_of_the_first_frames(out: Path, tmp_path: Path) -> None:
-    results, ranks = recorded(out, tmp_path / "ran", RunOptions(frames=5, record_frames=3))
+def test_ranks_have_what_they_read_and_make_of_the_first_frames(
+    built: Path, tmp_path: Path
+) -> None:
+    results, ranks = recorded(built, tmp_path / "ran", RunOptions(frames=5, record_frames=3))
     assert 5 == len(results)
     assert [{"x", "pooled", "convolved", "fc", "added"}, {"pooled", "fc"}] == [
         {*tensors.kept} for tensors in ranks[:2]
@@ -101,10 +98,12 @@ def test_ranks_have_what_they_read_and_make_of_the_first_frames(out: Path, tmp_p
         np.testing.assert_array_equal(results.frames(0)[frame], ranks[2].values(frame, "y"))
 
 
-def test_messages_bring_what_was_made_and_both_ends_are_recorded(out: Path, tmp_path: Path) -> None:
+def test_messages_bring_what_was_made_and_both_ends_are_recorded(
+    built: Path, tmp_path: Path
+) -> None:
     options = RunOptions(frames=2, record_first=1, record_frames=5)
-    record(out, tmp_path / "ran", options, direct=())
-    job = load_job(out / "plan.json")
+    record(built, tmp_path / "ran", options, direct=())
+    job = load_job(built / "plan.json")
     frames = RecordedFrames(1, 5)
     ranks = [read_rank_tensors(tmp_path / "ran", job, rank, frames, 2) for rank in range(3)]
     np.testing.assert_array_equal(ranks[1].values(1, "fc"), ranks[0].values(1, "fc"))
@@ -146,11 +145,11 @@ def test_one_of_two_routes_is_recorded_if_it_is_the_only_one(tmp_path: Path) -> 
 
 
 def test_a_disk_without_room_ends_the_job_before_frame_0(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(recording.os, "posix_fallocate", full)
     with pytest.raises(JobError, match=r"recording .*tensors-0: .*No space left"):
-        record(out, tmp_path / "ran", RunOptions(frames=2))
+        record(built, tmp_path / "ran", RunOptions(frames=2))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_jobs import chain_folder, let_ranks_sleep
+from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
 import rankslice
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, WRITE, open_ring
@@ -25,23 +25,6 @@ from rankslice.measurement.trace.failure import failure_of, read_failure
 from rankslice.measurement.trace.files import CLOCKS, FAILURE, LAST_FAILURE
 
 ERROR = RankSliceError(Mistake("rank 1", "has had enough"))
-FAILING = """
-
-class _Failing(NullEngine):
-    frame = 0
-
-    def run(self, inputs, outputs):
-        self.frame += 1
-        if self.fails and self.frame == 21:
-            raise RuntimeError("the accelerator is gone")
-        super().run(inputs, outputs)
-
-
-def open_engine(settings):
-    engine = _Failing(float(settings.options["sleep_ms"]) / 1e3)
-    engine.fails = settings.options.get("fails")
-    return engine
-"""
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +135,7 @@ def test_samples_of_clocks_that_are_none_are_refused(
 @pytest.mark.ci
 def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -> None:
     out = chain_folder(tmp_path / "job", 3)
-    let_ranks_sleep(out, 5, engine=FAILING, options={1: {"fails": "1"}})
+    let_ranks_sleep(out, 5, engine=FAILING_ENGINE, options={1: {"fails": "20"}})
     prepared = prepare(out, RunOptions(frames=1000))
     with pytest.raises(RankSliceError, match="frame 20: RuntimeError") as told:
         run(prepared)

@@ -17,25 +17,16 @@ import psutil
 import pytest
 from command_line import rankslice as command
 from numpy.typing import NDArray
-from real_jobs import shared_keys
+from real_jobs import digits_folder
 
 import rankslice
 from rankslice.backend.runtime.keeper import VARIABLE
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
-
-MODEL = Path(__file__).parents[3] / "models" / "digits.onnx"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits' network on two ranks."""
-    place = tmp_path_factory.mktemp("opened")
-    first, second = shared_keys(2)
-    mapping = {first: ["conv1..pool1"], second: ["conv3..softmax"]}
-    (place / "mapping.json").write_text(json.dumps(mapping))
-    options = BuildOptions(share_cores=True)
-    return build(MODEL, place / "mapping.json", "local", place / "out", options).folder
+    return digits_folder(tmp_path_factory.mktemp("opened"))
 
 
 @pytest.fixture(scope="module")

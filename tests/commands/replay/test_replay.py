@@ -28,14 +28,9 @@ from rankslice.frontend.formats.tflite.reader import read_tflite
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("replay"), figure_2(), FIGURE_2_RANKS)
-
-
-@pytest.fixture(scope="module")
-def recorded(out: Path) -> Path:
+def recorded(built: Path) -> Path:
     """Frames 0 to 3 of AutoDiCE's example on three ranks."""
-    return recording_of(out, out.parent, RunOptions(frames=6, record_frames=4))
+    return recording_of(built, built.parent, RunOptions(frames=6, record_frames=4))
 
 
 @pytest.fixture
@@ -68,9 +63,9 @@ def test_only_some_frames_are_replayed(recorded: Path) -> None:
 
 
 def test_other_submodels_show_where_and_how_much_they_differ(
-    out: Path, recorded: Path, tmp_path: Path
+    built: Path, recorded: Path, tmp_path: Path
 ) -> None:
-    other = Path(shutil.copytree(out, tmp_path / "out", symlinks=True))
+    other = Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
     (submodel,) = other.glob("submodels/*.3.0.onnx")
     change_weight(submodel, 0.5)
     conv, relu = package.replay(recorded, 2, build=other).tensors
@@ -168,9 +163,9 @@ def test_engines_that_do_not_fit_are_refused(recorded: Path) -> None:
 
 
 def test_a_rank_that_only_slept_is_replayed_by_an_engine_that_computes(
-    out: Path, tmp_path: Path
+    built: Path, tmp_path: Path
 ) -> None:
-    asleep = Path(shutil.copytree(out, tmp_path / "out", symlinks=True))
+    asleep = Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
     let_ranks_sleep(asleep, 0.0)
     folder = recording_of(asleep, tmp_path, RunOptions(frames=2))
     with pytest.raises(RankSliceError, match="'null' computed nothing; choose one with --engine"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from in_process import run_in_process
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, use_null_engine
+from jobs import build_folder, use_null_engine
 from numpy.typing import NDArray
 from real_jobs import chain
 
@@ -24,11 +24,6 @@ from rankslice.commands.run.connection import Connection, OnResult
 from rankslice.framework.errors import RankSliceError
 
 HERE = ("127.0.0.1", "127.0.0.1")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("connected"), figure_2(), FIGURE_2_RANKS)
 
 
 def connected(folder: Path, on_result: OnResult | None = None) -> Connection:

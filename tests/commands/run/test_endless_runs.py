@@ -11,17 +11,11 @@ from pathlib import Path
 
 import pytest
 from command_line import COMMAND
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.runtime.sinks.results import read_results
 
 ENDLESS = ("--frames", "unlimited", "--fps", "100", "--overflow", "drop")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("endless"), figure_2(), FIGURE_2_RANKS)
 
 
 def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:

@@ -38,15 +38,10 @@ from rankslice.models import convert_digits
 MODELS = Path(convert_digits.__file__).parent
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("differs"), figure_2(), FIGURE_2_RANKS)
-
-
 @pytest.fixture
-def copied(out: Path, tmp_path: Path) -> Path:
+def copied(built: Path, tmp_path: Path) -> Path:
     """A copy of the build folder, to be damaged."""
-    return Path(shutil.copytree(out, tmp_path / "out", symlinks=True))
+    return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
 
 
 def submodel(folder: Path, output: str) -> Path:
@@ -118,22 +113,24 @@ def test_the_frame_that_differs_is_run_again(tmp_path: Path) -> None:
     )
 
 
-def test_a_tensor_that_changes_on_its_way_is_told(out: Path, tmp_path: Path) -> None:
+def test_a_tensor_that_changes_on_its_way_is_told(built: Path, tmp_path: Path) -> None:
     options = RunOptions(frames=2)
-    results = record(out, tmp_path / "ran", options)
+    results = record(built, tmp_path / "ran", options)
     file = tmp_path / "ran" / "tensors-1"
     raw = bytearray(file.read_bytes())
     raw[raw.index(b"]]}\n") + 4 + RECORD.size + 16] ^= 1  # of what rank 1 got in frame 0
     file.write_bytes(raw)
-    prepared = prepare(out, replace(options, record=tmp_path / "ran"))
+    prepared = prepare(built, replace(options, record=tmp_path / "ran"))
     found = first_difference(prepared, results, 0, (0, 1), None)
     expected = "first difference: rank 1 has another tensor 'pooled' than rank 0 made (frame 0)"
     assert expected == found
 
 
-def test_an_input_that_the_source_does_not_give_any_more_is_told(out: Path, tmp_path: Path) -> None:
-    results = record(out, tmp_path / "ran", RunOptions(frames=2, seed=1))
-    prepared = prepare(out, RunOptions(frames=2, seed=2, record=tmp_path / "ran"))
+def test_an_input_that_the_source_does_not_give_any_more_is_told(
+    built: Path, tmp_path: Path
+) -> None:
+    results = record(built, tmp_path / "ran", RunOptions(frames=2, seed=1))
+    prepared = prepare(built, RunOptions(frames=2, seed=2, record=tmp_path / "ran"))
     found = first_difference(prepared, results, 0, (0, 1), None)
     assert found.startswith("first difference: the input 'x' (frame 0) differs by ")
     assert found.endswith(" from what the source gives here")
@@ -224,10 +221,10 @@ def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:
     assert "" == first_difference(prepared, results, 0, (0, 1), None)
 
 
-def test_what_cannot_be_searched_says_why(out: Path) -> None:
+def test_what_cannot_be_searched_says_why(built: Path) -> None:
     results = Results("", (), np.empty(0), ())
     why = "which tensor differs first is not known: "
-    surviving = replace(prepare(out, RunOptions(frames=2)), again=None)
+    surviving = replace(prepare(built, RunOptions(frames=2)), again=None)
     found = first_difference(surviving, results, 0, (0, 1), None)
     assert f"{why}a run with --survive is not repeated" == found
 

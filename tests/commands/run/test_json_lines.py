@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import rankslice, rankslice_process
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
@@ -73,11 +72,6 @@ def test_what_has_come_in_place_of_the_file_is_not_written(
     make(tmp_path / "r.jsonl")
     with pytest.raises(RankSliceError, match=f"r.jsonl: cannot be written: {found}"):
         JsonLines(tmp_path / "r.jsonl", [], str).close()
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("lines"), figure_2(), FIGURE_2_RANKS)
 
 
 @pytest.mark.ci

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import rankslice
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure
+from jobs import routed_figure
 
 import rankslice as package
 from rankslice.backend.runtime.options import RunOptions
@@ -22,20 +22,15 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.recording import read_tensors
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("record"), figure_2(), FIGURE_2_RANKS)
-
-
-def test_a_run_records_and_each_rank_can_be_replayed(out: Path, tmp_path: Path) -> None:
+def test_a_run_records_and_each_rank_can_be_replayed(built: Path, tmp_path: Path) -> None:
     folder, results = tmp_path / "recorded", tmp_path / "r.bin"
     ended = rankslice(
-        *("run", out, "--frames", "8", "--record", folder, "--record-frames", "3"),
+        *("run", built, "--frames", "8", "--record", folder, "--record-frames", "3"),
         *("--results", results, "--no-direct"),
     )
     assert 0 == ended.code, ended.err
     assert "note: the tensors of 3 frames will take at most 12.9 kB\n" == ended.err
-    assert [] == [*out.glob(".rankslice*")]
+    assert [] == [*built.glob(".rankslice*")]
     found = read_recording(folder)
     ranks = read_tensors(folder, found.job, found.info.wanted, found.info.completed)
     for frame in range(3):
@@ -45,18 +40,18 @@ def test_a_run_records_and_each_rank_can_be_replayed(out: Path, tmp_path: Path) 
 
 
 @pytest.mark.ci
-def test_fewer_frames_than_wanted_replace_an_older_recording(out: Path, tmp_path: Path) -> None:
+def test_fewer_frames_than_wanted_replace_an_older_recording(built: Path, tmp_path: Path) -> None:
     folder = tmp_path / "recorded"
     for frames in (5, 2):
-        package.run(out, frames=frames, record=folder, record_frames=100)
+        package.run(built, frames=frames, record=folder, record_frames=100)
         assert range(frames) == read_recording(folder).info.numbers
         assert (*range(frames),) == replay(folder, 1).frames
 
 
 @pytest.mark.ci
-def test_a_job_that_fails_leaves_no_recording(out: Path, tmp_path: Path) -> None:
+def test_a_job_that_fails_leaves_no_recording(built: Path, tmp_path: Path) -> None:
     ended = rankslice(
-        *("run", out, "--frames", "500", "--fps", "100000", "--queue", "2"),
+        *("run", built, "--frames", "500", "--fps", "100000", "--queue", "2"),
         *("--record", tmp_path / "recorded"),
     )
     assert 1 == ended.code
@@ -65,23 +60,23 @@ def test_a_job_that_fails_leaves_no_recording(out: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.ci
-def test_the_first_frames_of_an_endless_run_are_recorded(out: Path, tmp_path: Path) -> None:
+def test_the_first_frames_of_an_endless_run_are_recorded(built: Path, tmp_path: Path) -> None:
     frames = np.random.default_rng(1).standard_normal((6, 1, 4, 8, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", frames)
     folder = tmp_path / "recorded"
-    package.run(out, input=str(tmp_path / "x.npy"), record=folder, record_frames=2)
+    package.run(built, input=str(tmp_path / "x.npy"), record=folder, record_frames=2)
     found = read_recording(folder)
     ranks = read_tensors(folder, found.job, found.info.wanted, found.info.completed)
     np.testing.assert_array_equal(frames[1], ranks[0].values(1, "x"))
 
 
 def test_room_is_looked_for_before_the_start(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(recording.shutil, "disk_usage", lambda _: usage(9000, 0, 9000))
     options = RunOptions(frames=100, record=tmp_path / "recorded", record_frames=50)
-    prepared = prepare(out, options)
+    prepared = prepare(built, options)
     with pytest.raises(RankSliceError, match=r"--record: needs \d+ kB, and 9.00 kB are free in"):
         prepare_recording(prepared)
     monkeypatch.undo()

@@ -28,11 +28,6 @@ from rankslice.commands.run_folder import living_runs, one_at_a_time, run_folder
 LASTING = ("--fps", "30", "--verify", "exact", "--json", "-")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("at-once"), figure_2(), FIGURE_2_RANKS)
-
-
 def frames_of(path: Path, seed: int, count: int) -> Path:
     values = np.random.default_rng(seed).standard_normal((count, 1, 4, 8, 8))
     np.savez(path, x=values.astype(np.float32))

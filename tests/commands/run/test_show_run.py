@@ -184,27 +184,16 @@ def test_json_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
         read_labels(tmp_path / "labels.json")
 
 
-def test_a_period_is_the_inverse_of_a_rate(built_once: Path) -> None:
-    shown = rankslice("run", built_once, "--period-ms", "40", "--dry-run")
+def test_a_period_is_the_inverse_of_a_rate(built: Path) -> None:
+    shown = rankslice("run", built, "--period-ms", "40", "--dry-run")
     assert "--fps=25.0" in shown.out
 
 
-def test_the_best_classes_are_shown_without_names_too(built_once: Path) -> None:
-    ended = rankslice("run", built_once, "--frames", "2", "--top", "2")
+def test_the_best_classes_are_shown_without_names_too(built: Path) -> None:
+    ended = rankslice("run", built, "--frames", "2", "--top", "2")
     assert 0 == ended.code, ended.err
     assert "top 2" in ended.out
     assert "random 1" in ended.out
-
-
-@pytest.fixture(scope="module")
-def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = Path(__file__).parents[3]
-    out = tmp_path_factory.mktemp("digits") / "out"
-    mapping = root / "mappings" / "digits-two-ranks.json"
-    options = ("--mapping", mapping, "--share-cores", "--out", out)
-    ended = rankslice("build", root / "models" / "digits.onnx", *options)
-    assert 0 == ended.code, ended.err
-    return out
 
 
 @pytest.mark.parametrize(

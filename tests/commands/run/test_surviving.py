@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
@@ -21,11 +20,6 @@ from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.surviving import _live, _read
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("surviving"), figure_2(), FIGURE_2_RANKS)
 
 
 class Camera(Source):

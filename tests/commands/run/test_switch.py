@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.run.run import prepare
 from rankslice.framework.errors import RankSliceError
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("switch"), figure_2(), FIGURE_2_RANKS)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.commands.serve.job import ServedJob, prepare_beside
 from rankslice.framework.errors import RankSliceError
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("job"), figure_2(), FIGURE_2_RANKS)
 
 
 def served(folder: Path, **changed: Any) -> ServedJob:
@@ -32,25 +26,25 @@ def served(folder: Path, **changed: Any) -> ServedJob:
     return ServedJob(folder, lambda path: pipeline, prepare, pipeline)
 
 
-def test_the_same_model_may(folder: Path) -> None:
-    served(folder).check()
+def test_the_same_model_may(built: Path) -> None:
+    served(built).check()
 
 
-def test_a_model_of_another_name_may_not(folder: Path) -> None:
+def test_a_model_of_another_name_may_not(built: Path) -> None:
     with pytest.raises(RankSliceError, match=r"other name: .*, before digits; start the server"):
-        served(folder, name="digits").check()
+        served(built, name="digits").check()
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
-def test_a_model_with_other_tensors_may_not(folder: Path, kind: str) -> None:
-    spec = getattr(load_job(folder / "plan.json"), kind)[0]
+def test_a_model_with_other_tensors_may_not(built: Path, kind: str) -> None:
+    spec = getattr(load_job(built / "plan.json"), kind)[0]
     other = dataclasses.replace(spec, shape=(7, *spec.shape[1:]))
     with pytest.raises(RankSliceError, match=rf"other {kind}: .*, before {spec.name} .*\[7, "):
-        served(folder, **{kind: (other,)}).check()
+        served(built, **{kind: (other,)}).check()
 
 
-def test_what_is_no_build_folder_may_not(folder: Path, tmp_path: Path) -> None:
-    job = served(folder)
+def test_what_is_no_build_folder_may_not(built: Path, tmp_path: Path) -> None:
+    job = served(built)
     job.folder = tmp_path
     with pytest.raises(RankSliceError, match=r"plan\.json"):
         job.check()

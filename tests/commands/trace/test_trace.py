@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
-from real_jobs import chain_folder, let_ranks_sleep
+from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
 import rankslice as rankslice_package
 from rankslice.commands.trace.advice import cut_advice
@@ -17,21 +17,6 @@ from rankslice.measurement.trace.timeline import OPERATOR
 from rankslice.measurement.trace.words import Kind, Limit
 
 FRAMES = 30
-FAILING = """
-
-import itertools
-
-_run, _runs = NullEngine.run, itertools.count()
-
-
-def _failing(self, inputs, outputs):
-    if next(_runs) > 40:
-        raise JobError("enough")
-    _run(self, inputs, outputs)
-
-
-NullEngine.run = _failing
-"""
 DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 
 
@@ -94,7 +79,7 @@ def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
     out = chain_folder(tmp_path, 3)
-    let_ranks_sleep(out, 3, engine=FAILING, options={1: {"sleep_ms": "9"}})
+    let_ranks_sleep(out, 3, engine=FAILING_ENGINE, options={1: {"sleep_ms": "9", "fails": "40"}})
     failed = rankslice("run", out, "--frames", "100")
     assert 1 == failed.code
     assert f"rankslice trace {out} --failure" in failed.err
@@ -104,7 +89,7 @@ def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
     assert "rank 1 (" in ended.out
     assert "limits" in ended.out
     assert "this is the end of a job that failed at 20" in ended.out
-    assert "enough" in ended.out
+    assert "the accelerator is gone" in ended.out
     assert page.is_file()
 
 

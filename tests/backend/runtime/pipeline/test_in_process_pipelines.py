@@ -53,11 +53,6 @@ def run(
     return read_results(results)
 
 
-@pytest.fixture(scope="module")
-def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_folder(tmp_path_factory.mktemp("figure2"), figure_2(), FIGURE_2_RANKS)
-
-
 @given(data=st.data(), network=networks())
 def test_a_sliced_network_computes_what_the_unsliced_one_does(
     data: st.DataObject, network: Network
@@ -195,13 +190,13 @@ def test_frames_may_enter_at_any_of_the_ranks_that_take_turns(
 @pytest.mark.parametrize("window", [1, 2, 3, 20])
 @pytest.mark.parametrize(("eager_bytes", "pairs"), [(0, ()), (1 << 20, ()), (0, None)])
 def test_any_window_gives_every_frame_once_and_in_order(
-    interleaved: Path, window: int, eager_bytes: int, pairs: tuple[()] | None
+    built: Path, window: int, eager_bytes: int, pairs: tuple[()] | None
 ) -> None:
-    results = run(interleaved, eager_bytes=eager_bytes, pairs=pairs, frames=50, window=window)
+    results = run(built, eager_bytes=eager_bytes, pairs=pairs, frames=50, window=window)
     assert list(range(50)) == results.records["frame"].tolist()
 
 
-def test_a_run_without_frames_ends_with_an_empty_result(interleaved: Path, tmp_path: Path) -> None:
+def test_a_run_without_frames_ends_with_an_empty_result(built: Path, tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     assert len(run(folder, frames=0)) == 0
 
@@ -262,9 +257,9 @@ def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> Non
     assert len(read_results(folder / "results.bin")) == source["frames"]
 
 
-def test_a_frame_rate_below_the_pipelines_is_kept(interleaved: Path) -> None:
+def test_a_frame_rate_below_the_pipelines_is_kept(built: Path) -> None:
     begin = time.monotonic()
-    results = run(interleaved, frames=21, fps=200)
+    results = run(built, frames=21, fps=200)
     assert results.completed_s[-1] - begin >= 20 / 200
 
 
@@ -276,9 +271,7 @@ def test_an_engine_that_fails_ends_the_job_with_its_place(tmp_path: Path) -> Non
         run(folder, frames=5)
 
 
-def test_a_source_that_fails_later_ends_the_job_with_its_frame(
-    interleaved: Path, tmp_path: Path
-) -> None:
+def test_a_source_that_fails_later_ends_the_job_with_its_frame(built: Path, tmp_path: Path) -> None:
     from PIL import Image
 
     model = onnx.parser.parse_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -77,3 +78,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
     return build_folder(tmp_path_factory.mktemp("built"), figure_2(), FIGURE_2_RANKS)
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """A copy of the build folder, to be damaged."""
+    return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 from command_line import COMMAND, Ended, rankslice
 from profiled_layers import kind_of, profile_of
-from real_jobs import chain, let_ranks_sleep
+from real_jobs import DIGITS, chain, let_ranks_sleep
 
 from boards import Board, Boards
 from rankslice.backend.package import write_packages
@@ -24,6 +24,8 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import plan_from_json
 
 START_S = 120
+MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
+"""Of the digit classifier."""
 
 
 def build_for(
@@ -53,6 +55,13 @@ def build_on(
     (folder / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     paths = (folder / "mapping.json", str(folder / "platform.yaml"), folder / "out")
     return build(model, *paths, BuildOptions(force=True, **settings)).folder  # type: ignore[arg-type]
+
+
+def deployed_digits(boards: Boards, folder: Path) -> Path:
+    """Return a build folder of the digit classifier, whose packages two boards have."""
+    out = build_for(boards, folder, DIGITS, MAPPING)
+    assert 0 == deploy(boards, out).code
+    return out
 
 
 def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:

@@ -25,10 +25,13 @@ def boards() -> Iterator[Boards]:
 
 
 @pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Two boards with small disks for all tests of a module, which leave them as they were."""
+def rack(request: pytest.FixtureRequest) -> Iterator[Boards]:
+    """Boards for all tests of a module, which leave them as they were.
+
+    They are two with small disks, unless ``RACK`` of the module has other arguments.
+    """
     skip_without_boards()
-    with Boards(2, disk_mb=64) as boards:
+    with Boards(**{"count": 2, "disk_mb": 64, **getattr(request.module, "RACK", {})}) as boards:
         yield boards
 
 

@@ -9,15 +9,24 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
+from real_jobs import DIGITS
 
 from boards import Boards
-from boards.deployments import board_path, build_for, damage, deploy, home, package, run, submodel
+from boards.deployments import (
+    MAPPING,
+    board_path,
+    build_for,
+    damage,
+    deploy,
+    home,
+    package,
+    run,
+    submodel,
+)
 from boards.fixtures import skip_without_boards
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
-MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 THIS_KIND = {"arch": platform.machine(), "python": ".".join(platform.python_version_tuple()[:2])}
 UNANSWERED_BYTES = 60_000
 """What a deployment that moves no data sends to a board: ssh's handshake, and our program."""

@@ -7,30 +7,22 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from boards import Boards
-from boards.fixtures import skip_without_boards
 from rankslice.networks.keras_zoo import keras_file
 
 pytestmark = pytest.mark.ci
+
+RACK = {"count": 3, "disk_mb": 512}
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "several-boards.md"
 DETECTION = ROOT / "docs" / "detection.md"
 DOCUMENTED_RACK = "/run/rsb0/"
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """The three boards of the page."""
-    skip_without_boards()
-    with Boards(3, disk_mb=512) as boards:
-        yield boards
 
 
 def scripts(page: Path = PAGE) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,11 @@ from boards.deployments import (
     submodel,
 )
 from boards.failure_matrix import ENDS, End
-from boards.fixtures import skip_without_boards
 from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
+
+RACK = {"count": 3}
 
 SLEEP_MS = 20
 WIDTH = 4096
@@ -160,14 +161,6 @@ FAST = {
     ("disk full", SINK),
     ("package damaged", MIDDLE),
 }
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Three boards."""
-    skip_without_boards()
-    with Boards(3, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ import onnx
 import pytest
 from command_line import COMMAND
 from onnx import numpy_helper
+from real_jobs import DIGITS
 
 from boards import Boards
 from boards.deployments import (
+    MAPPING,
     Launcher,
     build_for,
     deploy,
@@ -29,8 +31,6 @@ from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
-MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 OTHER = {"board1_cpu0": ["conv1..conv3"], "board2_cpu0": ["relu3..softmax"]}
 
 

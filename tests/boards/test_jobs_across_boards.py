@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import unsliced_outputs
-from real_jobs import debians_mpirun, wheels_mpirun
+from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 
 from boards import Boards
 from rankslice.backend.launch.mpirun import find_mpirun
@@ -20,7 +20,6 @@ from rankslice.commands.build.build import build
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 FRAMES = 200
 CHANNEL_BYTES = 1536
 JOB = "/root/job"

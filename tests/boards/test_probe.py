@@ -8,38 +8,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from command_line import COMMAND, Ended, rankslice
-from real_jobs import wheels_mpirun
+from real_jobs import DIGITS, wheels_mpirun
 
 from boards import Board, Boards
 from boards.board import faketime_library
-from boards.deployments import build_for, deploy
+from boards.deployments import MAPPING, build_for, deploy
 from boards.disks import PYENV
 from boards.firewalls import closed_high_ports
-from boards.fixtures import skip_without_boards
 from rankslice.framework.platform import Link
 from rankslice.framework.specs.read_platform import read_platform
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
-MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
+RACK = {"count": 3, "disk_mb": 512}
+
 CUT_OFF = "it cannot be reached; is it on, and its cable plugged in?"
 THIS_PYTHON = ".".join(platform.python_version_tuple()[:2])
 Row = tuple[str, str, str]
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Three boards for all tests, which leave them as they were."""
-    skip_without_boards()
-    with Boards(3, disk_mb=512) as boards:
-        yield boards
 
 
 def probe(rack: Boards, *arguments: str | Path) -> Ended:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, rankslice
+from real_jobs import DIGITS
 
 from boards import Boards
 from boards.deployments import home
@@ -16,7 +17,6 @@ from rankslice.framework.profile import Profile
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 UNANSWERED_BYTES = 100_000
 """What a board that has all it needs is sent at most: ssh's handshakes, and our programs."""
 

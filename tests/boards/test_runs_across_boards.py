@@ -13,26 +13,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import COMMAND
-from real_jobs import debians_mpirun, wheels_mpirun
+from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 
 import rankslice
 from boards import Board, Boards
-from boards.deployments import build_for, deploy, forget_results, run, set_version
+from boards.deployments import (
+    MAPPING,
+    build_for,
+    deploy,
+    deployed_digits,
+    forget_results,
+    run,
+    set_version,
+)
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.recording_folder import read_recording
 from rankslice.commands.replay.replay import replay
 from rankslice.measurement.recording import read_tensors
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
-MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
-
 
 @pytest.fixture(scope="module")
 def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of the digit classifier, deployed."""
-    folder = build_for(rack, tmp_path_factory.mktemp("job"), DIGITS, MAPPING)
-    assert 0 == deploy(rack, folder).code
-    return folder
+    return deployed_digits(rack, tmp_path_factory.mktemp("job"))
 
 
 @pytest.mark.parametrize(

@@ -14,24 +14,20 @@ from command_line import COMMAND
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from boards import Boards
-from boards.deployments import build_for, deploy, home, run
+from boards.deployments import deploy, deployed_digits, home, run
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.plan import plan_from_json
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
-MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}
 COUNTS = (60, 45)
 
 
 @pytest.fixture(scope="module")
 def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of the digit classifier, deployed."""
-    folder = build_for(rack, tmp_path_factory.mktemp("job"), DIGITS, MAPPING)
-    assert 0 == deploy(rack, folder).code
-    return folder
+    return deployed_digits(rack, tmp_path_factory.mktemp("job"))
 
 
 def start(rack: Boards, out: Path, *arguments: str | Path) -> subprocess.Popen[str]:

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 import rankslice
 from boards import Boards
 from boards.deployments import Launcher, deploy, home, of_job, survivable_chain
-from boards.fixtures import skip_without_boards
 from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import read_results
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
+
+RACK = {"count": 3}
 
 FPS = 20
 FRAMES = 160
@@ -49,14 +50,6 @@ CASES = [
     for place in range(3)
     for standby in (False, True)
 ]
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Three boards."""
-    skip_without_boards()
-    with Boards(3, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
+from real_jobs import DIGITS
 
 from boards import Boards
 from boards.deployments import build_for, deploy, sleeping_chain
@@ -16,7 +17,6 @@ from rankslice.measurement.trace.timeline import OPERATOR
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 WIDTH = 1 << 16
 """Numbers of a tensor, of four bytes: 42 ms at 50 Mbit/s."""
 

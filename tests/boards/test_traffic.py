@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import pytest
 
 from boards import Boards, Traffic
 from boards.deployments import build_for, deploy, run
-from boards.fixtures import skip_without_boards
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.turns import ALL, Turns
 from rankslice.frontend.formats import read_model
@@ -20,6 +19,8 @@ from rankslice.networks.keras_zoo import keras_file, keras_model
 from rankslice.networks.zoo import zoo_model
 
 pytestmark = pytest.mark.ci
+
+RACK = {"count": 3, "disk_mb": 256}
 
 WIDTH = 1 << 16
 FORKED = f"""
@@ -38,14 +39,6 @@ LEAST_BYTES = 1_000_000
 """Of less there is more in acknowledgements of what comes the other way."""
 ON_THE_WIRE = 1 + 66 / 1448
 """Of a byte: 1448 to a segment, with 66 of Ethernet, IP and TCP."""
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Three boards."""
-    skip_without_boards()
-    with Boards(3, disk_mb=256) as boards:
-        yield boards
 
 
 def traffic_of(rack: Boards, out: Path, frames: int) -> list[Traffic]:

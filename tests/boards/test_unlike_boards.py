@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from command_line import Ended, rankslice
-from real_jobs import debians_mpirun, wheels_mpirun
+from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 
 from boards import Board, Boards
 from boards.accounts import add_account
@@ -21,16 +21,7 @@ from boards.system import command
 
 pytestmark = pytest.mark.ci
 
-DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 HALVES = (["conv1..pool1"], ["conv3..softmax"])
-
-
-@pytest.fixture(scope="module")
-def rack() -> Iterator[Boards]:
-    """Two boards for all tests, which leave them as they were."""
-    skip_without_boards()
-    with Boards(2, disk_mb=64) as boards:
-        yield boards
 
 
 @pytest.fixture

@@ -38,12 +38,6 @@ from rankslice.models import convert_digits
 MODELS = Path(convert_digits.__file__).parent
 
 
-@pytest.fixture
-def copied(built: Path, tmp_path: Path) -> Path:
-    """A copy of the build folder, to be damaged."""
-    return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
-
-
 def submodel(folder: Path, output: str) -> Path:
     """Return the sub-model that makes a tensor."""
     plan = json.loads((folder / "plan.json").read_text())

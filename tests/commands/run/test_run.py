@@ -6,7 +6,6 @@ import ast
 import csv
 import json
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -44,12 +43,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder with blanks and quotes in its path; never changed."""
     parent = tmp_path_factory.mktemp("run") / 'it\'s "here"'
     return build_folder(parent, figure_2(), FIGURE_2_RANKS)
-
-
-@pytest.fixture
-def copied(built: Path, tmp_path: Path) -> Path:
-    """A copy of the build folder, to be damaged."""
-    return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
 
 
 def as_in_the_docstring(folder: Path, frames: int = 10) -> Ended:

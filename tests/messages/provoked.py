@@ -338,6 +338,17 @@ def _models() -> Iterator[Provoked]:
     def text(title: str, body: str) -> Provoked:
         return _model(title, onnx.parser.parse_model(f"{head}\n{body}").SerializeToString())
 
+    def sliced(title: str, body: str, mapping: str, options: str = "") -> Provoked:
+        model = onnx.parser.parse_model(f"{head} {body}").SerializeToString()
+        command = BUILD.replace("model.onnx", "bad.onnx") + options
+        return Provoked(title, command, {"bad.onnx": model, "mapping.json": mapping})
+
+    def of_tflite(title: str, model: str, layers: str, options: str) -> Provoked:
+        command = BUILD.replace("model.onnx", "bad.tflite") + options
+        mapping = json.dumps({"edge01_cpu0": [layers]})
+        content = model_file(model).read_bytes()
+        return Provoked(title, command, {"bad.tflite": content, "mapping.json": mapping})
+
     yield text(
         "layers that wait for each other",
         "g (float[1] x) => (float[1] y) { [p] a = Add(x, c) [q] b = Neg(a) [r] c = Abs(b)"
@@ -360,69 +371,42 @@ def _models() -> Iterator[Provoked]:
     unversioned = figure_2()
     del unversioned.opset_import[:]
     yield _model("a model without operator sets", unversioned.SerializeToString())
-    yield Provoked(
+    yield sliced(
         "a size without a bound, between two ranks",
-        BUILD.replace("model.onnx", "bad.onnx"),
-        {
-            "bad.onnx": onnx.parser.parse_model(
-                f"{head} g (float[4] x) => (float[4] y)"
-                " { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i) [r] m = ReduceSum<keepdims = 0>(f)"
-                " [a] y = Add(x, m) }"
-            ).SerializeToString(),
-            "mapping.json": '{"edge01_cpu0": ["n", "s"], "edge01_cpu1": ["r", "a"]}',
-        },
+        "g (float[4] x) => (float[4] y) { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i)"
+        " [r] m = ReduceSum<keepdims = 0>(f) [a] y = Add(x, m) }",
+        '{"edge01_cpu0": ["n", "s"], "edge01_cpu1": ["r", "a"]}',
     )
-    yield Provoked(
+    yield sliced(
         "sizes without bounds, between two ranks that take turns",
-        BUILD.replace("model.onnx", "bad.onnx"),
-        {
-            "bad.onnx": onnx.parser.parse_model(
-                f"{head} g (float[4] x) => (float[4] y)"
-                " { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i) [t] g = Neg(f) [u] h = Abs(g)"
-                " [r] m = ReduceSum<keepdims = 0>(h) [a] y = Add(x, m) }"
-            ).SerializeToString(),
-            "mapping.json": '{"edge01_cpu0": ["n", "t", "r"], "edge01_cpu1": ["s", "u", "a"]}',
-        },
+        "g (float[4] x) => (float[4] y) { [n] i = Cast<to = 7>(x) [s] f = Expand(x, i)"
+        " [t] g = Neg(f) [u] h = Abs(g) [r] m = ReduceSum<keepdims = 0>(h) [a] y = Add(x, m) }",
+        '{"edge01_cpu0": ["n", "t", "r"], "edge01_cpu1": ["s", "u", "a"]}',
     )
-    yield Provoked(
+    yield sliced(
         "sequences between two ranks that take turns",
-        BUILD.replace("model.onnx", "bad.onnx"),
-        {
-            "bad.onnx": onnx.parser.parse_model(
-                f"{head} g (float[4] x) => (float[n] z)"
-                " { [n] i = Neg(x) [s] f = SplitToSequence(i) [t] g = SequenceInsert(f, x)"
-                " [r] m = ConcatFromSequence<axis = 0>(g) [a] j = Abs(m) [b] z = Neg(j) }"
-            ).SerializeToString(),
-            "mapping.json": '{"edge01_cpu0": ["n", "t", "a"], "edge01_cpu1": ["s", "r", "b"]}',
-        },
+        "g (float[4] x) => (float[n] z) { [n] i = Neg(x) [s] f = SplitToSequence(i)"
+        " [t] g = SequenceInsert(f, x) [r] m = ConcatFromSequence<axis = 0>(g) [a] j = Abs(m)"
+        " [b] z = Neg(j) }",
+        '{"edge01_cpu0": ["n", "t", "a"], "edge01_cpu1": ["s", "r", "b"]}',
     )
-    yield Provoked(
+    yield sliced(
         "a bound that no message has room for",
-        BUILD.replace("model.onnx", "bad.onnx") + " --at-most f=1000000000",
-        {
-            "bad.onnx": onnx.parser.parse_model(
-                f"{head} g (float[4] x, int64[1] i) => (float[n] y)"
-                " { [s] f = Tile(x, i) [a] y = Neg(f) }"
-            ).SerializeToString(),
-            "mapping.json": '{"edge01_cpu0": ["s"], "edge01_cpu1": ["a"]}',
-        },
+        "g (float[4] x, int64[1] i) => (float[n] y) { [s] f = Tile(x, i) [a] y = Neg(f) }",
+        '{"edge01_cpu0": ["s"], "edge01_cpu1": ["a"]}',
+        " --at-most f=1000000000",
     )
-    yield Provoked(
+    yield of_tflite(
         "bounds that a .tflite model cannot have",
-        BUILD.replace("model.onnx", "bad.tflite")
-        + " --at-most similarity=3 --at-most Relu=4,4 --at-most Sum=3",
-        {
-            "bad.tflite": model_file("control_flow").read_bytes(),
-            "mapping.json": '{"edge01_cpu0": ["FULLY_CONNECTED_0..MUL_6"]}',
-        },
+        "control_flow",
+        "FULLY_CONNECTED_0..MUL_6",
+        " --at-most similarity=3 --at-most Relu=4,4 --at-most Sum=3",
     )
-    yield Provoked(
+    yield of_tflite(
         "open sizes of a .tflite model with variables",
-        BUILD.replace("model.onnx", "bad.tflite") + " --at-most serving_default_x:0=4,4",
-        {
-            "bad.tflite": model_file("open_variable").read_bytes(),
-            "mapping.json": '{"edge01_cpu0": ["CALL_ONCE_0..ADD_10"]}',
-        },
+        "open_variable",
+        "CALL_ONCE_0..ADD_10",
+        " --at-most serving_default_x:0=4,4",
     )
     yield Provoked(
         "operators of TensorFlow itself in a .tflite model",

@@ -186,7 +186,6 @@ class RunSummary:
 def summarise(
     records: Sequence[dict[str, Any]],
     completed_s: NDArray[np.float64] | None,
-    verify: Verification | None = None,
     hardware: Sequence[HardwareSummary] = (),
 ) -> RunSummary:
     """Return what a run showed.
@@ -195,7 +194,6 @@ def summarise(
         records: the ranks' measurements, as the runtime's report has them.
         completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
             all frames came out.
-        verify: the verdict, if results were compared.
         hardware: what the boards were like.
     """
     source = next(record["source"] for record in records if "source" in record)
@@ -232,7 +230,6 @@ def summarise(
             if rate
             else too_few_text(completed, window)
         ),
-        verify=verify,
         hardware=tuple(hardware),
         energy=tuple(
             _energy_summary(record["energy"], completed) for record in records if "energy" in record

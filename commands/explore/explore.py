@@ -289,7 +289,7 @@ class _Measured:
         with profiler:
             refinement = profile_model(profiler)
         if refinement is not None:
-            listener.note(refinement_text(profiler.profile, refinement))
+            listener.note(refinement_text(refinement))
         return profiler.profile
 
     def attempt(self, inputs: _Inputs) -> Callable[[Candidate], Candidate] | None:

@@ -71,7 +71,7 @@ def print_profile(
     for kind in profile.kinds:
         _print_limits(profile, kind, console)
     if refinement is not None:
-        print_line(console, refinement_text(profile, refinement))
+        print_line(console, refinement_text(refinement))
     print_line(console, f"written to {file!s}")
 
 
@@ -133,7 +133,7 @@ def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> Non
         console.print(escape(f"{text}; layers {_named(profile, span)}: {span.problem}"))
 
 
-def refinement_text(profile: Profile, refinement: Refinement) -> str:
+def refinement_text(refinement: Refinement) -> str:
     """Return in words whether the best plan's times are true."""
     if not refinement.rounds:
         return "no pipeline of these accelerators can run the model"

@@ -125,7 +125,6 @@ class _Predictor:
             segments=self._segments,
             channels=tuple(dict.fromkeys(self._channels)),
             links=links,
-            shared_cores=cores,
             boards=tuple(self._board_costs(bottleneck_s)),
             bottleneck_s=bottleneck_s,
             bottleneck=bottleneck,

@@ -120,7 +120,6 @@ class Prediction:
     channels: tuple[ChannelCost, ...]
     links: tuple[LinkCost, ...]
     """Those that are used."""
-    shared_cores: tuple[SharedCore, ...]
     boards: tuple[BoardCost, ...]
     bottleneck_s: float
     bottleneck: str

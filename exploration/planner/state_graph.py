@@ -147,7 +147,7 @@ def _all_roles(chain: Chain) -> Iterator[Roles]:
             yield _roles(chain, alone, _numbered(kinds), exact=False, forgets=True)
         if len(set(kinds)) == 1:
             return
-        kinds, exact = _merged(chain, kinds), False
+        kinds, exact = _merged(kinds), False
 
 
 def _by_boards(chain: Chain) -> Iterator[Roles]:
@@ -209,7 +209,7 @@ def _may_swap(chain: Chain, one: tuple[int, ...], other: tuple[int, ...]) -> boo
     return bool(np.array_equal(chain.link_of[np.ix_(order, order)], chain.link_of))
 
 
-def _merged(chain: Chain, kinds: list[int]) -> list[int]:
+def _merged(kinds: list[int]) -> list[int]:
     """Return the types of devices, the two rarest ones taken for one."""
     counted = sorted(set(kinds), key=lambda kind: (kinds.count(kind), kind))
     return [counted[1] if kind == counted[0] else kind for kind in kinds]

@@ -216,15 +216,13 @@ def line_chart(
     return _svg(_marked(drawing, across, up, x_marks, y_marks))
 
 
-def histogram_chart(
-    bins: Sequence[Bin], x: Axis, y_label: str = "frames", *, x_marks: Sequence[Mark] = ()
-) -> str:
-    """Return a histogram."""
+def histogram_chart(bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()) -> str:
+    """Return a histogram of frames."""
     top, _ = _keys([])
     bottom = top + _PLOT
     ends = [end for each in bins for end in (each.low, each.high)]
     across = Scale(x, [*ends, *(mark.value for mark in x_marks)], _LEFT, _RIGHT)
-    y = Axis(y_label)
+    y = Axis("frames")
     up = Scale(y, [0.0, *(each.count for each in bins)], bottom, top, whole=True)
     areas = tuple(
         Area(0, left, height, max(1.0, round(across.pixel(each.high) - left - 0.5, 1)), depth)
@@ -234,7 +232,7 @@ def histogram_chart(
         if (depth := round(bottom - height, 1)) > 0
     )
     frame = _frame(top, bottom, x, y, across, up)
-    drawing = _Drawing(f"{y_label} over {x.label}", frame, areas=areas)
+    drawing = _Drawing(f"{y.label} over {x.label}", frame, areas=areas)
     return _svg(_marked(drawing, across, up, x_marks, ()))
 
 

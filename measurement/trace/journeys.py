@@ -103,20 +103,6 @@ class Journeys:
         """How many there are."""
         return len(self.arrived)
 
-    def row(self, kind: int, rank: int | None = None, number: int | None = None) -> int:
-        """Return the place of a row.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        return next(
-            place
-            for place, row in enumerate(self.rows)
-            if row.kind == kind
-            and (rank is None or row.rank == rank)
-            and (number is None or row.number == number)
-        )
-
     def channel(self, row: Row) -> Channel:
         """Return the channel of a row of messages."""
         return next(each for each in self.plan.channels if each.number == row.number)

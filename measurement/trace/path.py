@@ -110,7 +110,7 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
     begins, ends = found.begins, found.ends
     times: dict[Part, int] = defaultdict(int)
     steps: list[tuple[int, int]] = []
-    sink = found.row(WRITE)
+    sink = next(place for place, each in enumerate(found.rows) if each.kind == WRITE)
     row, frame = sink, int(np.flatnonzero(ends[sink] == span.end_ns)[-1])
     cursor, rounds = span.end_ns, 0
 

@@ -127,7 +127,7 @@ def _limit(
             share,
         )
     if share < _MOST:
-        return _nothing(plan, path, groups.values())
+        return _nothing(plan, path)
     return _named(plan, span, part, share, ranks)
 
 
@@ -265,7 +265,7 @@ def _computing(found: Journeys, span: Span, rank: int) -> tuple[np.ndarray, np.n
     return begins[inside][order], ends[inside][order]
 
 
-def _nothing(plan: Plan, path: CriticalPath, groups: object) -> Limit:
+def _nothing(plan: Plan, path: CriticalPath) -> Limit:
     """Return what there is to say if nothing takes most of the critical path."""
     by_part = sorted(path.shares.items(), key=lambda item: -item[1])[:3]
     told = joined([f"{part_name(plan, part)} ({_percent(share)})" for part, share in by_part])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -258,7 +258,7 @@ def test_energy_of_no_frames_is_that_of_none() -> None:
 def test_a_summary_is_plain_json() -> None:
     verdict = Verification(True, True, 0.0, 0.0, 100)
     records = [{**rank(0), "source": SOURCE, "sink": SINK}]
-    record = summarise(records, np.arange(100.0), verdict).to_json()
+    record = replace(summarise(records, np.arange(100.0)), verify=verdict).to_json()
     back = json.loads(json.dumps(record, allow_nan=False))
     assert [0] == back["ranks"][0]["cores"]
     assert {"mean", "p50", "p90", "p99", "max"} == set(back["latency_ms"])

@@ -16,9 +16,6 @@ from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_o
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
 
-KERAS_SUFFIXES = ("keras", "h5", "hdf5")
-"""Suffixes of files of Keras models."""
-
 _BATCH_NORMALIZATION = ("gamma", "beta", "moving_mean", "moving_variance")
 _NOT_SHOWN = frozenset({"name", "seed", "trainable"})
 _LONGEST_ATTRIBUTE = 16

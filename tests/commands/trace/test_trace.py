@@ -98,7 +98,7 @@ def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_on
     tmp_path: Path,
 ) -> None:
     out = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(out, 3, engine=FAILING)
+    let_ranks_sleep(out, 3, engine=FAILING_ENGINE, options={1: {"fails": "40"}})
     assert 1 == rankslice("run", out, "--frames", "100", "--switch", "surge").code
     shown = rankslice_package.trace(out, failure=True)
     assert any(

@@ -120,7 +120,7 @@ def test_names_are_escaped_and_kept_short() -> None:
             x_marks=[Mark(0, HOSTILE)],
             y_marks=[Mark(1, HOSTILE)],
         ),
-        histogram_chart([Bin(0, 1, 1)], Axis(HOSTILE), HOSTILE),
+        histogram_chart([Bin(0, 1, 1)], Axis(HOSTILE)),
         interval_chart([Estimate(HOSTILE, 1, 1, 1, "1")], MS, reference=Mark(1, HOSTILE)),
         stacked_bars([Bar(HOSTILE, (1,), "1")], [HOSTILE], MS),
     )

@@ -132,17 +132,8 @@ def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
 
 def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[NDArray[Any]]:
     """Run the unsliced, unoptimised model; return one array [frames, *shape] per output."""
-    job = load_job(folder / "plan.json")
-    source = open_source(RunOptions(tuple(inputs), frames=frames), job.inputs)
-    engine = open_engine("onnxruntime", EngineSettings(exact=True))
-    engine.load(folder / "model", job.inputs, job.outputs)
-    slots = [np.empty(spec.shape, spec.dtype) for spec in job.inputs]
-    stacks = [np.empty((frames, *spec.shape), spec.dtype) for spec in job.outputs]
-    for frame in range(frames):
-        source.read(frame, slots)
-        engine.run(slots, [stack[frame] for stack in stacks])
-    engine.close()
-    return stacks
+    found = unsliced_frames(folder, inputs, frames)
+    return [np.stack(each) for each in zip(*found, strict=True)]
 
 
 def unsliced_frames(folder: Path, inputs: Sequence[str], frames: int) -> list[list[NDArray[Any]]]:

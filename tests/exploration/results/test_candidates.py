@@ -19,11 +19,6 @@ from rankslice.exploration.search.scoring import (
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
 
-@pytest.fixture
-def two_boards(tmp_path: Path) -> Problem:
-    return problem(tmp_path, platform(2, power=True))
-
-
 def test_devices_are_the_accelerators_of_all_boards(two_boards: Problem) -> None:
     keys = [device.key for device in two_boards.devices]
     assert ["b1_cpu0-3", "b1_gpu", "b2_cpu0-3", "b2_gpu"] == keys

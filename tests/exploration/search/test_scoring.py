@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
@@ -17,11 +16,6 @@ from rankslice.exploration.search.scoring import (
 from rankslice.exploration.times.summed import summed_spans
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
-
-
-@pytest.fixture
-def two_boards(tmp_path: Path) -> Problem:
-    return problem(tmp_path, platform(2, power=True))
 
 
 def test_ranks_cannot_have_the_same_cores(tmp_path: Path) -> None:

@@ -28,11 +28,6 @@ def first_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankslice.exploration.search.methods._FIRST_GENERATIONS", 5)
 
 
-@pytest.fixture
-def two_boards(tmp_path: Path) -> Problem:
-    return problem(tmp_path, platform(2, power=True))
-
-
 def slow_gpus(candidate: Candidate) -> Candidate:
     """GPUs take ten times what the model believes: CPUs alone are best."""
     busy_s = [s.busy_s * (10 if s.accelerator == "gpu" else 1) for s in candidate.ranks]

@@ -27,11 +27,6 @@ from rankslice.exploration.search.seeds import (
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
 
-@pytest.fixture
-def two_boards(tmp_path: Path) -> Problem:
-    return problem(tmp_path, platform(2, power=True))
-
-
 def test_balanced_slices_are_as_short_as_can_be(two_boards: Problem) -> None:
     row = balanced(two_boards, [CPU_1, CPU_2])
     assert row is not None

@@ -21,11 +21,6 @@ CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 MAPPINGS = np.array([[CPU_1] * 6, [CPU_1] * 4 + [CPU_2] * 2, [GPU_1] * 6])
 
 
-@pytest.fixture
-def two_boards(tmp_path: Path) -> Problem:
-    return problem(tmp_path, platform(2, power=True))
-
-
 def ran(candidate: Candidate, throughput_fps: float = 7.0) -> Candidate:
     """Return a mapping with the figures of a run that told nothing of energy and memory."""
     found = replace(

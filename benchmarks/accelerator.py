@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from published_networks import mobilenet_v2
-from timing import console, machine, print_table, ratios, spread, start_round
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.cuda_stream import CudaError, CudaStream
@@ -194,7 +195,6 @@ def main() -> None:
     add = parser.add_argument
     add("--frames", type=int, default=2000, help="per measurement")
     add("--rounds", type=int, default=5, help="rounds of measurements")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     add("--measure", nargs=2, metavar=("FOLDER", "WAY"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
@@ -213,16 +213,13 @@ def main() -> None:
                 way: build_job(model, Path(place) / f"{network}-{number}", WAYS[way])
                 for number, way in enumerate(JOBS)
             }
-            alone: dict[str, list[Measured]] = {way: [] for way in WAYS}
-            jobs: dict[str, list[Measured]] = {way: [] for way in JOBS}
-            for number in range(given.rounds):
-                start_round(number + 1, given.rounds, given.patience)
-                for way, measured in alone.items():
-                    measured.append(measure_alone(folders[BOUND], way, given.frames))
-                for way, folder in folders.items():
-                    jobs[way].append(measure_job(folder, given.frames))
-            show(f"{network}, the engine alone", alone)
-            show(f"{network}, a job on one rank; wanted on an H100: {target} frames/s", jobs)
+            alone = {way: partial(measure_alone, folders[BOUND], way, given.frames) for way in WAYS}
+            jobs = {
+                way: partial(measure_job, folder, given.frames) for way, folder in folders.items()
+            }
+            show(f"{network}, the engine alone", in_turns(given.rounds, alone))
+            title = f"{network}, a job on one rank; wanted on an H100: {target} frames/s"
+            show(title, in_turns(given.rounds, jobs))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""Jobs on virtual boards: built, deployed and run, and scripts that run beside them."""
+"""Jobs on this machine or on virtual boards: built, deployed, ready to run."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from null_jobs import let_sleep
+from null_jobs import keys_of_cores, let_sleep
 
-from rankslice.backend.boards.ssh import FOLDER, below_home, shell_words
-from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.plan import Plan
+from rankslice.measurement.summary import RunSummary
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from boards import Boards, why_not
@@ -28,6 +28,7 @@ __all__ = [
     "RATE_MBIT",
     "Boards",
     "Job",
+    "boards_if",
     "build_for",
     "exit_without_boards",
     "keys_of",
@@ -40,9 +41,6 @@ ON_THE_WIRE = 1 + 66 / 1448
 RATE_MBIT = 1000.0
 """Of each virtual board's cable, in each direction, unless it is what a benchmark varies."""
 
-_SCRIPT = "/root/script.py"
-_TIMEOUT_S = 120
-
 
 def exit_without_boards() -> None:
     """End with a message if there can be no virtual boards here."""
@@ -51,67 +49,66 @@ def exit_without_boards() -> None:
         sys.exit(reason)
 
 
+@contextmanager
+def boards_if(count: int) -> Iterator[Boards | None]:
+    """Yield so many virtual boards, if there are to be any; else this machine is meant."""
+    if not count:
+        yield None
+        return
+    exit_without_boards()
+    with Boards(count, RATE_MBIT) as boards:
+        yield boards
+
+
 def wire_ms(size: int, rate_mbit: float) -> float:
     """Return the time that a tensor of ``size`` bytes takes on a cable, in milliseconds."""
     return size * ON_THE_WIRE * 8 / (rate_mbit * 1e3)
 
 
-def keys_of(boards: Boards) -> list[str]:
-    """Return a mapping key for each board, its core another one than the next board's."""
-    cores = sorted(os.sched_getaffinity(0))
-    return [f"{board.name}_cpu{cores[number % len(cores)]}" for number, board in enumerate(boards)]
+def keys_of(boards: Boards | None, ranks: int | None = None) -> list[str]:
+    """Return mapping keys of ranks, board by board in turn, each on a core of its own if possible.
+
+    Args:
+        boards: that are up; ``None``: this machine.
+        ranks: how many; one for each board by default.
+    """
+    if boards is None:
+        assert ranks is not None
+        return keys_of_cores(ranks)
+    cores, count = sorted(os.sched_getaffinity(0)), len(boards)
+    return [
+        f"{boards[n % count].name}_cpu{cores[n % count % len(cores)]}"
+        + f".{n // count + 1}" * (n >= count)
+        for n in range(count if ranks is None else ranks)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A build folder whose boards have their packages."""
+    """A build folder, and the boards that run it."""
 
-    boards: Boards
+    boards: Boards | None
+    """``None``: this machine."""
     folder: Path
     plan: Plan
 
     def deploy(self) -> None:
         """Bring the packages to the boards; what is there does not move again."""
-        deploy(plan_deployment(self.folder, ssh_config=self.boards.ssh_config))
+        if self.boards is not None:
+            deploy(plan_deployment(self.folder, ssh_config=self.boards.ssh_config))
 
-    def prepared(self, frames: int) -> PreparedRun:
-        """Return a run of this many frames, ready to start."""
-        return prepare(self.folder, RunOptions(frames=frames), ssh_config=self.boards.ssh_config)
+    def prepared(self, frames: int, **options: Any) -> PreparedRun:
+        """Return a run of this many frames, ready to start, with options of ``RunOptions``."""
+        config = self.boards and self.boards.ssh_config
+        return prepare(self.folder, RunOptions(frames=frames, **options), ssh_config=config)
 
-    def frame_ms(self, frames: int) -> float:
-        """Run the job; return the time per frame."""
-        return 1e3 / run(self.prepared(frames)).summary.throughput_fps
-
-    def run_script(self, script: Path, *arguments: str) -> dict[str, float]:
-        """Run a script of one's own instead of the job: same boards, cores, network and mpirun.
-
-        It finds the board's package in its working folder, and prints a JSON object on one rank.
-        """
-        for board in self.boards:
-            board.put(script, _SCRIPT)
-        boards, mpirun = self.prepared(1).boards, find_mpirun()
-        assert boards is not None
-        package = below_home(FOLDER, "runs", boards.run, "package")
-        start = f'cd {package} && exec {shell_words(sys.executable, _SCRIPT)} "$@"'
-        command = launch_command(
-            self.plan,
-            self.folder,
-            mpirun,
-            arguments,
-            options=boards.mpirun_options(mpirun),
-            program=("sh", "-c", start, "script"),
-        )
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-        if ended.returncode:
-            raise RuntimeError(f"{script.name} failed:\n{ended.stderr}")
-        told: dict[str, float] = json.loads(ended.stdout)
-        return told
+    def run(self, frames: int, **options: Any) -> RunSummary:
+        """Run the job, and return its figures."""
+        return run(self.prepared(frames, **options)).summary
 
 
 def build_for(
-    boards: Boards,
+    boards: Boards | None,
     place: Path,
     model: Path,
     mapping: Mapping[str, Sequence[str]],
@@ -119,21 +116,24 @@ def build_for(
     sleeps_ms: Sequence[float] = (),
     share_cores: bool = False,
 ) -> Job:
-    """Slice a model for virtual boards.
+    """Slice a model for virtual boards, or for this machine.
 
     Args:
-        boards: that are up.
+        boards: that are up; ``None``: this machine.
         place: an existing folder to build in.
         model: the model file.
         mapping: keys and their layers.
         sleeps_ms: how long each rank sleeps instead of computing; empty: they compute.
         share_cores: whether ranks may share cores.
     """
-    cores = max(os.sched_getaffinity(0)) + 1
-    hosts = {board.name: {"host": board.address, "cores": cores} for board in boards}
-    (place / "platform.yaml").write_text(json.dumps({"boards": hosts}))
+    platform = "local"
+    if boards is not None:
+        cores = max(os.sched_getaffinity(0)) + 1
+        hosts = {board.name: {"host": board.address, "cores": cores} for board in boards}
+        platform = str(place / "platform.yaml")
+        (place / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     (place / "mapping.json").write_text(json.dumps(mapping))
-    paths = (place / "mapping.json", str(place / "platform.yaml"), place / "out")
+    paths = (place / "mapping.json", platform, place / "out")
     built = build(model, *paths, BuildOptions(share_cores=share_cores))
     plan = let_sleep(built.folder, built.plan, sleeps_ms) if sleeps_ms else built.plan
     return Job(boards, built.folder, plan)

@@ -15,13 +15,14 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import onnx
 from across_boards import Boards, Job, build_for, exit_without_boards, keys_of, wire_ms
 from null_jobs import parts_model
 from plotting import new_figure, save_figure
-from timing import Interval, console, machine, print_table, ratios, spread, start_round
+from timing import Interval, console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.frontend.costs.cuts import Cut
@@ -140,7 +141,7 @@ def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
 
 
 def measure(
-    counts: Sequence[int], frames: int, rounds: int, *, rate_mbit: float, patience_s: float = 0
+    counts: Sequence[int], frames: int, rounds: int, *, rate_mbit: float
 ) -> dict[Pipeline, list[float]]:
     """Return the time per frame over these numbers of boards, round by round, in milliseconds."""
     cuts = inspect_model(zoo_model("resnet50")).cuts
@@ -149,15 +150,13 @@ def measure(
         tempfile.TemporaryDirectory(prefix="rankslice-") as folder,
         Boards(max(counts), rate_mbit, disk_mb=64) as rack,
     ):
-        found: dict[Pipeline, list[float]] = {
-            make_pipeline(rack, Path(folder) / str(len(each)), each): [] for each in sizes
-        }
-        for number in range(rounds):
-            start_round(number + 1, rounds, patience_s)
-            for pipeline, frames_ms in found.items():
-                pipeline.job.deploy()
-                frames_ms.append(pipeline.job.frame_ms(frames))
-    return found
+        pipelines = [make_pipeline(rack, Path(folder) / str(len(each)), each) for each in sizes]
+        return in_turns(rounds, {each: partial(frame_ms, each.job, frames) for each in pipelines})
+
+
+def frame_ms(job: Job, frames: int) -> float:
+    job.deploy()
+    return 1e3 / job.run(frames).throughput_fps
 
 
 def main() -> None:
@@ -169,14 +168,11 @@ def main() -> None:
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--rate", type=float, default=1000, help="of each cable, in Mbit/s")
     add("--plot", type=Path, nargs="+", default=[], help="files to draw into, .svg or .png")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     given = parser.parse_args()
     exit_without_boards()
     console.print(machine())
     counts = range(1, given.boards + 1)
-    found = measure(
-        counts, given.frames, given.rounds, rate_mbit=given.rate, patience_s=given.patience
-    )
+    found = measure(counts, given.frames, given.rounds, rate_mbit=given.rate)
     report(found)
     if given.plot:
         draw(found, given.plot)

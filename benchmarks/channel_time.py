@@ -238,7 +238,7 @@ def measure(
                 contestants.append(running.enter_context(started))
             schedule: list[tuple[Case, Contestant]] = []
             for number in range(rounds):
-                start_round(number + 1, rounds, 0)
+                start_round(number + 1, rounds)
                 for gap_ms in gaps_ms:
                     chance.shuffle(contestants)
                     for contestant in contestants:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
-from null_jobs import let_sleep
+from null_jobs import null_folder
 from numpy.typing import NDArray
 from pipeline_efficiency import model_of, shipped_mapping
-from timing import console, machine, print_table, ratios, spread, start_round
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build.build import build
 from rankslice.commands.run.run import prepare, run
 
 SIZES = (4_000, 600_000, 2_000_000)
@@ -41,16 +40,7 @@ copy (float[1,{width}] x) => (float[1,1] y) {{
 def null_job(place: Path, size: int) -> Path:
     """Build two ranks that compute nothing; return the folder."""
     place.mkdir()
-    model = onnx.parser.parse_model(_COPY.format(width=size // 4))
-    for node, name in zip(model.graph.node, "ab", strict=True):
-        node.name = name
-    onnx.save(model, place / "model.onnx")
-    mapping = {"local_cpu0": ["a"], "local_cpu0.2": ["b"]}
-    (place / "mapping.json").write_text(json.dumps(mapping))
-    options = BuildOptions(share_cores=True)
-    built = build(place / "model.onnx", place / "mapping.json", "local", place / "out", options)
-    let_sleep(built.folder, built.plan, [0.0, 0.0])
-    return built.folder
+    return null_folder(place, _COPY.format(width=size // 4), "ab", {"a": 0, "b": 1}, (0.0, 0.0))
 
 
 def stored(folder: Path, count: int = 8) -> tuple[Path, NDArray[np.float32]]:
@@ -93,12 +83,12 @@ def endless(arrays: NDArray[np.float32], count: int) -> Iterator[NDArray[np.floa
 def compare(folder: Path, frames: int, rounds: int) -> tuple[list[float], list[float]]:
     """Return the rates of a run and of a program, in turn."""
     path, arrays = stored(folder)
-    ran, fed = [], []
-    for number in range(rounds):
-        start_round(number + 1, rounds, 0)
-        ran.append(run_fps(folder, path, frames))
-        fed.append(fed_fps(folder, arrays, frames))
-    return ran, fed
+    ways = {
+        "run": partial(run_fps, folder, path, frames),
+        "fed": partial(fed_fps, folder, arrays, frames),
+    }
+    found = in_turns(rounds, ways)
+    return found["run"], found["fed"]
 
 
 def main() -> None:

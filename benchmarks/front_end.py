@@ -1,7 +1,7 @@
-"""How long it takes to slice large models into 24 sub-models, against copying their files.
+"""How long it takes to slice large models into sub-models, against copying their files.
 
-Each round measures, one after the other: ``cp`` of the model's files; reading, partitioning and
-writing the sub-models; and a whole build, which also hashes what it reads and writes. Every
+Each round measures, in turn: ``cp`` of the model's files; reading, partitioning and writing the
+sub-models; and a whole build, which also hashes what it reads and writes. Every
 target is new, and what was written reaches the disk before the next measurement begins. The
 peak memory is that of a process of its own that builds once, its interpreter included.
 """
@@ -18,10 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from large_models import gigabytes, resnet101
-from timing import console, machine, print_table, ratios, spread, start_round
+from null_jobs import keys_of_cores
+from pipeline_efficiency import model_of
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.specs.assign import assign
@@ -29,9 +33,9 @@ from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.frontend.formats import read_model, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
-from rankslice.networks.zoo import zoo_model, zoo_names
 
 RANKS = 24
+COPIED, SPLIT, BUILT = "cp", "read, partition, write", "whole build with hashes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +59,6 @@ MODELS = ("vgg19", "resnet101", "densenet121", "2.3-gigabytes")
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """Seconds."""
-
-    copied: float
-    split: float
-    built: float
-
-
-@dataclass(frozen=True, slots=True)
 class Alone:
     """A build in a process of its own."""
 
@@ -76,13 +71,9 @@ class Alone:
 def write_mapping(model: Path, path: Path, ranks: int = RANKS) -> Path:
     """Write a mapping of contiguous ranges to ranks that share this machine's cores."""
     layers = [layer.name for layer in read_model(model).graph.layers]
-    cores = sorted(os.sched_getaffinity(0))
-    mapping = {}
-    for rank in range(ranks):
-        turn, core = divmod(rank, len(cores))
-        part = layers[rank * len(layers) // ranks : (rank + 1) * len(layers) // ranks]
-        mapping[f"local_cpu{cores[core]}" + (f".{turn + 1}" if turn else "")] = part
-    path.write_text(json.dumps(mapping))
+    ends = [rank * len(layers) // ranks for rank in range(ranks + 1)]
+    parts = (layers[begin:end] for begin, end in pairwise(ends))
+    path.write_text(json.dumps(dict(zip(keys_of_cores(ranks), parts, strict=True))))
     return path
 
 
@@ -120,24 +111,17 @@ def seconds(work: Callable[[Path], object], target: Path) -> float:
     return passed
 
 
-def measure(model: Path, mapping: Path, place: Path, rounds: int, patience_s: float) -> list[Round]:
-    """Return all rounds; one more comes before them, so that the model is in memory."""
-    found = []
-    for number in range(rounds + 1):
-        start_round(number, rounds, patience_s)
-        found.append(
-            Round(
-                seconds(lambda target: copy(model, target), place / "copy"),
-                seconds(lambda target: split(model, mapping, target), place / "parts"),
-                seconds(
-                    lambda target: build(
-                        model, mapping, "local", target, BuildOptions(share_cores=True)
-                    ),
-                    place / "out",
-                ),
-            )
-        )
-    return found[1:]
+def measure(model: Path, mapping: Path, place: Path, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each way, round by round; the model is read into memory before."""
+    options = BuildOptions(share_cores=True)
+    ways: dict[str, Callable[[Path], object]] = {
+        COPIED: lambda target: copy(model, target),
+        SPLIT: lambda target: split(model, mapping, target),
+        BUILT: lambda target: build(model, mapping, "local", target, options),
+    }
+    seconds(ways[COPIED], place / "target")
+    turns = {name: partial(seconds, way, place / "target") for name, way in ways.items()}
+    return in_turns(rounds, turns)
 
 
 def build_alone(model: Path, mapping: Path, target: Path) -> Alone:
@@ -161,19 +145,14 @@ def build_and_tell(model: Path, mapping: Path, target: Path) -> None:
 
 
 def report(
-    name: str, size: int, rounds: Sequence[Round], alone: Sequence[Alone], ranks: int = RANKS
+    name: str, size: int, ranks: int, found: dict[str, list[float]], alone: Sequence[Alone]
 ) -> None:
     """Print what the rounds showed, and AutoDiCE's figures for comparison."""
-    copied = [each.copied for each in rounds]
+    copied = found[COPIED]
     middle = spread(copied).value
-    parts = {
-        "cp": copied,
-        "read, partition, write": [each.split for each in rounds],
-        "whole build with hashes": [each.built for each in rounds],
-    }
     rows = [
         (what, spread(values).text(3), ratios(values, copied).text(2), "")
-        for what, values in parts.items()
+        for what, values in found.items()
     ]
     whole = spread(each.seconds for each in alone)
     peak = f"{max(each.peak_mb for each in alone):.0f} MB"
@@ -181,7 +160,7 @@ def report(
     for figure in AUTODICE.get(name, ()):
         memory = f"{figure.peak_mb:.0f} MB" if figure.peak_mb else ""
         rows.append((figure.where, f"{figure.seconds}", f"{figure.seconds / middle:.0f}", memory))
-    title = f"{name}, {size / 1e6:.0f} MB, {ranks} sub-models, {len(rounds)} rounds"
+    title = f"{name}, {size / 1e6:.0f} MB, {ranks} sub-models, {len(copied)} rounds"
     print_table(title, ("", "seconds", "ratio to cp", "peak memory"), rows)
 
 
@@ -189,11 +168,11 @@ def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    known = [*zoo_names(), *OTHERS]
-    add("--models", nargs="+", default=MODELS, choices=known, metavar="NETWORK")
+    others = "2.3-gigabytes, resnet101, networks of the zoo, NAME.tflite of Keras's, or files"
+    add("--models", nargs="+", default=MODELS, metavar="NAME", help=others)
+    add("--ranks", type=int, default=RANKS, help="sub-models")
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     add("--build", nargs=3, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.build:
@@ -203,12 +182,12 @@ def main() -> None:
     for name in given.models:
         with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
             place = Path(folder)
-            model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else zoo_model(name)
-            mapping = write_mapping(model, place / "mapping.json")
-            rounds = measure(model, mapping, place, given.rounds, given.patience)
+            model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else model_of(name)
+            mapping = write_mapping(model, place / "mapping.json", given.ranks)
+            found = measure(model, mapping, place, given.rounds)
             alone = [build_alone(model, mapping, place / "out") for _ in range(3)]
             size = sum(path.stat().st_size for path in files_of(model))
-        report(name, size, rounds, alone)
+        report(name, size, given.ranks, found, alone)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pipeline_efficiency import ENDLESS, pipeline
-from timing import console, machine, print_table, spread, start_round
+from timing import console, in_turns, machine, print_table, spread
 from window_of_one import build_slices
 
 from rankslice.backend.runtime.options import RunOptions
@@ -41,13 +42,14 @@ def measure(
             place = Path(folder) / f"{network}-{ranks}"
             place.mkdir()
             built[network, ranks] = build_slices(place, network, ranks)
-        found: dict[tuple[str, int], list[tuple[float, float]]] = {case: [] for case in built}
-        for number in range(rounds):
-            start_round(number + 1, rounds, 0)
-            for case, (done, frames) in built.items():
-                direct, old = (memory_mb(done.folder, frames, direct=way) for way in (True, False))
-                found[case].append((direct, old))
-    return found
+        jobs = {
+            case: partial(both_mb, done.folder, frames) for case, (done, frames) in built.items()
+        }
+        return in_turns(rounds, jobs)
+
+
+def both_mb(folder: Path, frames: Path) -> tuple[float, float]:
+    return memory_mb(folder, frames, direct=True), memory_mb(folder, frames, direct=False)
 
 
 def main() -> None:

@@ -15,30 +15,26 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnx
-from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
+from across_boards import Boards, boards_if, build_for, keys_of
+from null_jobs import keys_of_cores
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from pipeline_efficiency import store_frames
-from timing import console, machine, print_table, spread, start_round
+from timing import console, in_turns, machine, print_table, spread
 
-from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.profiler import Profiler
-from rankslice.commands.run.run import prepare, run
 from rankslice.exploration.times.spans import Slice
 
-CORES = ("local_cpu0", "local_cpu1")
 CHANNELS, SIDE = 64, 94
 RUN_S = 2.5
 """How long a run takes, in seconds."""
@@ -178,21 +174,18 @@ def mapping_of(
     return mapping
 
 
-def measure(case: Case, place: Path, boards: Boards | None) -> tuple[float, float]:
+def measure(case: Case, boards: Boards | None) -> tuple[float, float]:
     """Return the time of the slower rank's slices alone, and of a frame, in milliseconds."""
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+        return measure_in(Path(place), case, boards)
+
+
+def measure_in(place: Path, case: Case, boards: Boards | None) -> tuple[float, float]:
     model = place / "model.onnx"
     layers = write_model(model, case)
-    keys = CORES if boards is None else keys_of(boards)
-    mapping = mapping_of(case, keys, layers)
-    if boards is None:
-        (place / "mapping.json").write_text(json.dumps(mapping))
-        done = build(model, place / "mapping.json", "local", place / "out")
-        folder, plan, config = done.folder, done.plan, None
-    else:
-        job = build_for(boards, place, model, mapping)
-        job.deploy()
-        folder, plan, config = job.folder, job.plan, boards.ssh_config
-    source = str(store_frames(plan, place / "frames.npz"))
+    job = build_for(boards, place, model, mapping_of(case, keys_of(boards, 2), layers))
+    job.deploy()
+    source = str(store_frames(job.plan, place / "frames.npz"))
     ends = [0, *itertools.accumulate(map(len, layers))]
     spans = [(begin, end - 1) for begin, end in itertools.pairwise(ends)]
     slower = [
@@ -201,17 +194,16 @@ def measure(case: Case, place: Path, boards: Boards | None) -> tuple[float, floa
         if rank == case.slower
     ]
     alone = alone_s(model, slower)
-    options = RunOptions(inputs=(source,), frames=round(RUN_S / (median(alone) + 1e-3)))
-    rate = run(prepare(folder, options, ssh_config=config)).summary
+    summary = job.run(round(RUN_S / (median(alone) + 1e-3)), inputs=(source,))
     alone += alone_s(model, slower)
-    found = 1e3 * median(alone), 1e3 / rate.throughput_fps
+    found = 1e3 * median(alone), 1e3 / summary.throughput_fps
     console.print(f"{case}: {found[0]:.2f} ms alone, {found[1]:.2f} ms", style="dim")
     return found
 
 
 def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
     """Return what slices take together, several times, while the other core computes, too."""
-    with Profiler(model, "local", None, ProfileOptions(keys=CORES)) as profiler:
+    with Profiler(model, "local", None, ProfileOptions(keys=tuple(keys_of_cores(2)))) as profiler:
         return [sum(profiler.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
 
 
@@ -260,21 +252,12 @@ def main() -> None:
     add = parser.add_argument
     add("--vary", choices=CASES, default="size", help="what differs from case to case")
     add("--rounds", type=int, default=3, help="rounds of measurements")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     add("--boards", action="store_true", help="a virtual board for each rank")
     given = parser.parse_args()
     console.print(machine())
-    found: dict[Case, list[tuple[float, float]]] = {case: [] for case in CASES[given.vary]}
-    with ExitStack() as resources:
-        boards = None
-        if given.boards:
-            exit_without_boards()
-            boards = resources.enter_context(Boards(len(CORES), RATE_MBIT))
-        for number in range(given.rounds):
-            start_round(number + 1, given.rounds, given.patience)
-            for case, measured in found.items():
-                with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
-                    measured.append(measure(case, Path(place), boards))
+    with boards_if(2 * given.boards) as boards:
+        cases = {case: partial(measure, case, boards) for case in CASES[given.vary]}
+        found = in_turns(given.rounds, cases)
     report(found)
 
 

@@ -46,7 +46,7 @@ def null_folder(
     for node, name in zip(proto.graph.node, layers, strict=True):
         node.name = name
     onnx.save(proto, place / "model.onnx")
-    mapping: dict[str, list[str]] = {key: [] for key in _keys(len(sleeps_ms))}
+    mapping: dict[str, list[str]] = {key: [] for key in keys_of_cores(len(sleeps_ms))}
     for name, rank in ranks.items():
         mapping[list(mapping)[rank]].append(name)
     (place / "mapping.json").write_text(json.dumps(mapping))
@@ -132,14 +132,14 @@ def channel_folder(place: Path, size: int, turns: Path, log: Path) -> Path:
     """
     model, parts = parts_model([size])
     onnx.save(model, place / "model.onnx")
-    (place / "mapping.json").write_text(json.dumps(dict(zip(_keys(2), parts, strict=True))))
+    (place / "mapping.json").write_text(json.dumps(dict(zip(keys_of_cores(2), parts, strict=True))))
     options = BuildOptions(share_cores=True)
     built = build(place / "model.onnx", place / "mapping.json", "local", place / "out", options)
     let_stamp(built.folder, built.plan, [{"turns": str(turns)}, {"log": str(log)}])
     return built.folder
 
 
-def _keys(ranks: int) -> list[str]:
+def keys_of_cores(ranks: int) -> list[str]:
     """Return mapping keys that spread ranks over the cores of this machine."""
     cores = sorted(os.sched_getaffinity(0))
     keys = []

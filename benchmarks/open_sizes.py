@@ -10,63 +10,40 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import shutil
 import tempfile
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
-from across_boards import RATE_MBIT, Boards, build_for, exit_without_boards, keys_of
+from across_boards import Boards, Job, boards_if, build_for, keys_of
 from null_jobs import parts_model
-from timing import console, machine, print_table, ratios, spread, start_round
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
-from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.plan import Plan
 
 SHARE = 0.1
-CORES = ("local_cpu0", "local_cpu1")
 FIXED, OPEN = "fixed", "open"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Job:
-    """A build folder, and how to reach its boards."""
-
-    folder: Path
-    boards: Boards | None
-    is_direct: bool
-
-    def prepared(self, frames: int, window: int | None) -> PreparedRun:
-        """Return a run, ready to start."""
-        options = RunOptions(frames=frames, window=window, direct=self.is_direct)
-        return prepare(self.folder, options, ssh_config=self.boards and self.boards.ssh_config)
-
-
-def make_job(
-    place: Path, size: int, boards: Boards | None, *, is_open: bool, is_direct: bool
-) -> Job:
+def make_job(place: Path, size: int, boards: Boards | None, *, is_open: bool) -> Job:
     """Build a job whose tensor has ``size`` bytes, or the first of so many."""
     place.mkdir()
     model, parts = parts_model([size])
     onnx.save(model, place / "model.onnx")
-    keys = CORES if boards is None else keys_of(boards)
-    mapping = dict(zip(keys, parts, strict=True))
-    if boards is None:
-        (place / "mapping.json").write_text(json.dumps(mapping))
-        built = build(place / "model.onnx", place / "mapping.json", "local", place / "out")
-        folder, plan = built.folder, built.plan
-    else:
-        found = build_for(boards, place, place / "model.onnx", mapping)
-        folder, plan = found.folder, found.plan
-    let_fill(folder, plan, is_open=is_open)
-    if boards is not None:
-        deploy(plan_deployment(folder, ssh_config=boards.ssh_config))
-    return Job(folder, boards, is_direct)
+    mapping = dict(zip(keys_of(boards, 2), parts, strict=True))
+    job = build_for(boards, place, place / "model.onnx", mapping)
+    let_fill(job.folder, job.plan, is_open=is_open)
+    job.deploy()
+    return job
+
+
+def frame_ms(job: Job, frames: int, **options: Any) -> tuple[float, float]:
+    """Return the time of a frame, and what both ranks take of processors."""
+    summary = job.run(frames, **options)
+    return 1e3 / summary.throughput_fps, sum(rank.cpu_ms for rank in summary.ranks)
 
 
 def let_fill(folder: Path, plan: Plan, *, is_open: bool) -> None:
@@ -99,33 +76,23 @@ def main() -> None:
     add("--frames", type=int, default=500, help="per run")
     add("--rounds", type=int, default=10, help="runs of each")
     given = parser.parse_args()
-    if given.boards:
-        exit_without_boards()
     console.print(machine())
     size = int(1e3 * given.kilobytes)
-    found: dict[tuple[str, int | None], list[tuple[float, float]]] = {}
-    with ExitStack() as resources:
-        folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-"))
-        boards = resources.enter_context(Boards(2, RATE_MBIT)) if given.boards else None
-        sizes = {FIXED: size, OPEN: round(size / SHARE)}
+    with (
+        tempfile.TemporaryDirectory(prefix="rankslice-") as place,
+        boards_if(2 * given.boards) as boards,
+    ):
         jobs = {
-            name: make_job(
-                Path(folder, name),
-                each,
-                boards,
-                is_open=name == OPEN,
-                is_direct=not given.no_direct,
-            )
-            for name, each in sizes.items()
+            FIXED: make_job(Path(place, FIXED), size, boards, is_open=False),
+            OPEN: make_job(Path(place, OPEN), round(size / SHARE), boards, is_open=True),
         }
-        for number in range(given.rounds):
-            start_round(number + 1, given.rounds, 0)
-            for name in (FIXED, OPEN) if number % 2 == 0 else (OPEN, FIXED):
-                for window in (None, 1):
-                    summary = run(jobs[name].prepared(given.frames, window)).summary
-                    cpu_ms = sum(rank.cpu_ms for rank in summary.ranks)
-                    measured = 1e3 / summary.throughput_fps, cpu_ms
-                    found.setdefault((name, window), []).append(measured)
+        direct = not given.no_direct
+        runs = {
+            (name, window): partial(frame_ms, job, given.frames, window=window, direct=direct)
+            for name, job in jobs.items()
+            for window in (None, 1)
+        }
+        found = in_turns(given.rounds, runs)
     rows = []
     for (name, window), runs in sorted(found.items(), key=str):
         pace = "full speed" if window is None else "one frame at a time"

@@ -25,15 +25,14 @@ import numpy as np
 import window_of_one
 from across_boards import RATE_MBIT, exit_without_boards
 from channel_time import DORA, FIFO, JOB, LATENCY, RAW, ZENOH, limits_us, medians_us
+from front_end import BUILT, COPIED, write_mapping
 from front_end import measure as measure_front_end
-from front_end import write_mapping
 from gaps import MIN_SUMMED
 from pipeline_efficiency import (
     LOOP_BY_HAND,
     PIPELINE,
     SLOWER_STAGE,
     Case,
-    Frames,
     model_of,
     shipped_mapping,
 )
@@ -160,7 +159,7 @@ def pipelines() -> Iterator[Row]:
             model = model_of(network)
             shipped = shipped_mapping(network)
             mapping = shipped if shipped.exists() else even_mapping(model, 2)
-            case = Case(Path(folder), model, mapping, Frames("stored", 1))
+            case = Case(Path(folder), model, mapping)
             found = case.in_turns(turns, turn_s, by_hand=True, whole=False)
         rates = {each.name: each.rates() for each in found}
         stage = ratios(rates[PIPELINE], rates[SLOWER_STAGE])
@@ -215,8 +214,8 @@ def front_end() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         model = zoo_model("vgg19")
         mapping = write_mapping(model, Path(folder) / "mapping.json")
-        found = measure_front_end(model, mapping, Path(folder), 5, 0)
-    share = ratios([each.built for each in found], [each.copied for each in found])
+        found = measure_front_end(model, mapping, Path(folder), 5)
+    share = ratios(found[BUILT], found[COPIED])
     point = Point("VGG-19 with hashes", share, 4.0)
     yield Row("front-end", "front end / cp", "<= 4", [point], digits=2)
 

@@ -5,7 +5,6 @@ The pipeline under mpirun; its two stages at the same time, each a plain loop of
 model with one thread and with two: all of these take turns (``turns.py``), some hundred times. The
 ratio of the first to the second, turn by turn, is what communication, frame sources and the runtime
 cost. With ``--by-hand`` a bare mpi4py loop (``bare_loop.py``) with the same sub-models takes part.
-With ``--drivers`` the unsliced model also runs as the pipeline does, on one rank.
 
     python benchmarks/pipeline_efficiency.py --model squeezenet --turn 0.4 --rounds 100 --by-hand
 """
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from timing import console, machine, print_table, ratios, spread, start_round
+from timing import console, machine, print_table, ratios, spread
 from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
@@ -38,12 +37,9 @@ from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 from rankslice.commands.planning import MakeMapping
-from rankslice.commands.run.run import PreparedRun, prepare, run
-from rankslice.framework.graph import Graph, Tensor
-from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.commands.run.run import PreparedRun, prepare
+from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
-from rankslice.framework.platform import Platform
-from rankslice.measurement.summary import RunSummary
 from rankslice.networks.keras_zoo import keras_model, keras_names
 from rankslice.networks.zoo import zoo_model, zoo_names
 
@@ -142,7 +138,7 @@ def loop_by_hand(pipelined: PreparedRun, stages: Sequence[Stage], stamps: Path) 
         pipelined.plan,
         pipelined.folder,
         find_mpirun(),
-        [*told, "--frames", str(ENDLESS), "--stamps", str(stamps)],
+        [*told, "--stamps", str(stamps)],
         program=(sys.executable, str(BARE_LOOP)),
     )
     return mpi_job(LOOP_BY_HAND, command, stamps)
@@ -186,26 +182,21 @@ def _onnxruntime_step(session: Session, threads: int) -> Callable[[], object]:
     return lambda: loaded.run_with_iobinding(binding)
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """What the jobs run on."""
+def run_options(source: str, plan: Plan, folder: Path) -> RunOptions:
+    """Return the options of a run that does not end by itself.
 
-    source: str
-    """``random``, ``stored``, ``photographs``, or an input as ``rankslice run`` takes it."""
-    count: int
-    fps: float | None = None
-    """Arrivals per second; ``None``: as fast as they are taken."""
-
-    def options(self, plan: Plan, folder: Path) -> RunOptions:
-        """Return the options of a run; files that it reads are made in the folder."""
-        name = self.source
-        if name == "stored":
-            name = str(store_frames(plan, folder / "frames.npz"))
-        elif name == "photographs":
-            name = str(store_photographs(folder / "photographs"))
-        layout = "nhwc" if plan.model.format == "tflite" else "nchw"
-        pixels = Preprocessing(layout=layout, mean=(127.5,), scale=(1 / 64,))
-        return RunOptions(inputs=(name,), frames=self.count, fps=self.fps, preprocessing=pixels)
+    Args:
+        source: ``random``, ``stored``, ``photographs``, or an input as ``rankslice run`` takes it.
+        plan: of the job.
+        folder: for files that it reads.
+    """
+    if source == "stored":
+        source = str(store_frames(plan, folder / "frames.npz"))
+    elif source == "photographs":
+        source = str(store_photographs(folder / "photographs"))
+    layout = "nhwc" if plan.model.format == "tflite" else "nchw"
+    pixels = Preprocessing(layout=layout, mean=(127.5,), scale=(1 / 64,))
+    return RunOptions(inputs=(source,), frames=ENDLESS, preprocessing=pixels)
 
 
 def store_frames(plan: Plan, path: Path) -> Path:
@@ -231,35 +222,20 @@ def store_photographs(folder: Path) -> Path:
     return folder
 
 
-def on_one_rank(cores: Sequence[int]) -> MakeMapping:
-    """Return what maps a whole model to some cores of this machine."""
-
-    def mapping(graph: Graph, platform: Platform) -> Mapping:
-        key = f"{platform.boards[0].name}_cpu{','.join(map(str, cores))}"
-        layers = tuple(layer.name for layer in graph.layers)
-        return Mapping("all on one rank", (MappingEntry(key, layers),))
-
-    return mapping
-
-
 class Case:
     """A model, its mapping, and folders built from them."""
 
     def __init__(
-        self, place: Path, model: Path, mapping: Path | MakeMapping, frames: Frames
+        self, place: Path, model: Path, mapping: Path | MakeMapping, source: str = "stored"
     ) -> None:
         """Build in ``place``."""
-        self.place, self.model, self.frames = place, model, frames
-        self.pipelined = self._built(mapping, "pipelined")
-        self.plan = self.pipelined.plan
+        self.place, self.model = place, model
+        options = BuildOptions(share_cores=True)
+        built = build(model, mapping, "local", place / "out", options)
+        self.plan = built.plan
+        self.pipelined = prepare(built.folder, run_options(source, built.plan, place))
         self.stages = stages_of(self.plan, self.pipelined.folder)
         self.cores = tuple(sorted({core for stage in self.stages for core in stage.cores}))
-
-    def _built(self, mapping: Path | MakeMapping, out: str) -> PreparedRun:
-        built = build(
-            self.model, mapping, "local", self.place / out, BuildOptions(share_cores=True)
-        )
-        return prepare(built.folder, self.frames.options(built.plan, self.place))
 
     def in_turns(
         self,
@@ -271,47 +247,28 @@ class Case:
         whole: bool = True,
     ) -> list[Contestant]:
         """Let the pipeline and its stages take turns, and the ``whole`` model; return them."""
-        folder = self.pipelined.folder
-        options = replace(self.pipelined.options, frames=ENDLESS, fps=None)
-        endless = prepare(folder, options)
         alone = {
             name: unsliced(self.plan, self.model, cores)
             for name, cores in ((ONE_THREAD, self.cores[:1]), (ALL_CORES, self.cores))
             if whole
         }
         begins: list[Callable[[], Contestant]] = [
-            lambda: pipeline(PIPELINE, endless),
+            lambda: pipeline(PIPELINE, self.pipelined),
             lambda: stages_alone(SLOWER_STAGE, self.place, self.stages),
             *(partial(stages_alone, name, self.place, [each]) for name, each in alone.items()),
         ]
         if latency:
             results = self.place / "latency.bin"
-            looking = prepare(folder, replace(options, latency=True), results=results)
+            options = replace(self.pipelined.options, latency=True)
+            looking = prepare(self.pipelined.folder, options, results=results)
             begins.append(lambda: pipeline("pipeline, --latency", looking))
         if by_hand:
             stamps = self.place / "by-hand.stamps"
-            begins.append(lambda: loop_by_hand(endless, self.stages, stamps))
+            begins.append(lambda: loop_by_hand(self.pipelined, self.stages, stamps))
         with ExitStack() as running:
             contestants = [running.enter_context(begin()) for begin in begins]
             take_turns(contestants, rounds, turn_s)
         return contestants
-
-    def by_drivers(self, runs: int) -> list[tuple[str, list[RunSummary]]]:
-        """Run the unsliced model on one rank, of one core and of all, and the pipeline."""
-        drivers = {
-            name: self._built(on_one_rank(cores), f"on-{len(cores)}")
-            for name, cores in (
-                ("unsliced, one core", self.cores[:1]),
-                ("unsliced, all cores", self.cores),
-            )
-        }
-        drivers[PIPELINE] = self.pipelined
-        found: dict[str, list[RunSummary]] = {name: [] for name in drivers}
-        for number in range(runs):
-            start_round(number + 1, runs, 0)
-            for name, driver in drivers.items():
-                found[name].append(run(driver).summary)
-        return list(found.items())
 
 
 def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
@@ -324,10 +281,9 @@ def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
     if len(sessions) != len(stages) or any(len(each) != 1 for each in tensors):
         sys.exit("--by-hand takes ranks with a sub-model each, of one input and one output")
     sizes = [str(session.outputs[0].nbytes) for session in sessions[:-1]]
-    engine = "litert" if plan.model.format == "tflite" else "onnxruntime"
     files = [session.file for session in sessions]
     cores = [str(stage.cores[0]) for stage in stages]
-    return ["--engine", engine, "--bytes", *sizes, "--cores", *cores, "--models", *files]
+    return ["--bytes", *sizes, "--cores", *cores, "--models", *files]
 
 
 def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
@@ -337,14 +293,10 @@ def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
     rates |= {f"stage {number}, beside the other": found for number, found in parts}
     pipelined = rates[PIPELINE]
     rows = [
-        (
-            name,
-            *(f"{fps:.1f}" for fps in quartiles(found)),
-            ratios(pipelined, found).text(3),
-        )
+        (name, spread(found).text(1), ratios(pipelined, found).text(3))
         for name, found in rates.items()
     ]
-    columns = ("", "frames/s: a quarter below", "half", "three quarters", "pipeline / this")
+    columns = ("", "frames/s", "pipeline / this")
     print_table(title, columns, rows)
     if LOOP_BY_HAND in rates:
         share = ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE]).text(3)
@@ -357,33 +309,6 @@ def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
             (f"{rank.rank} ({rank.key})", f"{used:.2f}", f"{stage:.2f}", f"{used - stage:.2f}")
             for rank, used, stage in zip(plan.ranks, ranks, alone, strict=True)
         ],
-    )
-
-
-def report_drivers(found: Sequence[tuple[str, Sequence[RunSummary]]]) -> None:
-    """Print what runs as users start them showed."""
-    print_table(
-        "As rankslice run measures it: frames/s, and mean milliseconds of a frame",
-        ("driver", "frames/s", "end to end", "preprocessing", "ranks", "postprocessing"),
-        [_driver_row(name, runs) for name, runs in found],
-    )
-
-
-def quartiles(rates: Sequence[float]) -> list[float]:
-    """Return the rates that a quarter, a half and three quarters of the turns stay below."""
-    return [float(value) for value in np.percentile(rates, (25, 50, 75))]
-
-
-def _driver_row(name: str, runs: Sequence[RunSummary]) -> tuple[str, ...]:
-    ranks = range(len(runs[0].ranks))
-    computing = [spread(one.ranks[rank].compute_ms["mean"] for one in runs) for rank in ranks]
-    return (
-        name,
-        spread(one.throughput_fps for one in runs).text(1),
-        spread(one.latency_ms["mean"] for one in runs).text(1),
-        spread(one.preprocess_ms["mean"] for one in runs).text(1),
-        ", ".join(found.text(1) for found in computing),
-        spread(one.postprocess_ms["mean"] for one in runs).text(),
     )
 
 
@@ -423,9 +348,6 @@ def main() -> None:
     )
     add("--latency", action="store_true", help="the pipeline with --latency, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
-    add("--drivers", type=int, default=0, help="runs of the unsliced model on one rank, besides")
-    add("--frames", type=int, default=200, help="of each run with --drivers")
-    add("--fps", type=float, help="arrivals per second there (default: as fast as they are taken)")
     given = parser.parse_args()
     mapping: Path | MakeMapping
     if given.cuts:
@@ -433,16 +355,13 @@ def main() -> None:
     else:
         mapping = given.mapping or shipped_mapping(given.model)
     console.print(machine())
-    frames = Frames(given.input, given.frames, given.fps)
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-        case = Case(Path(name), model_of(given.model), mapping, frames)
+        case = Case(Path(name), model_of(given.model), mapping, given.input)
         contestants = case.in_turns(
             given.rounds, given.turn, latency=given.latency, by_hand=given.by_hand
         )
         title = f"{given.model}, {given.input} frames, {given.rounds} turns of {given.turn:g} s"
         report(title, case.plan, contestants)
-        if given.drivers:
-            report_drivers(case.by_drivers(given.drivers))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from pipeedge import read_pipeedge
+from plotting import new_figure, save_figure
 from timing import Interval, console, machine, print_table, spread
 
 from rankslice.exploration import (
@@ -220,15 +221,7 @@ def milliseconds(seconds: Interval) -> str:
 
 def plot(found: Sequence[Growth], file: Path) -> None:
     """Draw the growths side by side."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "rankslice"  # the same figures, the same file
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
-        1, len(found), figsize=(13, 3.4), layout="constrained", sharey=True
-    )
+    figure, axes = new_figure(13, 3.4, 1, len(found), sharey=True)
     for axis, growth in zip(axes, found, strict=True):
         middle = [1e3 * one.value for one in growth.seconds]
         least = [1e3 * one.low for one in growth.seconds]
@@ -245,7 +238,7 @@ def plot(found: Sequence[Growth], file: Path) -> None:
     axes[0].set_ylabel("planning time, ms")
     axes[0].set_ylim(0.5, 100)
     axes[0].set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    save_figure(figure, [file])
 
 
 def main() -> None:

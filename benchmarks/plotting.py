@@ -16,7 +16,9 @@ _STYLE = {
 }
 
 
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, *, sharey: bool = False
+) -> tuple[Any, Any]:
     """Return a figure of this size in inches, and its axes; end if matplotlib is missing.
 
     Several axes are an array, by row and column.
@@ -29,7 +31,8 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     from matplotlib import pyplot
 
     matplotlib.rcParams.update(_STYLE)
-    return pyplot.subplots(rows, columns, figsize=(width, height), layout="constrained")
+    size = {"figsize": (width, height), "layout": "constrained"}
+    return pyplot.subplots(rows, columns, sharey=sharey, **size)
 
 
 def save_figure(figure: Any, files: Sequence[Path]) -> None:

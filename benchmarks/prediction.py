@@ -309,7 +309,7 @@ def main() -> None:
     add("--folder", type=Path, default=Path("prediction"), help="what was found, kept")
     add("--rounds", type=int, default=2, help="how often to run each mapping; the median counts")
     add("--seconds", type=float, default=200, help="after which no further run begins")
-    add("--picture", type=Path, help="an .svg file to draw, with report")
+    add("--picture", type=Path, help="a file to draw into, with report: .svg, .png")
     add("--residual", type=float, default=0.08, help="share by which a prediction is far off")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

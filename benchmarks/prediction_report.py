@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from plotting import new_figure, save_figure
 from timing import console, print_table
 
 from rankslice.exploration.cost.prediction import Prediction
@@ -134,16 +135,10 @@ def keep(folder: Path, record: Record) -> None:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation of two lists; what is equal shares the mean of its ranks."""
-    ranks = [_ranks(np.asarray(values)) for values in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    """Return Spearman's correlation of two lists."""
+    from scipy.stats import spearmanr
 
-
-def _ranks(values: Floats) -> Floats:
-    below = values[:, np.newaxis] > values
-    equal = values[:, np.newaxis] == values
-    ranks: Floats = below.sum(axis=1) + equal.sum(axis=1) / 2
-    return ranks
+    return float(spearmanr(one, other).statistic)
 
 
 def report(folder: Path, picture: Path | None, residual: float) -> None:
@@ -151,7 +146,7 @@ def report(folder: Path, picture: Path | None, residual: float) -> None:
 
     Args:
         folder: where records are.
-        picture: an SVG file to draw.
+        picture: a file to draw into, .svg or .png.
         residual: predictions that are off by more than this share are looked into.
     """
     found = [_read(path) for path in sorted(folder.glob("*-[0-9][0-9].json"))]
@@ -187,7 +182,7 @@ def report(folder: Path, picture: Path | None, residual: float) -> None:
         f" {TARGET_CORRELATION}"
     )
     if picture is not None:
-        picture.write_text(scatter_plot(found), encoding="utf-8")
+        draw(found, picture)
 
 
 def _name(records: Sequence[Record]) -> str:
@@ -259,61 +254,25 @@ def _residual(record: Record) -> tuple[str, ...]:
     )
 
 
-_SIZE, _MARGIN = 460, 60
 _COLOURS = dict(zip(NETWORKS, ("#4269d0", "#e2711d", "#3a9d5d"), strict=True))
-_MARKS = {"run": "circle", "sleep": "ring", "boards": "square", "over-boards": "diamond"}
+_MARKS = {"run": "o", "sleep": ".", "boards": "s", "over-boards": "D"}
 
 
-def scatter_plot(records: Sequence[Record]) -> str:
-    """Return an SVG file: a point for each mapping, on axes by powers of ten."""
-    values = [value for r in records for value in (r.predicted_fps, r.measured_fps)]
-    low, high = 0.8 * min(values), 1.25 * max(values)
-
-    def along(value: float) -> float:
-        return _SIZE * float(np.log(value / low) / np.log(high / low))
-
-    marks = [v for v in (2, 5, 10, 20, 50, 100, 200, 500, 1000) if low < v < high]
-    right, bottom = _MARGIN + _SIZE, _MARGIN + _SIZE
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 280}" height="{bottom + 60}">',
-        "<style>text{font:12px sans-serif;fill:#24292f}.grid{stroke:#e3e6ea}</style>",
-        '<rect width="100%" height="100%" fill="#fff"/>',
-        f'<text x="{_MARGIN}" y="30" font-weight="600">Frames/s, predicted and measured</text>',
-    ]
-    for mark in marks:
-        x, y = _MARGIN + along(mark), bottom - along(mark)
-        lines += [
-            f'<path d="M{x:.1f} {_MARGIN}V{bottom}M{_MARGIN} {y:.1f}H{right}" class="grid"/>',
-            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{mark}</text>',
-            f'<text x="{_MARGIN - 8}" y="{y + 4:.1f}" text-anchor="end">{mark}</text>',
-        ]
-    lines += [
-        f'<path d="M{_MARGIN} {bottom}L{right} {_MARGIN}" stroke="#6b7480"/>',
-        f'<text x="{_MARGIN + _SIZE / 2}" y="{bottom + 40}" text-anchor="middle">predicted</text>',
-        f'<text transform="translate(18 {_MARGIN + _SIZE / 2}) rotate(-90)"'
-        ' text-anchor="middle">measured</text>',
-    ]
+def draw(records: Sequence[Record], file: Path) -> None:
+    """Draw a point for each mapping, on logarithmic axes."""
+    figure, axes = new_figure(6.4, 5)
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        x, y = _MARGIN + along(record.predicted_fps), bottom - along(record.measured_fps)
-        lines.append(_mark(record.part, x, y, _COLOURS[record.network]))
-    lines += [*_legend(records, right), "</svg>"]
-    return "\n".join(lines) + "\n"
-
-
-def _mark(part: str, x: float, y: float, colour: str) -> str:
-    shape = _MARKS[part]
-    if shape in ("circle", "ring"):
-        fill = colour if shape == "circle" else "none"
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>'
-    corners = "m-4 -4h8v8h-8z" if shape == "square" else "m-5 0l5 -5l5 5l-5 5z"
-    return f'<path d="M{x:.1f} {y:.1f}{corners}" fill="none" stroke="{colour}"/>'
-
-
-def _legend(records: Sequence[Record], right: float) -> Iterator[str]:
-    entries = [("run", colour, network) for network, colour in _COLOURS.items()]
-    entries += [(part, "#24292f", text) for part, text in PARTS.items()]
-    shown = {record.network for record in records} | {PARTS[record.part] for record in records}
-    for number, (part, colour, text) in enumerate(e for e in entries if e[2] in shown):
-        y = _MARGIN + 14 + 22 * number
-        yield _mark(part, right + 24, y, colour)
-        yield f'<text x="{right + 36}" y="{y + 4}">{text}</text>'
+        groups.setdefault((record.network, record.part), []).append(record)
+    for (network, part), group in groups.items():
+        axes.scatter(
+            [record.predicted_fps for record in group],
+            [record.measured_fps for record in group],
+            marker=_MARKS[part],
+            color=_COLOURS[network],
+            label=_name(group),
+        )
+    axes.axline((10, 10), slope=1, color="0.6", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="predicted frames/s", ylabel="measured frames/s")
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, [file])

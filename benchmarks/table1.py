@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from across_boards import Boards, exit_without_boards
 from front_end import AUTODICE, HERE, OTHERS, RANKS
-from timing import console, machine, print_table, spread, start_round
+from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.commands.build.build import build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
@@ -112,7 +113,6 @@ def main() -> None:
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--rate", type=float, default=1000, help="of each cable, in Mbit/s")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
-    add("--patience", type=float, default=0, help="seconds to wait, before a round, for quiet")
     given = parser.parse_args()
     exit_without_boards()
     console.print(machine())
@@ -127,10 +127,8 @@ def main() -> None:
             console.print(name, style="dim")
             model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else zoo_model(name)
             specs = write_specs(rack, model, place)
-            rounds = []
-            for number in range(given.rounds):
-                start_round(number + 1, given.rounds, given.patience)
-                rounds.append(measure(rack, model, specs, place / "out"))
+            turn = partial(measure, rack, model, specs, place / "out")
+            rounds = in_turns(given.rounds, {name: turn})[name]
             sent = spread(each.sent_bytes / 1e6 for each in rounds)
             console.print(f"{name}: {sent.value:.0f} MB sent to the boards", style="dim")
             rows += rows_of(name, rounds)

@@ -1,11 +1,12 @@
-"""What the benchmarks share: tables, the machine, and the statistics of `rankslice bench`."""
+"""What benchmarks share: turns, tables, the machine, the statistics of `rankslice bench`."""
 
 from __future__ import annotations
 
 import os
 import platform
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,9 +15,27 @@ from rich.table import Table
 from rankslice.measurement.bench.intervals import Interval
 from rankslice.measurement.bench.intervals import median_interval as spread
 from rankslice.measurement.bench.intervals import median_ratio as ratios
-from rankslice.measurement.bench.quiet import machine_facts, read_counters
+from rankslice.measurement.bench.quiet import (
+    disturbances,
+    machine_facts,
+    noise_between,
+    read_counters,
+)
+from rankslice.measurement.bench.records import BoardFacts
 
-__all__ = ["Interval", "console", "machine", "print_table", "ratios", "spread", "start_round"]
+__all__ = [
+    "Interval",
+    "console",
+    "in_turns",
+    "machine",
+    "print_table",
+    "ratios",
+    "spread",
+    "start_round",
+]
+
+Name = TypeVar("Name")
+Measured = TypeVar("Measured")
 
 console = Console(highlight=False, width=max(120, Console().width))
 
@@ -28,26 +47,36 @@ def machine() -> str:
     return f"{facts.cores} cores of an {facts.processor}, {load}, {python}"
 
 
-def start_round(number: int, rounds: int, patience_s: float) -> None:
-    """Say which round begins, once the machine has little else to do.
+def in_turns(
+    rounds: int, jobs: Mapping[Name, Callable[[], Measured]]
+) -> dict[Name, list[Measured]]:
+    """Measure each job once a round, in random order, and say whether the machine was quiet.
 
     Args:
-        number: of the round, from 1.
         rounds: how many there are.
-        patience_s: how long to wait for two quiet seconds; then the round begins anyhow.
+        jobs: what measures once, by name; what its processes use counts as its own.
+
+    Returns:
+        What was measured, by name and round.
     """
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline and _busy_share(2.0) > 0.1:
-        pass
+    order, load_before, noises = Random(0), os.getloadavg()[0], []
+    found: dict[Name, list[Measured]] = {name: [] for name in jobs}
+    for number in range(rounds):
+        start_round(number + 1, rounds)
+        for name in order.sample([*jobs], len(jobs)):
+            before = read_counters()
+            found[name].append(jobs[name]())
+            noises.append(noise_between(before, read_counters()))
+    facts = machine_facts((), load_before)
+    board = BoardFacts("", facts.cores, facts.governor, facts.load_before)
+    for line in disturbances(board, noises):
+        console.print(f"the machine was not quiet: {line}", style="dim")
+    return found
+
+
+def start_round(number: int, rounds: int) -> None:
+    """Say which round begins, from 1."""
     console.print(f"round {number} of {rounds}", style="dim")
-
-
-def _busy_share(seconds: float) -> float:
-    """Return the share of all cores' time that anybody used in the next seconds."""
-    before = read_counters()
-    time.sleep(seconds)
-    after = read_counters()
-    return (after.busy_s - before.busy_s) / (after.at_s - before.at_s) / (os.cpu_count() or 1)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

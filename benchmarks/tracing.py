@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,60 +29,20 @@ from rankslice.backend.runtime.figures.events import COMPUTE, open_ring
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
-from rankslice.backend.runtime.transport.transport import Completion, Lane
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.run.run import prepare, run
 from rankslice.measurement.trace.events import events_needed
 from rankslice.networks.zoo import zoo_model
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from twin import ThreadLinks
+
 SETTLES = 5
 """Frames that are left out."""
 BLOCK_FRAMES = 10
 EVENTS = 100_000
 """Noted to measure one."""
-
-
-class Alone:
-    """A transport of one rank: nobody else is there."""
-
-    rank, size, library = 0, 1, "alone"
-
-    def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
-        """Do nothing."""
-
-    def send(self, lane: int, slot: int) -> None:
-        """Do nothing."""
-
-    def send_part(self, lane: int, slot: int, nbytes: int) -> None:
-        """Do nothing."""
-
-    def send_end(self, lane: int) -> None:
-        """Do nothing."""
-
-    def receive(self, lane: int, slot: int) -> None:
-        """Do nothing."""
-
-    def poll(self) -> tuple[list[Completion], list[Completion]]:
-        """Return nothing."""
-        return [], []
-
-    def exchange(self, record: bytes) -> list[bytes]:
-        """Return the record."""
-        return [record]
-
-    def tell(self, peer: int, number: int) -> None:
-        """Do nothing."""
-
-    def hear(self, peer: int) -> int:
-        """Return nothing of interest."""
-        return 0
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def abort(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +148,8 @@ def run_blocks(model: Path, place: Path, pairs: int) -> tuple[Blocks, Blocks]:
         begins.append((time.perf_counter(), time.process_time()))
 
     job = load_job(built.folder / PLAN)
-    run_rank(job, built.folder, options, Alone(), on_step=begin_step, events=ring)
+    alone = ThreadLinks(1).transport(0)
+    run_rank(job, built.folder, options, alone, on_step=begin_step, events=ring)
     taken = np.diff(np.array(begins), axis=0)[SETTLES:][: 2 * pairs * BLOCK_FRAMES]
     passed, processor = (_paired(taken[:, column]) for column in (0, 1))
     return passed, processor

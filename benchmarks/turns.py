@@ -182,7 +182,7 @@ def take_turns(contestants: Iterable[Contestant], rounds: int, turn_s: float) ->
     chance = random.Random(0)
     for number in range(rounds):
         if number % 10 == 0:
-            start_round(number + 1, rounds, 0)
+            start_round(number + 1, rounds)
         chance.shuffle(order)
         for contestant in order:
             contestant.take_turn(turn_s)

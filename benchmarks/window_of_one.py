@@ -10,11 +10,13 @@ stands a bare FIFO, in turns, with as long a gap between two tokens as there is 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from channel_time import FIFO, Contestant, begin
 from gaps import read_log
 from null_jobs import let_stamp
 from pipeline_efficiency import model_of, store_frames
-from timing import console, machine, print_table, spread, start_round
+from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
@@ -111,7 +113,7 @@ def make_chain(place: Path, network: str, ranks: int) -> Chain:
     return Chain(network, logs, prepare(built.folder, wanted))
 
 
-def measure_hops(chain: Chain, fifo: Contestant, turn: int) -> Hops:
+def measure_hops(chain: Chain, fifo: Contestant, turns: Iterator[int]) -> Hops:
     """Run a chain once, then let the FIFO have a turn at its gap."""
     for log in chain.logs:
         log.unlink(missing_ok=True)
@@ -122,6 +124,7 @@ def measure_hops(chain: Chain, fifo: Contestant, turn: int) -> Hops:
     records = [read_log(log)[-frames:][SETTLES:] for log in chain.logs]
     begins, ends = (np.array([each[name] for each in records]) for name in ("ready", "done"))
     period_s = float(np.median(np.diff(begins[0]))) / 1e9
+    turn = next(turns)
     fifo.take_turn(turn, period_s, TOKENS * period_s)
     return Hops(
         hop_us=float(np.median((begins[1:] - ends[:-1]).mean(axis=0))) / 1e3,
@@ -145,12 +148,9 @@ def measure(networks: Sequence[str], ranks: Sequence[int], rounds: int) -> dict[
         beside = place / "fifo"
         beside.mkdir()
         fifo = running.enter_context(begin(FIFO, 0, beside, None))
-        found: dict[Chain, list[Hops]] = {chain: [] for chain in chains}
-        for number in range(rounds):
-            start_round(number + 1, rounds, 0)
-            for turn, (chain, hops) in enumerate(found.items(), 1 + number * len(chains)):
-                hops.append(measure_hops(chain, fifo, turn))
-    return found
+        turns = itertools.count(1)
+        jobs = {chain: partial(measure_hops, chain, fifo, turns) for chain in chains}
+        return in_turns(rounds, jobs)
 
 
 def report(found: dict[Chain, list[Hops]]) -> None:

@@ -119,18 +119,24 @@ def unquiet(bench: Bench) -> list[str]:
     return [
         f"{f'board {board.name}' if board.name else this} was not quiet: {what}"
         for board in (own, *bench.boards)
-        for what in _disturbed(bench, board)
+        for what in disturbances(board, [noise for start in bench.starts for noise in start.noise])
     ]
 
 
-def _disturbed(bench: Bench, board: BoardFacts) -> Iterator[str]:
+def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
+    """Yield what disturbed starts on a board, without its name.
+
+    Args:
+        board: what it is; an empty name is that of the launcher's machine.
+        noises: of all starts and boards.
+    """
     if board.load_before > _MOST_LOAD * board.cores:
         yield f"before the first start {board.load_before:.1f} processes could run on average"
-    noises = [noise for start in bench.starts for noise in start.noise if noise.board == board.name]
-    disturbed = [noise for noise in noises if any(_disturbances([noise]))]
+    own = [noise for noise in noises if noise.board == board.name]
+    disturbed = [noise for noise in own if any(_disturbances([noise]))]
     if disturbed:
         what = ", ".join(_disturbances(disturbed))
-        yield f"{len(disturbed)} of {len(noises)} starts were disturbed: {what}"
+        yield f"{len(disturbed)} of {len(own)} starts were disturbed: {what}"
     if board.governor not in ("", "performance"):
         yield f"the governor {board.governor!r} changes the processor's frequency"
 

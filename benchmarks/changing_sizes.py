@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from timing import print_table, ratios, spread
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import TensorSpec
@@ -24,8 +25,6 @@ from rankslice.backend.runtime.sizes import Slot, make_slot
 from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
-
-_PERCENTILES = (10, 50, 90)
 
 
 def main() -> None:
@@ -44,16 +43,12 @@ def main() -> None:
     before = _resident_kb()
     engine = _loaded(given.model, inputs, outputs)
     engine.run([np.zeros(spec.shape, spec.dtype) for spec in inputs], slots)
-    _show(
-        "memory of an engine after a frame of the bound", [(_resident_kb() - before) / 1024], "MB"
-    )
+    after_kb = _resident_kb()
     changed, same = [], []
     for frame in frames:
         changed.append(_seconds(engine, frame, slots))
         same.append(_seconds(engine, frame, slots))
-    _show("same sizes", [1e3 * s for s in same], "ms")
-    _show("changed / same sizes", np.divide(changed, same), "")
-    _show("memory at the end", [(_resident_kb() - before) / 1024], "MB")
+    end_kb = _resident_kb()
     new = []
     for frame, usual in zip(frames[:20], same[:20], strict=True):
         begin = time.perf_counter()
@@ -61,7 +56,17 @@ def main() -> None:
         other.run(frame, slots)
         new.append((time.perf_counter() - begin) / usual)
         other.close()
-    _show("new engine / same sizes", new, "")
+    rows = [
+        ("same sizes, ms", spread(1e3 * each for each in same).text()),
+        ("changed / same sizes", ratios(changed, same).text()),
+        ("new engine / same sizes", spread(new).text()),
+        (
+            "memory after a frame of the bound, MiB",
+            f"{(after_kb - before) / 1024:.1f}",
+        ),
+        ("memory at the end, MiB", f"{(end_kb - before) / 1024:.1f}"),
+    ]
+    print_table(given.model.name, ("", "median (95 %)"), rows)
 
 
 def _sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -94,12 +99,6 @@ def _seconds(engine: Engine, frame: Sequence[NDArray[Any]], slots: Sequence[Slot
 def _resident_kb() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE") // 1024
-
-
-def _show(name: str, values: Sequence[float], unit: str) -> None:
-    low, middle, high = np.percentile(values, _PERCENTILES)
-    spread = f" ({low:.2f} to {high:.2f})" if len(values) > 1 else ""
-    print(f"{name}: {middle:.2f}{spread} {unit}".rstrip())
 
 
 if __name__ == "__main__":

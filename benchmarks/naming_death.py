@@ -24,10 +24,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from timing import console, machine, print_table
+from timing import console, in_turns, machine, print_table
 
 from rankslice.backend.runtime.faults.guard import MESSAGES, SESSION
 from rankslice.backend.runtime.faults.private import in_memory
@@ -139,10 +140,8 @@ def main() -> None:
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
         folders = build_folders(Path(place))
-        found: dict[str, list[Kill]] = {name: [] for name in folders}
-        for _ in range(given.kills):
-            for name, folder in folders.items():
-                found[name].append(kill_in(folder))
+        kills = {name: partial(kill_in, folder) for name, folder in folders.items()}
+        found = in_turns(given.kills, kills)
     every = [kill for kills in found.values() for kill in kills]
     rows = [row(f"named {name}", [kill.named_ms for kill in found[name]]) for name in found]
     rows += [

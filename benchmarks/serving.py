@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -35,7 +36,7 @@ import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
 from null_jobs import null_folder
-from timing import console, machine, ratios, spread
+from timing import console, in_turns, machine, ratios, spread
 from tritonclient.utils import InferenceServerException
 
 PROGRAM = Path(sys.executable).with_name("rankslice")
@@ -110,18 +111,19 @@ def together(work: Callable[[int], None]) -> None:
         thread.join()
 
 
-def served_fps(addresses: dict[str, str], seconds: float) -> float:
+def served_fps(folder: Path, seconds: float) -> float:
     """Return the rate at which clients are answered who ask again at once."""
     counts = [0] * CLIENTS
-    ends = time.monotonic() + seconds
+    with server(folder, "--queue", str(CLIENTS)) as addresses:
+        ends = time.monotonic() + seconds
 
-    def ask(number: int) -> None:
-        infer = asker(addresses, ("grpc", "http")[number % 2], 16, 3)
-        while time.monotonic() < ends:
-            infer()
-            counts[number] += 1
+        def ask(number: int) -> None:
+            infer = asker(addresses, ("grpc", "http")[number % 2], 16, 3)
+            while time.monotonic() < ends:
+                infer()
+                counts[number] += 1
 
-    together(ask)
+        together(ask)
     return sum(counts) / seconds
 
 
@@ -265,12 +267,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = folder_of(Path(place) / "slow", 16, [SLEEP_MS] * 3)
         frames = int(options.seconds * 1e3 / SLEEP_MS)
-        served, ran = [], []
-        for _ in range(0 if options.minutes else options.rounds):
-            ran.append(run_fps(folder, frames))
-            with server(folder, "--queue", str(CLIENTS)) as addresses:
-                served.append(served_fps(addresses, options.seconds))
-        if served:
+        if not options.minutes:
+            ways = {
+                "run": partial(run_fps, folder, frames),
+                "served": partial(served_fps, folder, options.seconds),
+            }
+            found = in_turns(options.rounds, ways)
+            served, ran = found["served"], found["run"]
             shown = f"served {spread(served).text()} fps, run {spread(ran).text()} fps"
             console.print(f"{CLIENTS} clients: {shown}, ratio {ratios(served, ran).text(3)}")
         show_overload(folder, 60 * options.minutes or options.seconds, run_latency_ms(folder))

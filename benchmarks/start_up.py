@@ -20,9 +20,10 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from timing import console, machine, print_table, ratios, spread
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.sinks.results import read_results
@@ -95,12 +96,13 @@ def _processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def commands(rounds: int) -> None:
+def measure_commands(rounds: int) -> None:
     """Measure the commands and print what they take."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for _ in range(rounds):
-        for name, arguments in COMMANDS.items():
-            found[name].append(start([sys.executable, "-c", *arguments]))
+    commands = {
+        name: partial(start, [sys.executable, "-c", *arguments])
+        for name, arguments in COMMANDS.items()
+    }
+    found = in_turns(rounds, commands)
     bare = [processor for _, processor in found[BARE]]
     rows = [
         (
@@ -112,7 +114,7 @@ def commands(rounds: int) -> None:
         for name, times in found.items()
     ]
     columns = ("command", "seconds", "of the processor", "times bare Python")
-    print_table("medians, with the least and the greatest", columns, rows)
+    print_table("Commands", columns, rows)
 
 
 def job(folder: Path, plan: Plan) -> Start:
@@ -153,13 +155,13 @@ def _load_s(folder: Path, ranks: int) -> float:
     return max(float(process.communicate()[0]) for process in loading)
 
 
-def jobs(rounds: int) -> None:
+def measure_jobs(rounds: int) -> None:
     """Measure the start of a job and print what it takes; one round more comes first."""
     with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
         folder = Path(place) / "out"
         build(zoo_model("squeezenet"), MAPPING, "local", folder)
         plan = read_plan(folder)
-        found = [job(folder, plan) for _ in range(rounds + 1)][1:]
+        found = in_turns(rounds + 1, {"job": partial(job, folder, plan)})["job"][1:]
 
     def row(name: str, walls: Iterable[float], processor: Iterable[float] = ()) -> tuple[str, ...]:
         times = list(processor)
@@ -189,9 +191,9 @@ def main() -> None:
     given = parser.parse_args()
     console.print(f"{machine()}\n{given.rounds} rounds")
     if given.only != "job":
-        commands(given.rounds)
+        measure_commands(given.rounds)
     if given.only != "commands":
-        jobs(given.rounds)
+        measure_jobs(given.rounds)
 
 
 if __name__ == "__main__":

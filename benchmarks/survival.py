@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from across_boards import Boards, exit_without_boards
+from timing import spread
 
 import rankslice
 
@@ -98,7 +98,7 @@ def main() -> None:
     with Boards(3, disk_mb=64) as rack, tempfile.TemporaryDirectory() as folder:
         out = survivable_chain(rack, Path(folder))
         assert deploy(rack, out).code == 0
-        print("seconds from the loss to the next result: median (least to most), all positions")
+        print("seconds from the loss to the next result: median (95 %), all positions")
         for loss in LOSSES:
             texts = []
             for standby in (False, True):
@@ -106,12 +106,9 @@ def main() -> None:
                     gap_s(rack, out, loss, board, shares, standby=standby)
                     for board in list(rack) * runs
                 ]
-                texts.append(f"{statistics.median(gaps):.1f} ({min(gaps):.1f} to {max(gaps):.1f})")
+                texts.append(spread(gaps).text(1))
             print(f"{loss:14}{texts[0]:24}with --standby {texts[1]}", flush=True)
-    print(
-        f"a rank that waits takes {statistics.median(shares):.1f} % of a core,"
-        f" {max(shares):.1f} % at most"
-    )
+    print(f"a rank that waits takes {spread(shares).text(1)} % of a core")
 
 
 if __name__ == "__main__":

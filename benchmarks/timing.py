@@ -75,8 +75,9 @@ def in_turns(
 
 
 def start_round(number: int, rounds: int) -> None:
-    """Say which round begins, from 1."""
-    console.print(f"round {number} of {rounds}", style="dim")
+    """Say which round begins, from 1; of many rounds some."""
+    if (number - 1) % max(1, rounds // 10) == 0:
+        console.print(f"round {number} of {rounds}", style="dim")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -181,8 +181,7 @@ def take_turns(contestants: Iterable[Contestant], rounds: int, turn_s: float) ->
     order = list(contestants)
     chance = random.Random(0)
     for number in range(rounds):
-        if number % 10 == 0:
-            start_round(number + 1, rounds)
+        start_round(number + 1, rounds)
         chance.shuffle(order)
         for contestant in order:
             contestant.take_turn(turn_s)

@@ -1,4 +1,4 @@
-"""PipeEdge's three files: what is read of them, and what is refused."""
+"""PipeEdge's three files: what is read of them."""
 
 from __future__ import annotations
 
@@ -46,18 +46,8 @@ def read(folder: Path, **texts: str) -> Any:
     for name in ("models", "types", "devices"):
         (folder / f"{name}.yml").write_text(named[name], encoding="utf-8")
     return read_pipeedge(
-        folder / "models.yml",
-        folder / "types.yml",
-        folder / "devices.yml",
-        model=named.get("model", "small"),
-        dtype=named.get("dtype", "torch.float32"),
+        folder / "models.yml", folder / "types.yml", folder / "devices.yml", model="small"
     )
-
-
-def refusal(folder: Path, **texts: str) -> str:
-    with pytest.raises(RankSliceError) as caught:
-        read(folder, **texts)
-    return str(caught.value)
 
 
 def test_times_and_bytes_are_those_of_a_micro_batch(tmp_path: Path) -> None:
@@ -99,31 +89,6 @@ def test_types_without_a_profile_are_left_out(tmp_path: Path) -> None:
     case = read(tmp_path, devices="other: [o0]\nslow: [s0]\n")
     assert ["s0"] == [device.name for device in case.devices]
     assert [[2, 4, 6]] == case.times_s.tolist()
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        ({"model": "smal"}, "models.yml: has no 'smal'; did you mean 'small'?"),
-        ({"dtype": "torch.int3"}, "dtype: is 'torch.int3'"),
-        ({"dtype": "torch.int8"}, "no host has a profile of 'small' (torch.int8, batch size 8)"),
-        ({"models": "- 1"}, "models.yml: is a list; expected models by name"),
-        ({"models": "small: 3"}, "models.yml: small: is '3'; expected its fields"),
-        (
-            {"models": MODELS.replace("2, 4.5", "two, -1")},
-            "models.yml: small.mem_MB[1]: is 'two'; expected a number that is not negative",
-        ),
-        ({"models": MODELS.replace("layers: 3", "layers: 4")}, "small.layers: is 4, but mem_MB"),
-        ({"models": MODELS.replace("[1, 2, 4.5]", "7")}, "small.mem_MB: is '7'; expected a list"),
-        ({"types": TYPES.replace("bw_Mbps: 8", "bw_Mbps: much")}, "types.yml: fast.bw_Mbps: is"),
-        ({"types": TYPES.replace("[1, 2, 3]", "[1, 2]")}, "has 2 times, and the model 3 layers"),
-        ({"devices": "fats: [f0]"}, "devices.yml: fats: no type 'fats' in types.yml; did you"),
-        ({"devices": "fast: f0"}, "devices.yml: fast: is 'f0'; expected a list of hosts"),
-        ({"devices": "fast: []"}, "devices.yml: no host has a profile of 'small'"),
-    ],
-)
-def test_what_is_wrong_is_told(texts: dict[str, str], told: str, tmp_path: Path) -> None:
-    assert told in refusal(tmp_path, **texts)
 
 
 def test_hosts_stand_there_once(tmp_path: Path) -> None:

@@ -116,13 +116,13 @@ Html = Annotated[
 ]
 Survive = Annotated[
     bool,
-    Option("--survive", help="Go on without a board that is lost; OUT was built with --survive."),
+    Option("--survive", help="Continue without a lost board; OUT must be built with --survive."),
 ]
 Standby = Annotated[
     bool,
     Option(
         "--standby",
-        help="With --survive: keep the jobs that would take over loaded, so that they do at once.",
+        help="With --survive: keep successor jobs loaded, so they can take over at once.",
     ),
 ]
 
@@ -133,15 +133,14 @@ Boards = Annotated[str, Option(help="Platform file (YAML or .txt), or 'local' fo
 Shape = Annotated[
     list[str] | None,
     Option(
-        help="Sizes of all frames where the model leaves them open: of an input (IN=1,3,224,224) or"
-        " of a named size (batch=1)."
+        help="Fix open sizes for all frames: those of an input (IN=1,3,224,224) or a named size"
+        " (batch=1)."
     ),
 ]
 AtMost = Annotated[
     list[str] | None,
     Option(
-        help="Largest sizes of any frame where the model leaves them open: of any tensor"
-        " (boxes=100,4) or of a named size (seq=128)."
+        help="Bounds of open sizes: those of any tensor (boxes=100,4) or of a named size (seq=128)."
     ),
 ]
 
@@ -184,7 +183,7 @@ NoDirect = Annotated[
     bool,
     Option(
         "--no-direct",
-        help="Exchange messages also between ranks of one board, which otherwise share memory.",
+        help="Use messages instead of shared memory between ranks of one board.",
     ),
 ]
 Mpirun = Annotated[Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")]

@@ -24,8 +24,8 @@ class Switch(str, Enum):
 SwitchTo = Annotated[
     Switch,
     Option(
-        help="For a build with --surge: which route frames take; auto: that for a surge while"
-        " more come than the normal one can handle."
+        help="For a build with --surge: route of the frames; auto: the surge route while frames"
+        " arrive faster than the normal one can handle."
     ),
 ]
 NormalFps = Annotated[
@@ -33,14 +33,14 @@ NormalFps = Annotated[
     Option(
         min=1e-3,
         max=1e9,
-        help="Frame rate that the normal route can handle (default: learnt while frames wait).",
+        help="Frame rate that the normal route can handle (default: measured while frames wait).",
     ),
 ]
 SurgeQueue = Annotated[
     int | None,
     Option(
         min=2,
-        help="Number of waiting frames that begins a surge (default: 8 or 2 x window, at most"
+        help="Number of waiting frames that starts a surge (default: 8 or 2 x window, at most"
         " half of --queue).",
     ),
 ]
@@ -49,13 +49,21 @@ SurgeAbove = Annotated[
     Option(
         min=0.01,
         max=10,
-        help="A surge begins if frames arrive at more than this share of the normal route's rate.",
+        help="A surge starts if the arrival rate exceeds this share of the normal route's rate.",
     ),
 ]
 NormalBelow = Annotated[
-    float, Option(min=0.01, max=10, help="It ends once they arrive at less than this share,")
+    float,
+    Option(
+        min=0.01,
+        max=10,
+        help="A surge ends if the arrival rate stays below this share"
+        " of the normal route's rate and few frames wait.",
+    ),
 ]
-NormalAfter = Annotated[float, Option(min=0.01, max=1e6, help="for so many seconds, and few wait.")]
+NormalAfter = Annotated[
+    float, Option(min=0.01, max=1e6, help="Seconds for which both must hold before a surge ends.")
+]
 
 USUAL = RunOptions()
 """The defaults of these options."""

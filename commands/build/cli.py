@@ -59,7 +59,7 @@ def build(
         Path | None,
         Option(
             readable=False,
-            help="Profile of the model: decides the weights of ranks in turn that name none.",
+            help="Profile of the model: determines the missing weights of ranks that take turns.",
         ),
     ] = None,
     cuts: Annotated[
@@ -83,8 +83,8 @@ def build(
         bool,
         Option(
             "--video",
-            help="Add OpenCV to what the board where frames enter needs, for run --input video.mp4"
-            " or camera:0.",
+            help="Add OpenCV to the requirements of the board where frames enter, for run --input"
+            " video.mp4 or camera:0.",
         ),
     ] = False,
     literally: Annotated[
@@ -102,8 +102,8 @@ def build(
         Path | None,
         Option(
             readable=False,
-            help="File or folder with representative frames: for int8, and for bounds of tensors of"
-            " an ONNX model whose sizes its data decide.",
+            help="File or folder with representative frames: for int8, and for bounds of"
+            " data-dependent sizes in an ONNX model.",
         ),
     ] = None,
     size: Annotated[
@@ -126,8 +126,8 @@ def build(
         str | None,
         Option(
             metavar="all|BOARD[,BOARD]",
-            help="Boards that 'run --survive' may lose: plan, with --profile, and build for the"
-            " others, too.",
+            help="Boards that 'run --survive' may lose: also plan (with --profile) and build for"
+            " the remaining boards.",
         ),
     ] = None,
     standby: Annotated[

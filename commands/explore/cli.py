@@ -85,7 +85,7 @@ def explore(
         Option(
             min=1,
             max=64,
-            help="Let up to so many accelerators of one kind take frames in turn on the same"
+            help="Maximum number of accelerators of one kind that take frames in turn on the same"
             " layers.",
         ),
     ] = 1,

@@ -1,1 +1,1 @@
-"""Show the layers of a model, their costs, where to cut it, and what a mapping does."""
+"""Show the layers of a model, their costs, useful cuts, and the effect of a mapping."""

@@ -58,7 +58,8 @@ def inspect(
         Path | None,
         Option(
             readable=False,
-            help="For --mapping: profile that decides the weights of ranks in turn without any.",
+            help="With --mapping: profile that determines the missing weights of ranks that take"
+            " turns.",
         ),
     ] = None,
     cuts: Annotated[
@@ -88,7 +89,7 @@ def inspect(
         bool,
         Option(
             "--internals",
-            help="Show instead what LiteRT or onnxruntime makes of the graph of a .tflite or .onnx"
+            help="Show instead how LiteRT or onnxruntime changes the graph of a .tflite or .onnx"
             " file, or of the sub-models of a build folder.",
         ),
     ] = False,
@@ -103,8 +104,8 @@ def inspect(
         list[str] | None,
         Option(
             metavar="NAME=VALUE",
-            help="With --internals: option of the delegate or accelerator; for onnxruntime"
-            " provider=NAME, and options of that.",
+            help="With --internals: option of the delegate or accelerator; for onnxruntime,"
+            " provider=NAME and the provider's options.",
         ),
     ] = None,
     rank: Annotated[

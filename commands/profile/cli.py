@@ -91,8 +91,8 @@ def profile(
     input: Annotated[
         list[str] | None,
         Option(
-            help="Frames like those of a job, where sizes change: files or a folder that 'run'"
-            " takes. Default: random values in the largest sizes."
+            help="Representative frames for a model whose sizes change: files or a folder, as for"
+            " 'run'. Default: random values of the largest sizes."
         ),
     ] = None,
     layout: ImageLayout = Layout.nchw,

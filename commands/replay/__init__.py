@@ -1,1 +1,1 @@
-"""Run one rank alone on the tensors of a recorded run, and compare what it makes."""
+"""Run one rank alone on the tensors of a recorded run, and compare its outputs."""

@@ -39,8 +39,8 @@ def replay(
         Path | None,
         Option(
             readable=False,
-            help="Build folder whose sub-models run instead of the recorded ones; its cuts are the"
-            " same.",
+            help="Build folder whose sub-models to run instead of the recorded ones; it must have"
+            " the same cuts.",
         ),
     ] = None,
     json_file: Json = None,

@@ -89,8 +89,8 @@ def run(
         Option(
             min=0,
             metavar="N|unlimited",
-            help="Number of frames (default: all; 100 for random input). 'unlimited': until Ctrl-C"
-            " or SIGTERM, after which all frames that have entered come out.",
+            help="Number of frames (default: all; 100 for random input). 'unlimited': until"
+            " Ctrl-C or SIGTERM; frames that have entered are still completed.",
         ),
     ] = None,
     unlimited: Annotated[bool, Option("--unlimited", hidden=True)] = False,
@@ -112,8 +112,8 @@ def run(
         int | None,
         Option(
             min=1,
-            help="Maximum number of waiting frames, if they come at a rate of their own (default:"
-            " one second's).",
+            help="Maximum number of waiting frames, if they arrive on a schedule (default: those"
+            " of one second).",
         ),
     ] = None,
     switch: SwitchTo = Switch.auto,
@@ -147,7 +147,7 @@ def run(
         bool,
         Option(
             "--keep-size",
-            help="Resize no image; for models that leave height and width open.",
+            help="Do not resize images; for models with open height and width.",
         ),
     ] = False,
     mean: Mean = "0",
@@ -181,7 +181,7 @@ def run(
     box_form: Annotated[
         BoxForm | None,
         Option(
-            help="With --boxes: what the four numbers of a box are; cx, cy: its centre (default:"
+            help="With --boxes: meaning of a box's four numbers; cx, cy: its centre (default:"
             " xyxy, or cxcywh with --nms)."
         ),
     ] = None,
@@ -201,14 +201,15 @@ def run(
             min=0,
             max=1,
             metavar="[IOU]",
-            help="With --boxes: the output is YOLO's raw head; of boxes of a class that overlap by"
-            f" more than IOU ({MOST_OVERLAP}), keep the best.",
+            help="With --boxes: the output is a raw YOLO head; apply non-maximum suppression with"
+            f" this overlap ({MOST_OVERLAP}).",
         ),
     ] = None,
     boxes_to: Annotated[
         Path,
         Option(
-            readable=False, help="With --boxes: folder to make, of labelled images and coco.json."
+            readable=False,
+            help="With --boxes: folder to create, with labelled images and coco.json.",
         ),
     ] = Path("labelled"),
     results: Annotated[
@@ -217,7 +218,7 @@ def run(
             callback=writes(is_checked_later=True),
             readable=False,
             help="Output file: .bin, or .npz for numpy (default: OUT/results.bin). It grows with"
-            " each frame; '/dev/null' keeps nothing.",
+            " each frame; '/dev/null': keep nothing.",
         ),
     ] = None,
     output: Annotated[
@@ -226,9 +227,9 @@ def run(
             callback=writes(is_checked_later=True),
             readable=False,
             metavar="FILE.jsonl|-|FILE.mp4",
-            help="Write results as they come: a line of JSON for each frame; '-': standard output."
-            " FILE.npz: same as --results. FILE.mp4, FILE.avi: the input video with its top classes"
-            " or boxes.",
+            help="Write each result as soon as it is available, as a JSON line; '-': standard"
+            " output. FILE.npz: same as --results. FILE.mp4, FILE.avi: the input video with"
+            " its top classes or boxes.",
         ),
     ] = None,
     record: Annotated[
@@ -236,7 +237,7 @@ def run(
         Option(
             readable=False,
             metavar="DIR",
-            help="Make a folder with the tensors that cross cuts, of the first frames: for"
+            help="Record the tensors that ranks exchange in the first frames, in a new folder for"
             " 'rankslice replay'.",
         ),
     ] = None,
@@ -249,8 +250,8 @@ def run(
             callback=writes(is_checked_later=True),
             readable=False,
             metavar="[FILE.jsonl|-]",
-            help="Show once a second what ranks and boards are like: rate, latency, use, memory,"
-            " temperature. With FILE.jsonl, or '-' for standard output: as lines of JSON.",
+            help="Show rate, latency, and the state of ranks and boards once per second."
+            " FILE.jsonl, or '-' for standard output: write them as JSON lines.",
         ),
     ] = None,
     survive: Survive = False,

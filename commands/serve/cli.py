@@ -58,8 +58,8 @@ def serve(
         Option(
             min=0,
             max=60_000,
-            help="Fill the batches of models built with one from several requests, which wait"
-            " at most this long for others, in milliseconds.",
+            help="For models built with a batch size: fill each batch from several requests,"
+            " which wait at most this many milliseconds.",
         ),
     ] = None,
     window: Window = None,
@@ -81,7 +81,8 @@ def serve(
     log_form: Annotated[
         LogForm,
         Option(
-            "--log", help="Form of messages; json: one object per line, with a line per request."
+            "--log",
+            help="Format of messages; json: one object per line, including a line per request.",
         ),
     ] = LogForm.human,
     survive: Survive = False,

@@ -70,7 +70,8 @@ def simulate(
     normal_after: NormalAfter = USUAL.normal_after_s,
     window: Window = None,
     queue: Annotated[
-        int | None, Option(min=1, help="Maximum number of waiting frames (default: one second's).")
+        int | None,
+        Option(min=1, help="Maximum number of waiting frames (default: those of one second)."),
     ] = None,
     scatter: Annotated[
         bool, Option("--scatter", help="Vary times from frame to frame like the measured ones.")

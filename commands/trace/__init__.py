@@ -1,1 +1,1 @@
-"""Show where the time of each frame goes, and what limits the rate."""
+"""Show where the time of each frame goes, and name the bottleneck."""

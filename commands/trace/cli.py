@@ -68,14 +68,17 @@ def trace(
     scale: Scale = UNIT_SCALE,
     failure: Annotated[
         bool,
-        Option("--failure", help="Run nothing: show what the ranks of the last failed job did."),
+        Option(
+            "--failure",
+            help="Show what the ranks of the last failed job did, without running anything.",
+        ),
     ] = False,
     html: Annotated[
         Path | None,
         Option(
             callback=writes(PAGE),
             readable=False,
-            help="Page with a timeline to write (default: OUT/trace.html); '-': standard output.",
+            help="Write a page with a timeline (default: OUT/trace.html); '-': standard output.",
         ),
     ] = None,
     perfetto: Annotated[

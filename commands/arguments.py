@@ -86,7 +86,7 @@ def preprocessing_from(
     """
     check_choice("layout", layout, ("nchw", "nhwc"))
     if keep_size and size is not None:
-        raise RankSliceError(Mistake("size", "cannot be combined with keep_size", "leave out one"))
+        raise RankSliceError(Mistake("size", "cannot be combined with keep_size", "leave one out"))
     sides = (size, size) if isinstance(size, int) else size
     check_positive(("size", side) for side in sides or ())
     return Preprocessing(layout, sides, _numbers(mean), _numbers(scale), keep_size)

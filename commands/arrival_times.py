@@ -31,13 +31,13 @@ def read_arrival_times(path: Path) -> NDArray[np.float64]:
             continue
         fault, seconds = _time(text, times[-1] if times else 0.0)
         if fault:
-            expected = "expected seconds from the start, ascending, one number a line"
+            expected = "expected seconds from the start, ascending, one number per line"
             mistakes.append(Mistake(f"{path.name}, line {number}", fault, expected))
         else:
             times.append(seconds)
     raise_mistakes(mistakes)
     if not times:
-        raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number a line"))
+        raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number per line"))
     if len(times) > _MAX_FRAMES:
         raise RankSliceError(Mistake(path.name, f"has more than {_MAX_FRAMES} arrivals"))
     return np.array(times)

@@ -70,9 +70,9 @@ def refuse_shared_files(context: typer.Context) -> None:
         if Path(name) == STDOUT and not all(are_written):  # for what is read it is standard input
             continue
         if any(are_written) and is_sure and _is_one_file(name, other_name):
-            found = f"is named by {option} and {other}"
+            found = f"is named by both {option} and {other}"
             place = "standard output" if Path(name) == STDOUT else name
-            raise RankSliceError(Mistake(place, found, "expected a file for each"))
+            raise RankSliceError(Mistake(place, found, "expected a separate file for each"))
 
 
 def _is_default(context: typer.Context, param: Any) -> bool:
@@ -161,7 +161,7 @@ Surge = Annotated[
     Path | None,
     Option(
         readable=False,
-        help="A second mapping file: where frames go while more come than the ranks of"
+        help="Second mapping file: the route of frames while they arrive faster than the ranks of"
         " --mapping can handle.",
     ),
 ]
@@ -210,7 +210,7 @@ def refuse_with(option: str, /, **others: Any) -> None:
     if given:
         found = f"cannot be combined with {option}"
         raise RankSliceError(
-            *(Mistake(f"--{name.replace('_', '-')}", found, "leave out one") for name in given)
+            *(Mistake(f"--{name.replace('_', '-')}", found, "leave one out") for name in given)
         )
 
 
@@ -224,7 +224,7 @@ def refuse_without(context: typer.Context, option: str, *names: str) -> None:
     """
     sources = {name: context.get_parameter_source(name) for name in names}
     raise_mistakes(
-        Mistake(f"--{name.replace('_', '-')}", f"is given without {option}", f"give {option}, too")
+        Mistake(f"--{name.replace('_', '-')}", f"is given without {option}", f"also give {option}")
         for name, source in sources.items()
         if source is not None and source.name == "COMMANDLINE"
     )

@@ -84,7 +84,7 @@ def check_switching(options: RunOptions) -> None:
     above, below = options.surge_above, options.normal_below
     if below >= above:
         found = f"is {below:g}, and --surge-above {above:g}"
-        raise RankSliceError(Mistake("--normal-below", found, "expected less than that"))
+        raise RankSliceError(Mistake("--normal-below", found, "expected a smaller value"))
     waiting, queue = options.surge_queue, options.queue
     if waiting is not None and queue is not None and waiting > queue:
         found = f"is {waiting}, and no more than {queue} frames may wait (--queue)"

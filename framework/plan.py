@@ -309,7 +309,7 @@ def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
     makers: dict[str, list[int]] = {name: [plan.source] for name in plan.model.inputs}
     arriving = {(c.tensor, c.source, c.destination) for c in plan.channels}
     if len(arriving) < len(plan.channels):
-        found = "two of them bring the same tensor from the same rank to the same one"
+        found = "two of them carry the same tensor between the same ranks"
         yield Mistake(f"{where}: channels", found)
 
     def comes(name: str, rank: int) -> Fraction:
@@ -324,7 +324,7 @@ def _flow_mistakes(plan: Plan, where: str) -> Iterator[Mistake]:
             if name not in makers:
                 yield Mistake(f"{here}.inputs", f"nothing before it makes {quoted(name)}")
             elif comes(name, segment.rank) < 1:
-                yield Mistake(f"{here}.inputs", f"no channel brings {quoted(name)}")
+                yield Mistake(f"{here}.inputs", f"no channel carries {quoted(name)}")
         for name in segment.outputs:
             own = plan.ranks[segment.rank].turns
             others = (plan.turns_of_maker(maker, name) for maker in makers.get(name, ()))

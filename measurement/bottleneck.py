@@ -64,7 +64,7 @@ def bottleneck_of_routes(
     count = sum(end - begin - 1 for begin, end in spans)
     where = f"on the {most} route ({frames[most]} of {frames_text(len(completed_s))})"
     if passed_s <= 0:
-        return f"{where} there are too few frames between two changes of the route to tell"
+        return f"{where} too few frames came out between two changes of the route to determine it"
     rate = count / passed_s
     loads = [_with_load(rank, rate / frames[most]) for rank in on_route]
     return f"{where}, {_bottleneck(loads, rate, arrivals)}"

@@ -60,9 +60,9 @@ def explained(verification: Verification, by_engine: Verification) -> Verificati
     what = f"the engine's optimisation changes the unsliced model by {share:.3g} of the range"
     if not by_engine.shapes_equal:
         what = "the engine's optimisation changes shapes of the unsliced model, too"
-        why = f"{what}: in slices it merges other layers"
+        why = f"{what}: it fuses different layers in slices"
     elif verification.shapes_equal and share >= verification.max_rel_diff / 2:
-        why = f"{what}, which is as much: in slices it merges other layers"
+        why = f"{what}, which is as much: it fuses different layers in slices"
     elif share:
         why = f"{what} only, so the difference has another cause"
     else:
@@ -238,13 +238,13 @@ class _OutputComparison:
             return self.shape_complaint + (more if self.other_shapes > 1 else "")
         if self.is_empty:
             what = f"the unsliced model's output {self.name!r}"
-            return f"{what} is empty in every frame: it proves nothing"
+            return f"{what} is empty in every frame: inconclusive"
         if not self.is_finite:
-            return f"the unsliced model's output {self.name!r} is not finite: it proves nothing"
+            return f"the unsliced model's output {self.name!r} is not finite: inconclusive"
         if self.is_float and self.is_constant and not (self.is_count and others_vary):
-            return f"the unsliced model's output {self.name!r} is constant: it proves nothing"
+            return f"the unsliced model's output {self.name!r} is constant: inconclusive"
         if self.is_float and self.is_saturated:
-            return f"the unsliced model's output {self.name!r} is saturated: it proves nothing"
+            return f"the unsliced model's output {self.name!r} is saturated: inconclusive"
         if self._differs(allowed):
             return (
                 f"output {self.name!r} differs by up to {self.difference:.3g},"
@@ -304,7 +304,7 @@ class Comparison:
         if not self._frames:
             complaints.append("no frame was compared")
         elif all(output.is_constant for output in self._outputs) and not complaints:
-            complaints.append("all outputs of the unsliced model are constant: it proves nothing")
+            complaints.append("all outputs of the unsliced model are constant: inconclusive")
         if exact and not bit_equal:
             complaints.append("results are not bit-equal to those of the unsliced model")
             if rounds:

@@ -121,7 +121,7 @@ class _Watch:
 
     def mistake(self) -> Mistake:
         """Return what has ended there, for the user."""
-        hint = "" if self.error else "dmesg there tells whether memory ran out"
+        hint = "" if self.error else "dmesg there shows whether memory ran out"
         what = self.loss.what if self.loss else "mpirun's daemon there has ended while the job ran"
         return Mistake(self.shell.login.full_name, what, hint)
 

@@ -60,7 +60,7 @@ def look_at(
     if is_build_folder(model):
         given = (*wanted.given, *sizes.options)
         if given:
-            found = f"{model} was built with engines and sizes of its own"
+            found = f"{model} was built with its own engines and sizes"
             expected = "give a sub-model's file instead of the folder"
             raise RankSliceError(*(Mistake(name, found, expected) for name in given))
         yield from _look_at_ranks(model, read_plan(model), rank)
@@ -87,10 +87,10 @@ def _refuse_without_provider(wanted: Wanted) -> None:
     """Refuse what onnxruntime has no use for without an execution provider."""
     expected = "name an execution provider: --option provider=NAME"
     if wanted.delegate:
-        found = "onnxruntime takes no delegate library"
+        found = "onnxruntime uses no delegate libraries"
         raise RankSliceError(Mistake("--delegate", found, expected))
     if wanted.given and "provider" not in wanted.options:
-        found = "onnxruntime needs to know what for"
+        found = "the execution provider is missing"
         raise RankSliceError(*(Mistake(name, found, expected) for name in wanted.given))
 
 

@@ -248,7 +248,7 @@ def _unless_folded(block: _Block) -> Iterator[_Block]:
 def _of_litert(found: Internals, title: str) -> _Drawing:
     built = found.delegated
     if built is None:
-        what = "cannot draw what LiteRT compiles: it does not tell which operators are where"
+        what = "cannot draw what LiteRT compiles: it does not report which operators run where"
         raise RankSliceError(Mistake("--svg", what, "leave out --svg, or --accelerator"))
     plain = {node.number: node for node in found.plain.nodes}
     nodes = {node.number: node for node in built.nodes}
@@ -264,7 +264,7 @@ def _of_litert(found: Internals, title: str) -> _Drawing:
         blocks.append(_Block(kind, _rows(before, most), after))
     return _Drawing(
         title=title,
-        subtitle=f"{found.runtime}; {found.by} replaces what it takes by nodes of its own",
+        subtitle=f"{found.runtime}; {found.by} replaces the operators that it supports",
         headings=(
             f"{len(plain)} operators in the file",
             f"{len(built.execution_plan)} nodes in the execution plan",

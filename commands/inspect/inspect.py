@@ -130,12 +130,12 @@ def _refuse_without_mapping(
     *, surge: Path | None, platform: PlatformSource | None, profile: Path | None
 ) -> None:
     purposes = (
-        ("--surge", surge, "where frames go as long as there is no surge"),
-        ("--platform", platform, "which layers go to its accelerators"),
+        ("--surge", surge, "the route outside of a surge"),
+        ("--platform", platform, "the layers of each accelerator"),
         ("--profile", profile, "which ranks take turns"),
     )
     mistakes = [
-        Mistake(name, "needs a mapping", f"give --mapping, too: {purpose}")
+        Mistake(name, "needs a mapping", f"also give --mapping: {purpose}")
         for name, value, purpose in purposes
         if value is not None
     ]
@@ -151,7 +151,7 @@ def _refuse_for_folders(model: Path, sizes: GivenSizes, **others: object) -> Non
     wrong = [*sizes.options, *(f"--{name}" for name, value in others.items() if value)]
     if wrong:
         expected = "give the model's file instead of the folder"
-        found = f"{model} was built with a mapping, a platform and sizes of its own"
+        found = f"{model} was built with its own mapping, platform and sizes"
         raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
 
 

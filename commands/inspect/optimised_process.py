@@ -158,7 +158,7 @@ class _Inside:
             parts = self._session.get_provider_graph_assignment_info()
         except AttributeError:
             version = self._onnxruntime.__version__
-            raise JobError(f"onnxruntime {version} does not tell what {by} compiles") from None
+            raise JobError(f"onnxruntime {version} does not report what {by} compiles") from None
         mine = [
             frozenset(node.name for node in part.get_nodes())
             for part in parts

@@ -84,7 +84,7 @@ def _accelerated(found: Internals) -> str:
     record = found.accelerated or {}
     by = printable(found.by)
     if record.get("operators") is None:
-        return f"{by} does not tell which operators it takes"
+        return f"{by} does not report which operators it runs"
     text = f"{by} takes {record['operators']} of {record['of']} operators"
     if record["partitions"] is not None:
         text += f", in {record['partitions']} partition{'s' if record['partitions'] != 1 else ''}"

@@ -79,7 +79,7 @@ def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) ->
         yield Finding(answer.board.name, unit, OK, f"{package} {version} has {provider}")
         return
     if plugin:
-        found = f"whether {environment.python} has {plugin} is not told"
+        found = f"it is not known whether {environment.python} has {plugin}"
         yield Finding(answer.board.name, unit, WARN, found, f"{DEPLOY_VENV} installs it")
         return
     found = f"the onnxruntime of {environment.python} has {joined(has) or 'no provider'}"

@@ -104,7 +104,7 @@ def _python_lines(report: BoardReport) -> Iterator[str]:
 
 def _environment_text(environment: Environment) -> str:
     packages = [
-        f"{name} {version or '(version not told)'}" for name, version in environment.packages
+        f"{name} {version or '(version not reported)'}" for name, version in environment.packages
     ]
     text = f"{environment.python} has {joined(packages) or 'nothing that jobs need'}"
     providers = [name.replace("ExecutionProvider", "") for name in environment.providers]
@@ -134,7 +134,7 @@ def _cluster_lines(clusters: Sequence[Cluster]) -> Iterator[str]:
             least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
             parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
         else:
-            parts.append("frequency not told")
+            parts.append("frequency not available")
         if cluster.capacity:
             parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
         yield f"{format_cores(cluster.cores)}: {', '.join(parts)}"

@@ -133,7 +133,7 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
         if record.report_sha256 == report:
             return record
     if not report:
-        found = "has no report of a run that came to its end"
+        found = "has no report of a completed run"
         raise RankSliceError(Mistake(str(folder), found, f"run it with: rankslice run {folder}"))
     from rankslice.measurement.report import read_report
     from rankslice.measurement.summary import summarise

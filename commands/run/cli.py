@@ -405,12 +405,12 @@ def _refuse_to_show(prepared: PreparedRun) -> None:
     from rankslice.commands.job.results_files import is_npz
 
     if is_streamed(prepared.options.inputs):
-        found = "can be read by 'rankslice run' alone, not by the mpirun line"
+        found = "can be read only by 'rankslice run', not by the mpirun line"
         raise RankSliceError(Mistake("standard input", found, "give a file with --input"))
     if prepared.options.stream:
-        found = "can be written by 'rankslice run' alone, not by the mpirun line"
+        found = "can be written only by 'rankslice run', not by the mpirun line"
         raise RankSliceError(Mistake("--output", found, "leave it out"))
     results = prepared.options.results
     if results == STDOUT or is_npz(results):
-        found = "can be written by 'rankslice run' alone, not by the mpirun line"
+        found = "can be written only by 'rankslice run', not by the mpirun line"
         raise RankSliceError(Mistake(str(results), found, "leave out --results, or name a .bin"))

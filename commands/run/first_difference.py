@@ -274,7 +274,7 @@ class _Search:
         if result.other_shapes:
             return f"has shape {list(found.shape)}, not {list(expected.shape)}"
         if not np.isfinite(result.absolute):
-            return "differs in values that are no numbers"
+            return "differs in NaN values"
         by = f"differs by {result.absolute:.3g}"
         return f"{by}, {result.relative:.3g} of its range" if np.isfinite(result.relative) else by
 
@@ -315,13 +315,15 @@ class _Search:
         for number, spec in enumerate(results.outputs):
             once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
             if once.shape != now.shape or once.tobytes() != now.tobytes():
-                return f"frame {self._frame} agrees when it is run again: it differs now and then"
+                return (
+                    f"frame {self._frame} agrees when it is run again: results vary from run to run"
+                )
         differs = "no tensor at a cut differs"
         if self._converted and self._worst:
             differs += f" by more than {self._worst:.2g} of its range"
-        found = f"{differs} from an unsliced model that gives out these tensors"
+        found = f"{differs} from an unsliced model that also outputs these tensors"
         if self._converted:
-            return f"{found}: the converter or the engine merges layers across the cuts"
+            return f"{found}: the converter or the engine fuses layers across the cuts"
         if self._exact:
-            return f"{found}: giving them out changes its results"
-        return f"{found}: the engine merges layers across the cuts"
+            return f"{found}: outputting them changes its results"
+        return f"{found}: the engine fuses layers across the cuts"

@@ -180,7 +180,7 @@ def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
     absent: dict[str, list[str]] = defaultdict(list)
     for board in boards:
         if board.joules is None or board.seconds is None or board.mean_w is None:
-            absent[board.reason or "not told"].append(board.board)
+            absent[board.reason or "not reported"].append(board.board)
             continue
         each = board.mj_per_frame
         per_frame = "" if each is None else f", {joules_text(each / 1e3)} per frame"
@@ -224,14 +224,14 @@ def _slowed(board: HardwareSummary) -> Iterator[str]:
 def _absent(board: HardwareSummary) -> str:
     # That there is no sensor of power stands in the line of the energy.
     kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
-    return f"; {joined(kinds)} not told" if kinds else ""
+    return f"; {joined(kinds)} unknown" if kinds else ""
 
 
 def _accelerated(record: dict[str, Any]) -> str:
     """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
     operators, partitions = record["operators"], record["partitions"]
     if operators is None:
-        text = f"{record['by']} does not tell which operators it runs"
+        text = f"{record['by']} does not report which operators it runs"
     else:
         text = f"{operators} of {record['of']} operators by {record['by']}"
     if partitions is not None:

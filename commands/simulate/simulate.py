@@ -227,7 +227,7 @@ def _plan(
     if is_build_folder(target):
         if mapping is not None or sizes:
             name = "--mapping" if mapping is not None else sizes.options[0]
-            found = f"{target} was built with a mapping and sizes of its own"
+            found = f"{target} was built with its own mapping and sizes"
             raise RankSliceError(Mistake(name, found, "give the model's file instead"))
         return read_plan(target), None
     refuse_other_folders(target)

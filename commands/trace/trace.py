@@ -82,7 +82,7 @@ def prepare_trace(
     prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
     kept = events_needed(prepared.plan, prepared.source.frames)
     if operators and not 0 < (prepared.source.frames or 0) <= MOST_WITH_OPERATORS:
-        found = f"is for {MOST_WITH_OPERATORS} frames at most"
+        found = f"supports at most {MOST_WITH_OPERATORS} frames"
         raise RankSliceError(Mistake("--operators", found, "give fewer --frames"))
     asked = replace(prepared.options, events=Path("events"), events_kept=kept, operators=operators)
     return replace(prepared, options=asked)
@@ -156,7 +156,7 @@ def _traced(
     if span is None and summary is None:  # what the ranks did last is worth a look
         span = whole_span(found)
     if span is None:
-        what = "of fewer than two frames there are results, which is too few to tell anything"
+        what = "fewer than two frames have results, which is too few for a trace"
         raise RankSliceError(Mistake(str(folder), what, "give more --frames"))
     all_found = findings(found, span, summary)
     advice = cut_advice(folder, all_found.limit)
@@ -222,7 +222,7 @@ def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[
     for engine, numbers in ranks.items():
         yield (
             f"rank{'s' * (len(numbers) > 1)} {joined(numbers)} show{'s' * (len(numbers) == 1)} no"
-            f" operators: the engine {engine} does not tell when they run"
+            f" operators: the engine {engine} does not report when they run"
         )
 
 
@@ -235,7 +235,7 @@ def _clock_note(trace: Trace) -> str:
             f"the clock of rank{'s' * (len(apart) > 1)} {joined(apart)} was never compared with"
             " the source's: do not compare their times with those of other boards"
         )
-    return f"times of different boards are known to {worst / 1e3:.3g} us or better"
+    return f"timestamps of different boards are accurate to {worst / 1e3:.3g} us"
 
 
 def write_page(traced: Traced, file: Path) -> None:

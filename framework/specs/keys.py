@@ -112,7 +112,7 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
     )
     weights = [int(weight or 1) for _, _, weight in parts]
     if (period := sum(weights) // math.gcd(*weights)) > MOST_TURNS:
-        found = f"the weights add up to {period}, divided by what they have in common"
+        found = f"the weights, divided by their common factor, add up to {period}"
         raise RankSliceError(Mistake(where, found, f"expected at most {MOST_TURNS}: round them"))
     return tuple((key, each) for (key, *_), each in zip(parts, by_weights(weights), strict=True))
 

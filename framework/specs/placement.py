@@ -103,8 +103,8 @@ def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
         first.setdefault(each.key.text, each)
     times = Counter(each.key.text for each in keys)
     for key in (key for key, count in times.items() if count > 1):
-        found = f"it is there {times[key]} times"
-        hint = f"give each rank a key of its own: {bare(key)}.2 shares what {bare(key)} names"
+        found = f"appears {times[key]} times"
+        hint = f"give each rank its own key: {bare(key)}.2 shares what {bare(key)} names"
         mistakes.append(Mistake(_where(mapping, key), found, hint))
     return [*first.values()], mistakes
 

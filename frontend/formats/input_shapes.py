@@ -127,7 +127,7 @@ class _Settling:
             if size > self.bounds.get(symbol, size):
                 here = f"{self._where}: size {quoted(symbol)}"
                 found = f"is {size} by --shape, and at most {self.bounds[symbol]} by --at-most"
-                self.mistakes.append(Mistake(here, found, "leave out one of them"))
+                self.mistakes.append(Mistake(here, found, "leave one of them out"))
 
     def result(self, example: int) -> InputSizes:
         """Return what was found, and note the inputs that have open sizes without a bound."""

@@ -50,6 +50,6 @@ def kept(graph: Graph, layers: Iterable[Layer], where: str, hint: str) -> Iterat
         if layer.lasting:
             yield Mistake(
                 f"{graph.name}: layer {quoted(layer.name)}",
-                f"it takes {layer.lasting[0]} along from frame to frame, and {where} share nothing",
+                f"it keeps {layer.lasting[0]} from frame to frame, and {where} share no state",
                 hint,
             )

@@ -308,7 +308,7 @@ def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
     for tensor in graph.outputs:
         where = f"{graph.name}: output {quoted(tensor.name)}"
         if tensor.name not in known:
-            yield Mistake(where, "no layer makes it", "expected a tensor of the model")
+            yield Mistake(where, "no layer produces it", "expected a tensor of the model")
         elif tensor.name in stored and (fault := crossing_fault(tensor)):
             yield Mistake(where, fault)
 
@@ -439,7 +439,7 @@ def crossing_fault(tensor: Tensor) -> str:
     if not dtype_bits(tensor.dtype):
         return f"its elements ({tensor.dtype}) have no fixed size"
     if size is None:
-        return "no bound of its sizes is known"
+        return "its sizes have no known bound"
     if not size:
         return "it has no elements"
     if tensor.is_open and len(tensor.shape or ()) > MAX_DIMENSIONS:
@@ -449,7 +449,7 @@ def crossing_fault(tensor: Tensor) -> str:
     if _is_too_large(tensor):
         sizes = " x ".join(map(str, tensor.shape or ()))
         most = _MAX_BYTES - HEADER_BYTES
-        return f"at most it has {size} bytes ({sizes}), and one message carries {most}"
+        return f"it may have {size} bytes ({sizes}), but a message holds at most {most}"
     if size > _MAX_BYTES:
-        return f"it has {size} bytes, and one message carries {_MAX_BYTES} at most"
+        return f"it has {size} bytes, but a message holds at most {_MAX_BYTES}"
     return ""

@@ -69,7 +69,7 @@ def trace_page(
     timeline = Markup(
         block + markup, template_text("trace_timeline.js"), template_text("trace_timeline.css")
     )
-    notice = Notice("What limits", tuple(told))
+    notice = Notice("Bottleneck", tuple(told))
     missing = (Notice("Notes", tuple(notes), warns=True),) if notes else ()
     ranks = Table(
         "what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)), RANK_RIGHT

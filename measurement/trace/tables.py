@@ -12,7 +12,7 @@ RANK_HEAD = ("rank", "accelerator", "compute", "I/O", "input", "room", "frames",
 RANK_RIGHT = tuple(range(2, 9))
 RANK_CAPTION = (
     "shares of the time: computing; reading frames and writing results; waiting for a tensor, for"
-    " room, for frames of the source; the rest. Sending overlaps these"
+    " room, for frames from the source; the rest. Sending overlaps these"
 )
 PATH_HEAD = ("on the critical path", "of the time", "ms per frame")
 _LEAST = 0.005

@@ -107,7 +107,7 @@ def _limit(
     rounds = path.rounds * found.window / max(1, span.frames)
     by_window = rounds >= _ROUNDS
     if not most:
-        return Limit(Kind.nothing, "too few frames came out to tell what limits", 0.0)
+        return Limit(Kind.nothing, "too few frames came out to determine the bottleneck", 0.0)
     part = most[0]
     if part.what is What.link and share >= _MOST:
         return _link(plan, span, most, share, by_window=by_window)
@@ -121,9 +121,9 @@ def _limit(
     if by_window and share < _ALONE and part.what is not What.arrivals:
         return Limit(
             Kind.window,
-            f"the window limits: of {found.window} frame{'s' * (found.window != 1)} inside, the"
-            " oldest has to come out before the next one enters; a larger --window would let the"
-            " ranks work at the same time",
+            f"the window is the bottleneck: of {found.window} frame{'s' * (found.window != 1)}"
+            " inside, the oldest has to come out before the next one enters; a larger --window"
+            " would let the ranks work at the same time",
             share,
         )
     if share < _MOST:
@@ -153,14 +153,21 @@ def _named(plan: Plan, span: Span, part: Part, share: float, ranks: Sequence[Ran
         return _busy_ranks(plan, [part.rank], share, ranks)
     if part.what is What.arrivals:
         return Limit(
-            Kind.source, f"the source limits: the next frame has not arrived for {of}", share
+            Kind.source,
+            f"the source is the bottleneck: the next frame has not arrived for {of}",
+            share,
         )
     if part.what is What.read:
-        text = f"the source limits: reading frames takes {of}"
+        text = f"the source is the bottleneck: reading frames takes {of}"
         return Limit(Kind.source, text, share, (part.rank,))
     if part.what is What.write:
-        return Limit(Kind.sink, f"the sink limits: taking results takes {of}", share, (part.rank,))
-    text = f"handing frames on limits: waking the next thread takes {of}"
+        return Limit(
+            Kind.sink,
+            f"the sink is the bottleneck: processing results takes {of}",
+            share,
+            (part.rank,),
+        )
+    text = f"wake-ups are the bottleneck: waking the next thread takes {of}"
     return Limit(Kind.waking, text, share)
 
 
@@ -171,14 +178,14 @@ def _busy_ranks(plan: Plan, busy: Sequence[int], share: float, ranks: Sequence[R
         fewer = "fewer layers" if takes_all else "fewer layers or frames"
         advice = f"; {fewer} there would make it faster" if len(plan.ranks) > 1 else ""
         text = (
-            f"{_name(plan, rank)} limits: it computes for {use.compute_ms:.3g} ms a frame,"
-            f" {_percent(use.compute)} of the time{advice}"
+            f"{_name(plan, rank)} is the bottleneck: it computes for {use.compute_ms:.3g} ms per"
+            f" frame, {_percent(use.compute)} of the time{advice}"
         )
     else:
         times = ", ".join(f"{ranks[rank].compute_ms:.3g}" for rank in busy)
         text = (
-            f"ranks {joined([str(rank) for rank in busy])} limit alike: they compute for {times} ms"
-            " a frame, nearly all the time"
+            f"ranks {joined([str(rank) for rank in busy])} are equally slow: they compute for"
+            f" {times} ms per frame, nearly all the time"
         )
     return Limit(Kind.rank, text, share, tuple(busy))
 
@@ -188,12 +195,12 @@ def _link(plan: Plan, span: Span, parts: Sequence[Part], share: float, *, by_win
     source, destination = channels[0].source, channels[0].destination
     boards = plan.ranks[source].board, plan.ranks[destination].board
     if boards[0] == boards[1]:
-        where = f"messages within {boards[0]} limit"
+        where = f"messages within {boards[0]} are the bottleneck"
     else:
-        where = f"the link from {boards[0]} to {boards[1]} limits"
+        where = f"the link from {boards[0]} to {boards[1]} is the bottleneck"
     tensors = joined([quoted(name) for name in dict.fromkeys(each.tensor for each in channels)])
     text = (
-        f"{where}: {tensors} {'is' if len(channels) == 1 else 'are'} on the way for"
+        f"{where}: {tensors} {'is' if len(channels) == 1 else 'are'} in transit for"
         f" {share * span.period_ms:.3g} of the {span.period_ms:.3g} ms per frame"
     )
     if by_window:
@@ -229,10 +236,10 @@ def _shared_core(
     core = min({*plan.ranks[crowd[0]].cores} & {*mine.cores})
     members = sorted([rank, *crowd])
     text = (
-        f"core {core} of {mine.board} limits: ranks {joined([str(each) for each in members])} share"
-        f" it, and want to compute at the same time for"
+        f"core {core} of {mine.board} is the bottleneck: ranks"
+        f" {joined([str(each) for each in members])} share it, and compete for it"
         f" {_percent(max(overlaps.values()) * ranks[rank].compute)} of the time;"
-        " give each a core of its own"
+        " give each its own core"
     )
     return Limit(Kind.core, text, max(overlaps.values()), tuple(members))
 
@@ -269,7 +276,7 @@ def _nothing(plan: Plan, path: CriticalPath) -> Limit:
     """Return what there is to say if nothing takes most of the critical path."""
     by_part = sorted(path.shares.items(), key=lambda item: -item[1])[:3]
     told = joined([f"{part_name(plan, part)} ({_percent(share)})" for part, share in by_part])
-    text = f"nothing limits alone: of the critical path most is {told}"
+    text = f"there is no single bottleneck: the critical path is mostly {told}"
     return Limit(Kind.nothing, text, by_part[0][1])
 
 
@@ -277,11 +284,11 @@ def part_name(plan: Plan, part: Part) -> str:
     """Return what a part of the critical path is."""
     if part.what is What.link:
         channel = next(each for each in plan.channels if each.number == part.channel)
-        return f"{quoted(channel.tensor)} on its way to rank {channel.destination}"
+        return f"{quoted(channel.tensor)} in transit to rank {channel.destination}"
     return {
         What.rank: f"computing on rank {part.rank}",
         What.read: "reading frames",
-        What.write: "taking results",
+        What.write: "processing results",
         What.arrivals: "waiting for frames to arrive",
         What.waking: f"waking rank {part.rank}",
     }[part.what]
@@ -304,15 +311,15 @@ def _what(plan: Plan, wait: Wait) -> str:
     if wait.why is Why.frame:
         return "for frames to arrive"
     if wait.why is Why.window:
-        return "for older frames to come out: the window is full"
+        return "for older frames to finish: the window is full"
     if wait.why is Why.room:
-        return f"for room: rank {wait.rank} has not taken older frames of {quoted(wait.tensor)}"
+        return f"for room: rank {wait.rank} still reads older frames of {quoted(wait.tensor)}"
     if wait.tensor in plan.model.inputs:
         return "for frames from the source"
     text = f"for rank {wait.rank}'s tensor {quoted(wait.tensor)}"
     if wait.channel == NEVER:
         return text
-    return f"{text}, {_percent(wait.on_the_way)} of it on the way"
+    return f"{text}, {_percent(wait.on_the_way)} while it is in transit"
 
 
 def _name(plan: Plan, rank: int) -> str:

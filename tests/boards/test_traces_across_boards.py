@@ -41,9 +41,11 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
     assert ("link", [0, 1], [1]) == tuple(
         told["limit"][key] for key in ("kind", "ranks", "channels")
     )
-    assert told["words"][0].startswith(f"the link from {first} to {second} limits: 't0' is on the")
+    assert told["words"][0].startswith(
+        f"the link from {first} to {second} is the bottleneck: 't0' is in"
+    )
     assert "rank 1 waits" in told["words"][-1]
-    assert "on the way" in told["words"][-1]
+    assert "in transit" in told["words"][-1]
     assert 40 < told["period_ms"]
     assert 0.5 < told["ranks"][0]["send"] <= 1
     (note,) = [note for note in told["notes"] if "different boards" in note]

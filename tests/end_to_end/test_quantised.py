@@ -59,4 +59,4 @@ def test_a_difference_by_what_the_engine_merges_is_told_as_such(tmp_path: Path) 
     if verdict.passed:
         pytest.skip("onnxruntime merges signed averages on this kind of processor")
     assert "the engine's optimisation changes the unsliced model by" in verdict.complaint
-    assert "which is as much: in slices it merges other layers" in verdict.complaint
+    assert "which is as much: it fuses different layers in slices" in verdict.complaint

@@ -385,7 +385,7 @@ FAULTS = {
     ),
     "engine hangs": Fault(
         strikes_itself,
-        r"VICTIM: segment 0, frame 20: no end after \d s \(--frame-timeout sets the limit\)",
+        r"VICTIM: segment 0, frame 20: not finished after \d s \(--frame-timeout sets the limit\)",
         faulty_engine("hang", "--frame-timeout", "2"),
         within_s=15,
     ),
@@ -468,7 +468,7 @@ FAULTS = {
     ),
     "engine hangs, in turn": Fault(
         strikes_itself,
-        r"VICTIM: segment 0, frame 41: no end after \d s \(--frame-timeout sets the limit\)",
+        r"VICTIM: segment 0, frame 41: not finished after \d s \(--frame-timeout sets the limit\)",
         faulty_engine("hang", "--frame-timeout", "2"),
         SECOND_IN_TURN,
         within_s=15,

@@ -81,7 +81,7 @@ def test_a_plan_of_another_version_asks_to_be_built_again(version):
         ),
         (("segments", 1, "outputs", ["Buff1"]), "segments[1].outputs: 'Buff1' is there already"),
         (("channels", 0, "number", 5), "channels[0].number: found 5; expected 1"),
-        (("channels", 0, "destination", 2), "segments[1].inputs: no channel brings 'Buff1'"),
+        (("channels", 0, "destination", 2), "segments[1].inputs: no channel carries 'Buff1'"),
         (("channels", 0, "source", 2), "channels[0]: it does not lead 'Buff1' away"),
         (("segments", 0, "level", 0), "segments[0].level: found 0"),
         (("sink", 1), "model.outputs: 'output' does not reach the sink"),
@@ -136,7 +136,7 @@ def test_a_segment_has_at_least_one_level_and_none_before_the_source(levels):
 
 def test_a_frame_that_no_rank_has_is_told_at_who_needs_it():
     text = changed("ranks", 1, "turns", turns(3, 0), plan=IN_TURN)
-    assert ["plan.json: segments[3].inputs: no channel brings 'u'"] == mistakes(text)
+    assert ["plan.json: segments[3].inputs: no channel carries 'u'"] == mistakes(text)
 
 
 def test_a_frame_that_two_ranks_have_is_told_at_the_second():
@@ -172,8 +172,8 @@ def test_each_rank_that_takes_turns_needs_a_channel_of_its_own():
     ]
     found = mistakes(without_channels(IN_TURN, to_first, from_second))
     assert [
-        "plan.json: segments[1].inputs: no channel brings 's'",
-        "plan.json: segments[3].inputs: no channel brings 'u'",
+        "plan.json: segments[1].inputs: no channel carries 's'",
+        "plan.json: segments[3].inputs: no channel carries 'u'",
     ] == found
 
 
@@ -194,7 +194,7 @@ def test_a_tensor_comes_once_from_each_rank_that_makes_it():
     last = record["channels"][-1]
     record["channels"].append({**last, "number": last["number"] + 1})
     assert [
-        "plan.json: channels: two of them bring the same tensor from the same rank to the same one"
+        "plan.json: channels: two of them carry the same tensor between the same ranks"
     ] == mistakes(json.dumps(record))
 
 
@@ -296,7 +296,7 @@ def test_a_route_has_turns_segments_and_channels_of_its_own():
         ),
         (("channels", 0, "number", 9), "surge: channels[0].number: found 9; expected 1"),
         (("channels", 1, "source", 7), "surge: channels[1].source: there is no rank 7"),
-        (("channels", 0, "destination", 2), "surge: channels: two of them bring the same tensor"),
+        (("channels", 0, "destination", 2), "surge: channels: two of them carry the same tensor"),
         (("segments", 0, "index", 0), "surge: segments[0].index: found 0"),
         (("segments", 1, "inputs", ["b"]), "surge: segments[1].inputs: there is no tensor 'b'"),
         (("segments", 1, "inputs", ["y"]), "surge: segments[1].inputs: nothing before it makes"),

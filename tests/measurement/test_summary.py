@@ -354,7 +354,7 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(
     assert is_told == (found.throughput_of == "steady state")
     needed = f"give more than {2 * max(10, window)}"
     word = "frame is" if frames == 1 else "frames are"
-    told = f"{frames} {word} too few to tell a rate or a bottleneck; {needed}"
+    told = f"{frames} {word} too few to determine a rate or a bottleneck; {needed}"
     assert is_told != (told == found.bottleneck)
 
 
@@ -455,5 +455,5 @@ def test_arrivals_from_a_file_are_what_ranks_wait_for() -> None:
 def test_changes_after_each_frame_tell_no_bottleneck() -> None:
     ranks = [routed(0, 9.0, 2.0, (50, 50))]
     assert (
-        "too few frames between two changes" in summary(*ranks, **changes(*range(100))).bottleneck
+        "too few frames came out between two" in summary(*ranks, **changes(*range(100))).bottleneck
     )

@@ -42,7 +42,7 @@ _SHORT_RELEASE_S = 0.05
 _LONELY_S = 2.0
 """Time after which a guard without ranks ends, if some have never started."""
 
-_HINT = "; dmesg on its board tells whether memory ran out"
+_HINT = "; dmesg on its board shows whether memory ran out"
 _MEMORY_HINT = (
     "; meanwhile the kernel has killed a process because memory ran out: give the board or the"
     " container more, or run with a smaller --window"

@@ -199,6 +199,6 @@ class ProgressWatch:
         )
         if self._ticks > allowed:
             raise JobError(
-                f"{self._executor.at}: no end after {self._ticks} s"
+                f"{self._executor.at}: not finished after {self._ticks} s"
                 " (--frame-timeout sets the limit)"
             )

@@ -118,7 +118,7 @@ def image_input(spec: TensorSpec, preprocessing: Preprocessing) -> ImageInput:
     takes_one = len(spec.shape) == 4 and (spec.shape[0] == 1 or bool(symbols[0]))
     if not takes_one or spec.shape[channels] not in (1, 3):
         raise JobError(
-            f"model input {spec.name!r} of shape {list(spec.shape)} takes no image in layout"
+            f"model input {spec.name!r} of shape {list(spec.shape)} accepts no images in layout"
             f" {preprocessing.layout}; expected one image of 1 or 3 channels"
         )
     size = (spec.shape[height], spec.shape[width])

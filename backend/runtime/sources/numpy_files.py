@@ -317,7 +317,7 @@ def _members(
     if spec.name in present:
         if count:
             found = f"has an array {spec.name!r} and arrays for its frames"
-            raise JobError(f"{path}: {found}; leave out one or the other")
+            raise JobError(f"{path}: {found}; leave one of them out")
         return [archive.getinfo(present[spec.name])]
     frames = [f"{spec.name}/{number}" for number in range(count)]
     lacks = next((name for name in frames or [spec.name] if name not in present), None)

@@ -71,13 +71,14 @@ def tensor_mistakes(where: str, graph: GraphProto) -> Iterator[Mistake]:
         for name in inputs_of(node):
             if name not in known:
                 yield Mistake(
-                    f"{where}: layer {quoted(layer)}", f"reads {quoted(name)}, which nothing makes"
+                    f"{where}: layer {quoted(layer)}",
+                    f"reads {quoted(name)}, which nothing produces",
                 )
     for name in dict.fromkeys(value.name for value in graph.output):
         if name not in known:
             yield Mistake(
                 f"{where}: output {quoted(name)}",
-                "no layer makes it",
+                "no layer produces it",
                 "expected the output of a layer, an input or a weight",
             )
 

@@ -353,6 +353,6 @@ def test_a_model_that_takes_something_along_has_one_route(tmp_path: Path) -> Non
     write_mapping(tmp_path / "mapping.json", layers)
     surge = surge_mapping(tmp_path, {shared_core_key(1): list(layers)})
     assert [
-        "model.onnx: layer 'RandomNormalLike_0': it takes a generator of random numbers along from"
-        " frame to frame, and segments of two routes share nothing; build without --surge"
+        "model.onnx: layer 'RandomNormalLike_0': it keeps a generator of random numbers from"
+        " frame to frame, and segments of two routes share no state; build without --surge"
     ] == mistakes(tmp_path, surge=surge, share_cores=True)

@@ -142,7 +142,7 @@ def test_what_a_board_does_not_tell_is_named_once_and_a_short_run_says_nothing()
     cool = HardwareSummary("edge03", 5, {"temperature_c.x": flat(40.0)}, ())
     short = HardwareSummary("edge04", 0, {}, ("temperature",))
     told = printed(replace(ran(1.0), hardware=(silent, cool, short)))
-    assert "hardware of edge02: 100 MB of memory left; frequency and throttling not told\n" in told
+    assert "hardware of edge02: 100 MB of memory left; frequency and throttling unknown\n" in told
     assert "hardware of edge03: up to 40 °C (x), not throttled\n" in told
     assert "edge04" not in told
 

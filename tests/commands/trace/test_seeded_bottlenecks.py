@@ -76,7 +76,7 @@ def test_a_shared_core(tmp_path: Path) -> None:
     shared = {0: CORES[-1], 1: CORES[-1]}
     limit = traced(tmp_path, (8, 8), COMPUTING, shared).found.limit
     assert (Kind.core, (0, 1)) == (limit.kind, limit.ranks)
-    assert limit.text.startswith(f"core {CORES[-1]} of local limits")
+    assert limit.text.startswith(f"core {CORES[-1]} of local is the bottleneck")
 
 
 @pytest.mark.ci

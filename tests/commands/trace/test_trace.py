@@ -72,7 +72,7 @@ def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
     out = chain_folder(tmp_path, 2)
     let_ranks_sleep(out, 1)
     shown = rankslice_package.trace(out, frames=FRAMES, operators=True)
-    expected = "ranks 0 and 1 show no operators: the engine null does not tell when they run"
+    expected = "ranks 0 and 1 show no operators: the engine null does not report when they run"
     assert (expected,) == shown.notes
 
 
@@ -87,7 +87,7 @@ def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
     ended = rankslice("trace", out, "--failure", "--html", page)
     assert 0 == ended.code, ended.err
     assert "rank 1 (" in ended.out
-    assert "limits" in ended.out
+    assert "bottleneck" in ended.out
     assert "this is the end of a job that failed at 20" in ended.out
     assert "the accelerator is gone" in ended.out
     assert page.is_file()

@@ -193,7 +193,7 @@ def test_weights_that_make_a_long_period_are_refused_at_once(text: str, period: 
     with pytest.raises(RankSliceError) as caught:
         split_turns(text, "m")
     assert (
-        f"m: the weights add up to {period}, divided by what they have in common;"
+        f"m: the weights, divided by their common factor, add up to {period};"
         " expected at most 100: round them"
     ) == str(caught.value)
 

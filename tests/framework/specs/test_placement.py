@@ -185,8 +185,8 @@ def test_ranks_that_take_turns_share_no_core_unless_asked_to() -> None:
 def test_a_key_that_is_there_twice_is_told_within_an_entry_and_across_entries(
     share_cores: bool,
 ) -> None:
-    hint = "give each rank a key of its own: edge01_cpu0.2 shares what edge01_cpu0 names"
-    expected = f"mapping.json: edge01_cpu0: it is there 2 times; {hint}"
+    hint = "give each rank its own key: edge01_cpu0.2 shares what edge01_cpu0 names"
+    expected = f"mapping.json: edge01_cpu0: appears 2 times; {hint}"
     within = mistakes_of("edge01_cpu0*2|edge01_cpu0", share_cores=share_cores)
     across = mistakes_of("edge01_cpu0|edge01_cpu1", "edge01_cpu0*3", share_cores=share_cores)
     assert [[expected], [expected]] == [within, across]

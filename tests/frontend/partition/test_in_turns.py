@@ -68,10 +68,10 @@ def refused(graph: Graph, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
     cut = partition(graph, {layer.name: 0 for layer in graph.layers})
     with pytest.raises(RankSliceError) as caught:
         in_turns(cut, [ranks])
-    end = ", and ranks that take turns share nothing; map it to a key of one rank"
+    end = ", and ranks that take turns share no state; map it to a key of one rank"
     told = str(caught.value).splitlines()
-    assert all(line.endswith(f" along from frame to frame{end}") for line in told)
-    return [line.removesuffix(f" along from frame to frame{end}") for line in told]
+    assert all(line.endswith(f" from frame to frame{end}") for line in told)
+    return [line.removesuffix(f" from frame to frame{end}") for line in told]
 
 
 def tflite(name: str) -> Graph:
@@ -86,19 +86,19 @@ def test_a_variable_of_a_tflite_model_is_refused_at_each_layer_that_uses_it() ->
         "ASSIGN_VARIABLE_9": "the resource in tensor 3 'total'",
     }
     assert [
-        f"variable.tflite: layer '{layer}': it takes {state}" for layer, state in states.items()
+        f"variable.tflite: layer '{layer}': it keeps {state}" for layer, state in states.items()
     ] == refused(tflite("variable"))
 
 
 def test_a_variable_tensor_of_a_tflite_model_is_refused() -> None:
     (told,) = refused(tflite("variable_tensor"))
-    assert told.startswith("variable_tensor.tflite: layer 'SVDF_1': it takes the variable tensor ")
+    assert told.startswith("variable_tensor.tflite: layer 'SVDF_1': it keeps the variable tensor ")
 
 
 def test_a_hash_table_of_a_tflite_model_is_refused() -> None:
     told = refused(tflite("hash_table"))
     assert ["CALL_ONCE_0", "HASHTABLE_1", "HASHTABLE_FIND_2"] == [x.split("'")[1] for x in told]
-    assert told[0].endswith("it takes the hash table 835449204")
+    assert told[0].endswith("it keeps the hash table 835449204")
 
 
 def test_random_numbers_of_a_tflite_model_are_refused(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_random_numbers_of_a_tflite_model_are_refused(tmp_path: Path) -> None:
     operators = [operator("RANDOM_UNIFORM", "sizes", "noise"), operator("ADD", "x noise", "y")]
     path = made(tmp_path / "noisy.tflite", tensors, operators, "x", "y")
     (told,) = refused(read_tflite(path).graph)
-    assert "layer 'RANDOM_UNIFORM_0': it takes a generator of random numbers" in told
+    assert "layer 'RANDOM_UNIFORM_0': it keeps a generator of random numbers" in told
 
 
 def test_a_custom_operator_may_be_in_turns() -> None:
@@ -139,7 +139,7 @@ def test_random_numbers_of_an_onnx_model_are_refused_wherever_they_are_drawn(
     tmp_path: Path,
 ) -> None:
     told = refused(read(tmp_path, NOISY).graph)
-    taken = "it takes a generator of random numbers"
+    taken = "it keeps a generator of random numbers"
     names = ("noise", "called", "branch")
     assert [f"model.onnx: layer '{name}': {taken}" for name in names] == told
 

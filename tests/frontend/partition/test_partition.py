@@ -182,8 +182,8 @@ def test_random_layers_are_not_copied():
 def test_a_tensor_of_unknown_shape_between_segments_is_refused_with_both_layers():
     graph = with_tensor(FIGURE_2, "Buff3", shape=None)
     assert [
-        "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': no bound of "
-        "its sizes is known: the model cannot be cut here; map layers 'Conv1' and 'Add1', and "
+        "model.onnx: tensor 'Buff3', made by layer 'Conv1' and read by layer 'Add1': its sizes "
+        "have no known bound: the model cannot be cut here; map layers 'Conv1' and 'Add1', and "
         "those between, to one key, or give its largest sizes, such as --at-most Buff3=100,4"
     ] == mistakes(graph, FIGURE_2_RANKS)
 
@@ -195,7 +195,7 @@ def test_layers_that_have_to_be_on_one_rank_are_told_once_as_a_range():
     (told,) = mistakes(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
     assert told.startswith(
         "model.onnx: layers 'n10' to 'n70': tensors between them cannot be sent ('t10', 't11', "
-        "'t12', 't13', 't14', ... and 55 more), the first because no bound of its sizes is known; "
+        "'t12', 't13', 't14', ... and 55 more), the first because its sizes have no known bound; "
         "map them and those between to one key, or give their largest sizes, such as "
         "--at-most t10=100,4 --at-most t11=100,4 "
     )
@@ -225,8 +225,8 @@ def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
         ({"shape": (2, 0)}, "it has no elements"),
         (
             {"shape": (2, 2**30), "symbols": ("", "n")},
-            "at most it has 8589934592 bytes (2 x 1073741824), and one message carries 2147483583: "
-            "the model cannot be cut here; map layers 'a' and 'b', and those between, to one key, "
+            "it may have 8589934592 bytes (2 x 1073741824), but a message holds at most 2147483583:"
+            " the model cannot be cut here; map layers 'a' and 'b', and those between, to one key, "
             "or give smaller sizes, such as --at-most t=2,134217728",
         ),
         (
@@ -236,7 +236,7 @@ def test_a_tensor_of_unknown_shape_within_a_segment_is_fine():
         ),
         (
             {"shape": (2**29,)},
-            "it has 2147483648 bytes, and one message carries 2147483647 at most",
+            "it has 2147483648 bytes, but a message holds at most 2147483647",
         ),
     ],
 )
@@ -261,7 +261,7 @@ def test_model_inputs_and_outputs_need_a_known_size_too():
     graph = with_tensor(line_graph("a: x -> y", outputs="y"), "y", dtype="str")
     graph = with_tensor(graph, "x", shape=None)
     assert [
-        "model.onnx: input 'x': no bound of its sizes is known",
+        "model.onnx: input 'x': its sizes have no known bound",
         "model.onnx: tensor 'y', made by layer 'a': its elements (str) have no fixed size: "
         "it cannot be a model output",
     ] == mistakes(graph, {"a": 0})
@@ -271,8 +271,8 @@ def test_an_input_that_is_too_large_has_an_option_that_is_not():
     graph = line_graph("a: x -> y", outputs="y")
     graph = with_tensor(graph, "x", shape=(3, 2**28), symbols=("", "n"))
     assert [
-        "model.onnx: input 'x': at most it has 3221225472 bytes (3 x 268435456), and one message "
-        "carries 2147483583; give smaller sizes, such as --at-most x=3,134217728"
+        "model.onnx: input 'x': it may have 3221225472 bytes (3 x 268435456), but a message "
+        "holds at most 2147483583; give smaller sizes, such as --at-most x=3,134217728"
     ] == mistakes(graph, {"a": 0})
 
 
@@ -295,7 +295,7 @@ def test_weights_that_are_model_outputs_come_from_the_last_segment_that_makes_on
 
 def test_an_output_that_is_no_tensor_of_the_model_is_refused():
     graph = line_graph("a: x -> y", outputs="y nothing")
-    expected = "model.onnx: output 'nothing': no layer makes it; expected a tensor of the model"
+    expected = "model.onnx: output 'nothing': no layer produces it; expected a tensor of the model"
     assert [expected] == mistakes(graph, {"a": 0})
 
 

@@ -64,5 +64,5 @@ def test_a_tensor_of_unknown_size_cannot_be_cut() -> None:
         for layer in CHAIN.layers
     )
     spans = SpanSegments(replace(CHAIN, layers=layers))
-    assert "tensor 'p' cannot be sent: no bound of its sizes is known" == spans.fault(0, 0)
+    assert "tensor 'p' cannot be sent: its sizes have no known bound" == spans.fault(0, 0)
     assert "" == spans.fault(0, 2)

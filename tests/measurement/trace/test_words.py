@@ -28,15 +28,40 @@ def found(times: Times, frames: int = 40) -> Findings:
 @pytest.mark.parametrize(
     ("times", "kind", "ranks", "words"),
     [
-        (Times(compute=(6, 2)), Kind.rank, (0,), "rank 0 (one_cpu0) limits: it computes for 6 ms"),
-        (Times(compute=(2, 6)), Kind.rank, (1,), "rank 1 (two_cpu0) limits: it computes for 6 ms"),
-        (Times(compute=(2, 6), direct=True), Kind.rank, (1,), "rank 1 (one_cpu1) limits"),
-        (Times(link=7), Kind.link, (0, 1), "the link from one to two limits: 't0' is on the way"),
-        (Times(window=1), Kind.window, (), "the window limits: of 1 frame inside"),
-        (Times(window=1, direct=True), Kind.window, (), "the window limits"),
-        (Times(arrivals=9), Kind.source, (), "the source limits: the next frame has not arrived"),
-        (Times(read=8), Kind.source, (0,), "the source limits: reading frames takes"),
-        (Times(compute=(6, 6)), Kind.rank, (0, 1), "ranks 0 and 1 limit alike"),
+        (
+            Times(compute=(6, 2)),
+            Kind.rank,
+            (0,),
+            "rank 0 (one_cpu0) is the bottleneck: it computes for 6 ms",
+        ),
+        (
+            Times(compute=(2, 6)),
+            Kind.rank,
+            (1,),
+            "rank 1 (two_cpu0) is the bottleneck: it computes for 6 ms",
+        ),
+        (
+            Times(compute=(2, 6), direct=True),
+            Kind.rank,
+            (1,),
+            "rank 1 (one_cpu1) is the bottleneck",
+        ),
+        (
+            Times(link=7),
+            Kind.link,
+            (0, 1),
+            "the link from one to two is the bottleneck: 't0' is in transit",
+        ),
+        (Times(window=1), Kind.window, (), "the window is the bottleneck: of 1 frame inside"),
+        (Times(window=1, direct=True), Kind.window, (), "the window is the bottleneck"),
+        (
+            Times(arrivals=9),
+            Kind.source,
+            (),
+            "the source is the bottleneck: the next frame has not arrived",
+        ),
+        (Times(read=8), Kind.source, (0,), "the source is the bottleneck: reading frames takes"),
+        (Times(compute=(6, 6)), Kind.rank, (0, 1), "ranks 0 and 1 are equally slow"),
     ],
 )
 def test_the_words_name_what_limits(
@@ -69,8 +94,9 @@ def test_waits_have_their_reasons_and_shares() -> None:
     assert 0.75 == pytest.approx(wait.share, abs=0.01)
     assert 0.75 == pytest.approx(wait.on_the_way, abs=0.01)
     assert 0.25 == pytest.approx(receiver.compute, abs=0.01)
-    assert "rank 1 waits 75 % of the time for rank 0's tensor 't0', 75 % of it on the way" in (
-        shown.waits
+    assert (
+        "rank 1 waits 75 % of the time for rank 0's tensor 't0', 75 % while it is in transit"
+        in (shown.waits)
     )
     sender = shown.ranks[0]
     assert 1 == pytest.approx(sender.send, abs=0.01)

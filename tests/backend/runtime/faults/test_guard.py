@@ -174,7 +174,7 @@ def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> Non
         assert process.stderr is not None
         assert (
             "rankslice: rank 1 (edge01_cpu1 on edge01): the process was killed or crashed,"
-            " last at segment 0, frame 7; dmesg on its board tells whether memory ran out\n"
+            " last at segment 0, frame 7; dmesg on its board shows whether memory ran out\n"
         ) == process.stderr.readline()
         let_end(other)
         assert "" == said(process)

@@ -391,7 +391,9 @@ def test_a_step_may_take_half_a_minute_by_default() -> None:
         ticks, message = ticks_until_alarm(ProgressWatch(executor, None))
     # The first tick sees the step begin.
     assert 31 == ticks
-    assert "segment 1, frame 17: no end after 31 s (--frame-timeout sets the limit)" == message
+    assert (
+        "segment 1, frame 17: not finished after 31 s (--frame-timeout sets the limit)" == message
+    )
 
 
 def test_a_slow_step_lets_later_ones_take_twenty_times_as_long() -> None:
@@ -407,7 +409,7 @@ def test_the_limit_that_was_asked_for_overrides_both(limit_s: float) -> None:
         executor.slowest_s = 4.0
         ticks, message = ticks_until_alarm(ProgressWatch(executor, limit_s))
     assert math.floor(limit_s) + 1 == ticks
-    assert f"no end after {ticks} s" in message
+    assert f"not finished after {ticks} s" in message
 
 
 def test_each_step_has_the_whole_time() -> None:

@@ -123,7 +123,7 @@ def test_an_image_that_was_cut_short_is_named(image: Path) -> None:
         ),
         (
             Preprocessing("nhwc"),
-            "model input 'x' of shape [1, 3, 4, 6] takes no image in layout nhwc;"
+            "model input 'x' of shape [1, 3, 4, 6] accepts no images in layout nhwc;"
             " expected one image of 1 or 3 channels",
         ),
     ],
@@ -140,5 +140,5 @@ def test_what_does_not_fit_the_model_is_told(
 def test_a_model_input_that_is_no_single_image_takes_none(
     image: Path, shape: tuple[int, ...]
 ) -> None:
-    with pytest.raises(JobError, match="takes no image in layout nchw"):
+    with pytest.raises(JobError, match="accepts no images in layout nchw"):
         load(image, shape, RAW)

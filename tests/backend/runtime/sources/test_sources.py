@@ -256,7 +256,7 @@ def test_images_feed_one_input_only(tmp_path: Path) -> None:
 
 def test_a_model_input_that_takes_no_image_is_told_before_the_first_frame(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
-    expected = "model input 'x' of shape [1, 2] takes no image in layout nchw"
+    expected = "model input 'x' of shape [1, 2] accepts no images in layout nchw"
     assert message([str(tmp_path / "i.png")], [X]).startswith(expected)
 
 

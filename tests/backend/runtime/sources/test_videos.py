@@ -136,7 +136,7 @@ def test_without_opencv_the_message_says_what_to_install(
 
 def test_models_that_take_no_single_image_are_refused(clip: str) -> None:
     assert "videos and cameras feed models of one input" in message(clip, [PICTURE, GREY])
-    assert "takes no image" in message(clip, [TensorSpec("x", "float32", (1, 7))])
+    assert "accepts no images" in message(clip, [TensorSpec("x", "float32", (1, 7))])
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_shape_that_depends_on_the_values_is_told_at_a_cut(tmp_path: Path):
     )
     with pytest.raises(
         RankSliceError,
-        match=r"'t', .* no bound of its sizes is known.* 'take' and 'sum', .* --at-most t=100,4",
+        match=r"'t', .* its sizes have no known bound.* 'take' and 'sum', .* --at-most t=100,4",
     ):
         partition(model.graph, {"find": 0, "take": 0, "sum": 1, "add": 1})
 

@@ -54,4 +54,4 @@ def test_no_tensor_of_sound_slices_differs(
     built = build(path, mapping, "local", tmp_path / "out", options)
     found = searched(built.folder, RunOptions(frames=2, exact=exact), 1)
     assert found.startswith("no tensor at a cut differs")
-    assert found.endswith("the converter or the engine merges layers across the cuts")
+    assert found.endswith("the converter or the engine fuses layers across the cuts")

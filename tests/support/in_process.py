@@ -38,7 +38,10 @@ def run_in_process(
     """
     job = load_job(folder / "plan.json")
     links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes, direct=direct)
-    options = replace(options, bind=False)
+    results = options.results
+    if results == RunOptions().results:  # not in the folder where the tests run
+        results = folder / results
+    options = replace(options, bind=False, results=results)
     records: list[dict[str, Any]] = []
     failures: dict[int, BaseException] = {}
 

@@ -191,5 +191,5 @@ def test_of_litert_the_nodes_that_a_delegate_takes_are_drawn(tmp_path):
 def test_what_litert_compiles_cannot_be_drawn():
     built = Built((), (), (), 0, 0, None)
     compiled = Internals("m.tflite", "litert", "gpu", None, 1, built, None, {}, ())
-    with pytest.raises(RankSliceError, match="does not tell which operators are where"):
+    with pytest.raises(RankSliceError, match="does not report which operators run where"):
         picture_of_inside([Inside(None, compiled, None)])

@@ -108,4 +108,4 @@ def test_how_images_are_read_says_nothing_without_frames(tmp_path: Path) -> None
     done = rankslice("profile", "model.onnx", "--mean", "3", "--size", "4x4")
     assert 1 == done.code
     for option in ("--size", "--mean"):
-        assert f"{option}: is given without --input; give --input, too" in done.err
+        assert f"{option}: is given without --input; also give --input" in done.err

@@ -117,4 +117,4 @@ def test_an_input_that_cannot_be_read_is_told(
 def test_standard_input_and_standard_output_are_not_one_file(built: Path) -> None:
     ended = rankslice("run", built, "--input", "-", "--output", "-", "--dry-run")
     assert "is named by" not in ended.err
-    assert "standard input: can be read by 'rankslice run' alone" in ended.err
+    assert "standard input: can be read only by 'rankslice run'" in ended.err

@@ -132,7 +132,7 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
     few = simulated(sleeping, "--frames", "20")
     assert (None, "too few frames") == (few["throughput_fps"], few["throughput_of"])
     assert (
-        "20 frames are too few to tell a rate or a bottleneck; give more than 20"
+        "20 frames are too few to determine a rate or a bottleneck; give more than 20"
         == (few["bottleneck"])
     )
     ended = rankslice("simulate", sleeping, "--frames", "1")

@@ -88,6 +88,7 @@ OF_ONE_FORMAT = {
     "commands/inspect/internals_process.py": "what LiteRT makes of a .tflite file",
     "commands/inspect/object_to_json.py": "the tables of a .tflite file",
     "commands/inspect/show_object.py": "the tables of a .tflite file",
+    "commands/run/first_difference.py": "a Keras model is converted again, with other outputs",
     "commands/versions.py": "the package onnx",
     "framework/engines.py": "the formats that each engine runs",
 }

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from alternation import Contestant, Stamps, mpi_job, take_turns
 from timing import console, machine, print_table, ratios, spread
-from turns import Contestant, Stamps, mpi_job, take_turns
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.engines.litert_package import find_package

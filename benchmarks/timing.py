@@ -54,7 +54,8 @@ def in_turns(
 
     Args:
         rounds: how many there are.
-        jobs: what measures once, by name; what its processes use counts as its own.
+        jobs: what measures once, by name. The processor time of its processes is no disturbance,
+            that of virtual boards is, as they are not children of this one.
 
     Returns:
         What was measured, by name and round.

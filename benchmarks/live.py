@@ -1,0 +1,103 @@
+"""Whether ``rankslice run --live`` changes the figures of the run.
+
+A network over two ranks runs with the view and without it, in turn: as fast as it can, which gives
+frames/s, and with frames that come at half of that rate, which gives the mean latency. Each
+run has a terminal of its own, so that the view is drawn, and without it the bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline_efficiency import model_of, shipped_mapping, store_frames
+from timing import console, in_turns, machine, print_table, ratios, spread
+
+from rankslice.commands.build.build import build
+
+RATE, LATENCY = "frames/s, as fast as they are taken", "mean latency, ms, at half of it"
+SIZE = {"COLUMNS": "100", "LINES": "40", "TERM": "xterm"}
+FIRST_FRAMES = 500
+"""Of the two runs that tell how many frames the others have."""
+
+
+def in_terminal(*arguments: str | Path) -> str:
+    """Run the command line in a terminal; return what it shows."""
+    ours, theirs = os.openpty()
+    command = [Path(sys.executable).with_name("rankslice"), *arguments]
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(command, env={**os.environ, **SIZE}, **ends) as job:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the terminal ends with the command
+            while block := os.read(ours, 1 << 16):
+                shown += block
+        os.close(ours)
+    if job.returncode:
+        sys.exit(shown.decode())
+    return shown.decode()
+
+
+def figures(out: Path, source: Path, frames: int, *options: str) -> dict[str, Any]:
+    """Run a job once; return its figures."""
+    told = out.parent / "run.json"
+    given = ("--input", source, "--frames", str(frames), "--json", told)
+    shown = in_terminal("run", out, *given, *options)
+    if bool(re.search(r"; \d+ inside", shown)) != ("--live" in options):
+        sys.exit(f"the view was not drawn, or without being asked for:\n{shown}")
+    found: dict[str, Any] = json.loads(told.read_text())
+    return found
+
+
+def main() -> None:
+    """Take the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--model", default="squeezenet", help="network of the zoo with a shipped mapping")
+    add("--seconds", type=float, default=2.5, help="of a run")
+    add("--rounds", type=int, default=8, help="runs of each")
+    given = parser.parse_args()
+    console.print(machine())
+    with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
+        mapping = shipped_mapping(given.model)
+        built = build(model_of(given.model), mapping, "local", Path(place, "out"))
+        source = store_frames(built.plan, Path(place, "frames.npz"))
+        first = [figures(built.folder, source, FIRST_FRAMES) for _ in range(2)]
+        fastest = max(each["throughput_fps"] for each in first)
+        arrivals = ("--fps", f"{fastest / 2:.1f}", "--queue", "10000")
+        loads = {RATE: (fastest, ()), LATENCY: (fastest / 2, arrivals)}
+        jobs = {
+            (load, view): partial(
+                figures, built.folder, source, round(given.seconds * fps), *options, *view
+            )
+            for load, (fps, options) in loads.items()
+            for view in ((), ("--live",))
+        }
+        found = in_turns(given.rounds, jobs)
+    rows = []
+    for load in loads:
+        without, live = (
+            [
+                each["throughput_fps"] if load == RATE else each["latency_ms"]["mean"]
+                for each in found[load, view]
+            ]
+            for view in ((), ("--live",))
+        )
+        rows.append(
+            (load, spread(without).text(), spread(live).text(), ratios(live, without).text(3))
+        )
+    columns = ("", "without", "--live", "--live / without")
+    print_table(f"{given.model} over two ranks", columns, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,8 +87,13 @@ class _Board:
 class HardwareLog:
     """Takes samples as they come, in any thread; its memory does not grow with a long run."""
 
-    def __init__(self) -> None:
-        """Begin without samples."""
+    def __init__(self, order: Iterable[str] = ()) -> None:
+        """Begin without samples.
+
+        Args:
+            order: of boards; others follow.
+        """
+        self._places = {board: place for place, board in enumerate(dict.fromkeys(order))}
         self._boards: dict[str, _Board] = {}
         self._lock = threading.Lock()
 
@@ -99,12 +105,16 @@ class HardwareLog:
     def histories(self) -> tuple[BoardHistory, ...]:
         """Return the samples by board."""
         with self._lock:
-            return tuple(_history(name, board) for name, board in self._boards.items())
+            return tuple(_history(name, board) for name, board in self._in_order())
 
     def summaries(self) -> tuple[HardwareSummary, ...]:
         """Return what they show by board; all of them count, also those that are not kept."""
         with self._lock:
-            return tuple(_summary(name, board) for name, board in self._boards.items())
+            return tuple(_summary(name, board) for name, board in self._in_order())
+
+    def _in_order(self) -> list[tuple[str, _Board]]:
+        last = len(self._places)
+        return sorted(self._boards.items(), key=lambda each: self._places.get(each[0], last))
 
 
 def _history(name: str, board: _Board) -> BoardHistory:

@@ -107,7 +107,7 @@ def run(
         RankSliceError: the job failed; the results of finished frames are kept.
     """
     reference = _reference(prepared) if verify else None
-    log = HardwareLog()
+    log = HardwareLog(rank.board for rank in prepared.plan.ranks)
 
     def take(board: str, sample: Sample) -> None:
         log.add(board, sample)

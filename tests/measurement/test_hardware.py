@@ -15,12 +15,12 @@ def sample(second: int, *, busy: bool = True, **values: float) -> Sample:
 
 
 def test_only_samples_count_in_which_frames_went_through() -> None:
-    log = HardwareLog()
+    log = HardwareLog(["edge01", "edge02"])
+    log.add("edge02", sample(7, busy=False))
     log.add("edge01", sample(0, busy=False, memory_available_mb=9000))
     for second, memory in enumerate((300.0, 100.0, 500.0), 1):
         log.add("edge01", sample(second, memory_available_mb=memory))
     log.add("edge01", Sample(4, {"memory_available_mb": 10, "frames_per_s.rank0": 0.0}))
-    log.add("edge02", sample(7, busy=False))
     first, second_board = log.summaries()
     assert ("edge01", 3, ()) == (first.board, first.samples, first.absent)
     assert {"min": 100.0, "mean": 300.0, "max": 500.0} == first.series["memory_available_mb"]

@@ -133,7 +133,10 @@ def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
 def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[NDArray[Any]]:
     """Run the unsliced, unoptimised model; return one array [frames, *shape] per output."""
     found = unsliced_frames(folder, inputs, frames)
-    return [np.stack(each) for each in zip(*found, strict=True)]
+    return [
+        np.array([outputs[number] for outputs in found], spec.dtype).reshape(frames, *spec.shape)
+        for number, spec in enumerate(load_job(folder / "plan.json").outputs)
+    ]
 
 
 def unsliced_frames(folder: Path, inputs: Sequence[str], frames: int) -> list[list[NDArray[Any]]]:

@@ -41,10 +41,14 @@ class Verification:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
-        return {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
+        return _plain(self)
+
+
+def _plain(record: Verification | Difference) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in asdict(record).items()
+    }
 
 
 def explained(verification: Verification, by_engine: Verification) -> Verification:
@@ -88,10 +92,7 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values; a difference beyond all numbers is ``None``."""
-        return {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
+        return _plain(self)
 
 
 class Differences:

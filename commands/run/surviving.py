@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Queue
 from typing import Any, TypeAlias
@@ -76,7 +76,7 @@ class Survived:
                 }
                 for restart, seconds in zip(self.restarts, self.recovered_s, strict=True)
             ],
-            "verify": None if self.verify is None else asdict(self.verify),
+            "verify": None if self.verify is None else self.verify.to_json(),
         }
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
-from real_jobs import DIGITS
 
 from boards import Boards
-from boards.deployments import build_for, deploy, sleeping_chain
+from boards.deployments import deploy, deployed_digits, sleeping_chain
 from rankslice.commands.trace.function import trace
 from rankslice.measurement.trace.timeline import OPERATOR
 
@@ -55,9 +54,7 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
 
 
 def test_operators_come_from_each_board(rack: Boards, tmp_path: Path) -> None:
-    mapping = {f"{rack[0].name}_cpu0": ["conv1..pool1"], f"{rack[1].name}_cpu0": ["conv3..softmax"]}
-    folder = build_for(rack, tmp_path / "digits", DIGITS, mapping)
-    assert 0 == deploy(rack, folder).code
+    folder = deployed_digits(rack, tmp_path)
     shown = trace(folder, frames=30, operators=True, ssh_config=rack.ssh_config)
     ranks = {
         shown.drawn.tracks[each.track].rank for each in shown.drawn.slices if each.kind == OPERATOR

@@ -199,17 +199,17 @@ def _notes(
 
 
 def _operator_notes(drawn: Timeline) -> Iterator[str]:
-    """Yield how exact the times of operators are, and of which ones it is not known."""
+    """Yield how accurate the timestamps of operators are, and for which ones that is unknown."""
     known = [note for note in drawn.operators if np.isfinite(note.error_ns)]
     for by in dict.fromkeys(note.by for note in known):
         worst_us = max(note.error_ns for note in known if note.by == by) / 1e3
         whose = f"operators on {by}" if by else "operators"
-        yield f"times of {whose} are known to {worst_us:.3g} us or better"
+        yield f"timestamps of {whose} are accurate to {worst_us:.3g} us"
     for note in dict.fromkeys(drawn.operators):
         if not np.isfinite(note.error_ns):
             yield (
-                f"rank {note.rank}: {note.by} does not report when its operators ran: they are"
-                " shown when they were queued"
+                f"rank {note.rank}: {note.by} does not report when its operators ran; the trace shows"
+                " when they were queued"
             )
 
 

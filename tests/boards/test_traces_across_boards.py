@@ -62,4 +62,4 @@ def test_operators_come_from_each_board(rack: Boards, tmp_path: Path) -> None:
     assert {0, 1} == ranks
     clocks, operators = shown.notes
     assert "different boards" in clocks
-    assert operators.startswith("times of operators are known to ")
+    assert operators.startswith("timestamps of operators are accurate to ")

@@ -57,7 +57,9 @@ def test_operators_of_the_npu_are_in_the_trace(tmp_path: Path) -> None:
     assert {"dense", "softmax"} <= {each.name for each in operators}
     # Plug-ins of WebGPU do not report what the GPU did.
     assert any("rank 1: WebGpu does not report when its operators ran" in n for n in traced.notes)
-    assert any(note.startswith("times of operators on QNN are known to") for note in traced.notes)
+    assert any(
+        note.startswith("timestamps of operators on QNN are accurate to") for note in traced.notes
+    )
 
 
 @needs_plugins

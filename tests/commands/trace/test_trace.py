@@ -64,7 +64,7 @@ def test_operators_are_shown_within_the_steps_of_their_segments(tmp_path: Path) 
         step = steps[shown.drawn.tracks[each.track].rank, each.frame]
         assert step.begin_ns <= each.begin_ns <= each.end_ns <= step.end_ns
     (note,) = shown.notes
-    assert note.startswith("times of operators are known to ")
+    assert note.startswith("timestamps of operators are accurate to ")
 
 
 @pytest.mark.ci

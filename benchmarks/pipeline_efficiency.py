@@ -2,9 +2,10 @@
 
 The pipeline under mpirun; its two stages at the same time, each a plain loop of its engine
 (onnxruntime or LiteRT) in a process of its own on its own core, with no messages; and the unsliced
-model with one thread and with two: all of these take turns (``alternation.py``), some hundred times.
-The ratio of the first to the second, turn by turn, is what communication, frame sources and the
-runtime cost. With ``--by-hand`` a bare mpi4py loop (``bare_loop.py``) with the same sub-models takes part.
+model with one thread and with two: all of these take turns (``alternation.py``), some hundred
+times. The ratio of the first to the second, turn by turn, is what communication, frame sources and
+the runtime cost. With ``--by-hand`` a bare mpi4py loop (``bare_loop.py``) with the same sub-models
+takes part.
 
     python benchmarks/pipeline_efficiency.py --model squeezenet --turn 0.4 --rounds 100 --by-hand
 """

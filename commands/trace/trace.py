@@ -208,8 +208,8 @@ def _operator_notes(drawn: Timeline) -> Iterator[str]:
     for note in dict.fromkeys(drawn.operators):
         if not np.isfinite(note.error_ns):
             yield (
-                f"rank {note.rank}: {note.by} does not report when its operators ran; the trace shows"
-                " when they were queued"
+                f"rank {note.rank}: {note.by} does not report when its operators ran; the trace"
+                " shows when they were queued"
             )
 
 

@@ -183,12 +183,6 @@ class Components:
     frames: float
     """Variance among the frames of a start, counted as if they were independent."""
 
-    @property
-    def share_of_starts(self) -> float:
-        """From 0 to 1."""
-        total = self.starts + self.frames
-        return self.starts / total if total else 0.0
-
 
 def components(starts: Sequence[NDArray[np.int64]]) -> Components | None:
     """Return the variance by level; ``None``: there is one start.

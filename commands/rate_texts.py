@@ -38,7 +38,7 @@ def route_texts(
         switches: the changes, as in a run's summary.
     """
     usual = frames_text(completed - on_surge)
-    yield f"{usual} took the normal route, {on_surge} that for a surge"
+    yield f"{usual} took the normal route, {on_surge} the surge route"
     for switch in switches:
         yield (
             f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"

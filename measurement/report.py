@@ -209,7 +209,7 @@ def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
         told = [rank.turns, *([rank.surge.turns] if rank.surge is not None else [])]
         for turns, route in zip(told, plan.routes, strict=False):
             if turns.turns != route.ranks[number].turns:
-                yield f"ranks[{number}] takes other turns than the plan says"
+                yield f"ranks[{number}] takes different turns than in the plan"
         if not are_in_order(counts_of(rank.compute_counts)):
             yield f"ranks[{number}].compute_counts is not in order"
         for name, owner in (("source", plan.source), ("sink", plan.sink)):

@@ -71,7 +71,7 @@ class BoardLinks:
         except RankSliceError as error:
             return Route(source, target, complaint_of(error))
         if not told.bits_per_s:
-            return Route(source, target, "hardly anything came through")
+            return Route(source, target, "almost no data arrived")
         return Route(source, target, "", told.latency_us, told.bits_per_s)
 
 

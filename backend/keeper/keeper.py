@@ -282,7 +282,7 @@ class Keeper:
             ends = self._ends[epoch]
             self._changed.wait_for(lambda: not ends.has_results, _LAST_RESULTS_S)
             if error is None and (self.kept or not self._takes_none()):
-                error = RankSliceError("the job ended before it was told to")
+                error = RankSliceError("the job ended unexpectedly")
             if error is not None and self._follow is None:
                 self.error = error
         self._fail(epoch, error or RankSliceError("the job has ended"))

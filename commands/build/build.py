@@ -306,7 +306,7 @@ def _place(
         Mistake(
             f"{mapping.name}: {rank.key}",
             f"the platform gives the {rank.accelerator} no execution provider",
-            "expected one beside the engine, such as `provider: CUDA`",
+            "expected one next to the engine, such as `provider: CUDA`",
         )
         for rank in placements.ranks
         if ENGINES[rank.engine].needs_provider and rank.accelerator != "cpu"

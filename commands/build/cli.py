@@ -186,7 +186,7 @@ def _mapping(
     from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 
     if mapping is not None and cuts is not None:
-        found = "says where layers go, and so does --mapping"
+        found = "assigns layers, and so does --mapping"
         raise RankSliceError(Mistake("--cuts", found, "give one of them"))
     if mapping is not None:
         return mapping

@@ -73,8 +73,8 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         found = f"slices of {model.graph.name} cannot be {wanted.kind}"
         yield Mistake(_QUANTIZE, found, f"expected {joined(possible, 'or')}")
     elif is_int8 and wanted.representative is None:
-        expected = f"give {_REPRESENTATIVE} with frames like those that will come"
-        yield Mistake(_QUANTIZE, "int8 needs to know the range of each activation", expected)
+        expected = f"give {_REPRESENTATIVE} with representative frames"
+        yield Mistake(_QUANTIZE, "int8 needs the range of each activation", expected)
     elif not is_int8 and wanted.representative is not None:
         found = f"has no effect for {wanted.kind}"
         yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")

@@ -189,16 +189,16 @@ def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Itera
     only = problem.devices[0]
     if len(problem.devices) == 1 and len(only.cores) > 1 and not wanted.keys:
         yield (
-            f"There is one accelerator, {only.key}, and so nothing to distribute: --per-core takes"
-            " each of its cores as one."
+            f"There is only one accelerator, {only.key}, so there is nothing to distribute:"
+            " --per-core uses each of its cores as an accelerator."
         )
     period_s = 1 / fastest.best_known.throughput_fps
     runtime_s = problem.overheads.frame_s + problem.overheads.slice_s
     if fastest.best_known.basis != "measured" and runtime_s > _ROUGH * period_s:
         yield (
-            "Rates are rough where layers take so little: of the"
-            f" {1e3 * period_s:.3g} ms that the fastest mapping takes for a frame,"
-            f" {1e3 * runtime_s:.3g} ms are what the runtime took on another machine."
+            "Rates are rough for layers this short: of the"
+            f" {1e3 * period_s:.3g} ms per frame of the fastest mapping, {1e3 * runtime_s:.3g} ms"
+            " are the time of the runtime on another machine."
         )
 
 

@@ -39,7 +39,7 @@ _INTERPRETER_UNSEEN = (
     " and makes, and there may be others",
     "what a delegate holds: its copies of weights, its memory for results inside a partition,"
     " and which kernels it has chosen",
-    "the kind of memory that LiteRT notes for a tensor: it is told by the address",
+    "the kind of memory that LiteRT notes for a tensor: it is inferred from the address",
     "which operators LiteRT lacks: it names the first one only, and then loads nothing",
     "how long each node takes",
     "memory that LiteRT gives to a tensor in the course of a run: nothing is run here",

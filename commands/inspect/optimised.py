@@ -129,7 +129,7 @@ def look_at_stages(
     record, crash = ask_child(_CHILD, "onnxruntime", path, asdict(wanted), environment)
     answer = read_record(Answer, record, "onnxruntime's process")
     if not answer.stages or len(answer.ran) != len(answer.stages[-1].nodes):
-        raise RankSliceError(Mistake(str(path), "onnxruntime's process told of no graph"))
+        raise RankSliceError(Mistake(str(path), "onnxruntime's process reported no graph"))
     stages = (Stage(FILE, _nodes(graph), tuple(w.name for w in graph.weights)), *answer.stages)
     return Optimised(
         file=path.name,

@@ -50,7 +50,7 @@ _KERNEL = "_kernel_time"
 
 _UNSEEN = (
     "nodes in the bodies of If, Loop and Scan: such an operator counts as one node",
-    "onnxruntime's own account of what it fused: it is told by the names of tensors and nodes",
+    "onnxruntime's own account of what it fused: inferred from the names of tensors and nodes",
 )
 _QUEUED = "how long {} computes, if it does so on its own: a node's time is that of its call"
 _COMPILED = (

@@ -52,7 +52,7 @@ def _parts(found: Optimised) -> Iterator[Table | str]:
         yield f"time: medians of {frames_text(found.frames)} of zeros"
     groups = [group for group in found.groups if group.after]
     yield from rows(
-        "what stands for what",
+        "layers and the nodes that replace them",
         ("layers", "nodes", "number", "time"),
         patterns(found, groups),
         lambda row: row,

@@ -112,7 +112,7 @@ class Survivors:
             names = ",".join(sorted(self._survival.boards | accused))
             raise RankSliceError(
                 *(() if reason is None else reason.mistakes),
-                f"the job was not built to go on without {joined(unplanned)}; build it with"
+                f"the job was not built to continue without {joined(unplanned)}; build it with"
                 f" --survive {names}",
             )
         return accused

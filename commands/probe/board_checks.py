@@ -146,7 +146,7 @@ def _package_findings(answer: Answer, package: Package, launcher: MpiRun) -> lis
     )
     if told.problems:
         return [failed(name, "package", problem) for problem in told.problems]
-    return [Finding(name, "package", OK, "is there, with all that it needs")]
+    return [Finding(name, "package", OK, "is deployed, with all its requirements")]
 
 
 def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Finding]:

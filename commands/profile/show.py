@@ -148,7 +148,7 @@ def refinement_text(refinement: Refinement) -> str:
     if refinement.reached:
         return text
     aim = share_text(refinement.within)
-    return f"{text}: more than {aim}, so the machine may be busy; run it again to go on"
+    return f"{text}: more than {aim}, so the machine may be busy; run it again to continue"
 
 
 def profile_summary(profile: Profile, refinement: Refinement | None) -> dict[str, Any]:

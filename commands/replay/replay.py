@@ -193,7 +193,7 @@ def _submodels(
     routes = plan.routes[recorded.info.route :]
     found = [s for s in segments_on(plan, recorded.info.route) if s.rank == rank] if routes else []
     if _exchanged(plan, found) != _exchanged(recorded.plan, segments):
-        what = f"its rank {rank} reads or makes other tensors than the recorded one"
+        what = f"its rank {rank} reads or makes different tensors than the recorded one"
         raise RankSliceError(Mistake(str(build), what, "expected the same model and cuts"))
     pairs = zip(segments, found, strict=True)
     return {segment.index: build / other.file for segment, other in pairs}

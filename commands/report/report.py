@@ -128,7 +128,7 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     if (folder / RUN).is_file():
         record = read_run(folder / RUN)
         if record.plan_sha256 != file_sha256(folder / PLAN):
-            found = "is of another plan than the one beside it"
+            found = "belongs to a different plan than the one next to it"
             raise RankSliceError(Mistake(str(folder / RUN), found, "run it again"))
         if record.report_sha256 == report:
             return record

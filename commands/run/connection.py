@@ -106,7 +106,7 @@ class Connection:
         if self.error is not None:
             raise self.error
         if not self._has_ended and not has_failed:
-            raise RankSliceError("the job ended before its last result came")
+            raise RankSliceError("the job ended before its last result arrived")
 
     def _tell_source(self) -> None:
         if self._is_draining and self._source is not None:

@@ -317,7 +317,7 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
 def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:
     """Raise if too many arrivals were dropped for their numbers to be kept."""
     if any(record["source"].get("more_dropped") for record in records if "source" in record):
-        found = "too many arrivals were dropped to tell which frames came out"
+        found = "too many arrivals were dropped to determine which frames came out"
         raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 

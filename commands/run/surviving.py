@@ -196,7 +196,7 @@ def _prepared(folder: Path, options: RunOptions, results: Path | None) -> Prepar
         raise RankSliceError(Mistake("--overflow", found, "frames of other sources wait"))
     name = " ".join(options.inputs)
     if is_streamed(options.inputs):
-        found = "standard input goes to one job, and --survive may have several"
+        found = "standard input can feed only one job, and --survive may start several"
         raise RankSliceError(Mistake(name, found, "give a file, or feed the job from a program"))
     options = replace(options, results=check_results(results or folder / RESULTS))
     return PreparedRun(folder, plan, options, source, ())

@@ -150,7 +150,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             self._watch_writing()
 
         def send_400_response(self, msg: str) -> None:
-            self.refuse(invalid("this is no request of HTTP/1.1, or its head is too long"))
+            self.refuse(invalid("this is not an HTTP/1.1 request, or its header is too long"))
 
         def pause_writing(self) -> None:
             super().pause_writing()

@@ -57,8 +57,8 @@ class ServedJob:
         )
         for what, before, after in pairs:
             if before != after:
-                mistake = f"has a model of other {what}: {after}, before {before}"
-                raise RankSliceError(Mistake(str(folder), mistake, "start the server anew"))
+                mistake = f"has a model with a different {what}: {after}, before {before}"
+                raise RankSliceError(Mistake(str(folder), mistake, "restart the server"))
 
     def abort(self) -> None:
         """End the job at once."""

@@ -73,7 +73,7 @@ class Metrics:
         )
         self._latency = Histogram(
             "rankslice_request_seconds",
-            "Time from a request to its answer, of those that were answered.",
+            "Time from a request to its answer, for answered requests.",
             labels,
             buckets=_BUCKETS_S,
             registry=self._registry,

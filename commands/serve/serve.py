@@ -134,7 +134,7 @@ async def serve(
                 failures = _Failures(serving.models)
                 reloading = _reload_at(signals, serving, jobs, options.max_delay_s)
                 await _first(_all(failures.watch(), reloading), signals.once.wait())
-                log(logging.INFO, "draining", "answering the requests that have come, then ending")
+                log(logging.INFO, "draining", "answering the accepted requests, then ending")
                 is_over = await _first(_drain(serving, jobs), signals.twice.wait())
                 has_failed = failures.tell()
         finally:
@@ -193,11 +193,11 @@ async def _reload(model: Model, job: ServedJob, max_delay_s: float | None) -> No
     try:
         await asyncio.to_thread(job.check)
     except RankSliceError as error:
-        message = f"{model.name} goes on as before: {error}"
+        message = f"{model.name} is left unchanged: {error}"
         log(logging.WARNING, "not_reloaded", message, model=model.name)
         return
-    log(logging.INFO, "reloading", f"{model.name}: {job.folder} is opened anew", model=model.name)
-    model.close("is being opened anew", retry_after_s=1)
+    log(logging.INFO, "reloading", f"{model.name}: {job.folder} is reloaded", model=model.name)
+    model.close("is reloading", retry_after_s=1)
     await model.drained()
     try:
         pipeline = await asyncio.to_thread(job.open)
@@ -264,6 +264,6 @@ def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:
         "rankslice_frames_per_second": ("Results per second, over ten seconds.", lambda: model.fps),
         "rankslice_frames": ("Frames without a result.", lambda: model.pipeline.kept),
         "rankslice_frames_limit": ("Most frames without a result.", lambda: model.pipeline.limit),
-        "rankslice_ready": ("Whether the model takes requests.", lambda: model.is_ready),
+        "rankslice_ready": ("Whether the model accepts requests.", lambda: model.is_ready),
         "rankslice_restarts": ("Jobs that have taken over.", lambda: model.pipeline.restarts),
     }

@@ -186,16 +186,16 @@ def _notes(
     if drawn.left_out:
         yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
     if stretch is not None:
-        which = "the last" if summary is None else "the most"
+        which = "the last" if summary is None else "the longest series"
         yield (
-            f"this is of frames {stretch.begin} to {stretch.end - 1}, {which} that took the"
-            f" {ROUTE_NAMES[stretch.route]} route one after the other"
+            f"this shows frames {stretch.begin} to {stretch.end - 1}, {which} on the"
+            f" {ROUTE_NAMES[stretch.route]} route"
         )
     silent = [str(rank.rank) for rank in trace.ranks if not len(rank.events)]
     if silent:
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
     if summary is None:
-        yield "how much processor time the ranks took is not known: a shared core is not named"
+        yield "processor times of the ranks are not available: a shared core cannot be named"
 
 
 def _operator_notes(drawn: Timeline) -> Iterator[str]:

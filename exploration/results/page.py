@@ -161,9 +161,8 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
         f" {'was' if exploration.evaluations == 1 else 'were'} evaluated by the cost model, with"
         f" times from {exploration.profile}.",
         *([tried_text(exploration)] if exploration.tried_by else []),
-        "Memory and energy are those of the board that needs most; energy is per frame, with"
-        " what the board draws at rest."
-        " A figure that is not known is shown as a dash.",
+        "Memory and energy are those of the board with the highest value; energy is per frame,"
+        " including idle power. Unknown figures are shown as a dash.",
         "Latency is predicted for a frame that is alone; simulated and measured it is the median in"
         " a full pipeline, where frames also wait.",
         "front.json and front.csv hold the same figures.",

@@ -22,7 +22,7 @@ def exhaustive(
     space: SearchSpace,
     most: int = MAX_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
-    otherwise: str = "take nsga2 or exact",
+    otherwise: str = "use nsga2 or exact",
     found: Archive | None = None,
 ) -> Archive:
     """Return the best of all mappings there are, in each respect.

@@ -190,7 +190,7 @@ class _Searching:
         space = replace(self._space, objectives=len(self._objectives))
         if options.method == "exhaustive":
             self._expected = min(self._mappings, options.evaluations)
-            otherwise = "raise --evaluations, or take nsga2 or exact"
+            otherwise = "raise --evaluations, or use nsga2 or exact"
             every = exhaustive(trials, space, options.evaluations, otherwise=otherwise)
             return selected(every, options.keep)
         best = self._best_by_model(

@@ -103,7 +103,7 @@ class _Evolution:
             from rankslice.exploration.search.pymoo_adapter import nsga2_algorithm
         except ImportError:
             raise RankSliceError(
-                "NSGA-II needs pymoo: pip install 'rankslice[explore]', or take --method exact"
+                "NSGA-II needs pymoo: pip install 'rankslice[explore]', or use --method exact"
             ) from None
         random = np.random.default_rng(options.seed)
         first = first_population(self.space, options.population, seeds, random)

@@ -66,7 +66,7 @@ def _fault(error: json.JSONDecodeError, shape: str) -> tuple[str, str]:
         "Expecting ','": (found, "expected a comma or a closing bracket"),
         "Expecting ':'": (found, "expected a colon"),
         "Expecting property name": (found, 'expected a name in double quotes, such as "conv1"'),
-        "Illegal trailing comma": ("a comma stands after the last item", "remove it"),
+        "Illegal trailing comma": ("there is a comma after the last item", "remove it"),
     }.items():
         if error.msg.startswith(beginning):
             return fault

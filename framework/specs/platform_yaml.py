@@ -176,7 +176,7 @@ def _taken(value: str, info: ValidationInfo) -> str:
 
 def _with_provider(plugin: str, info: ValidationInfo) -> str:
     if not info.data.get("provider", plugin):
-        raise ValueError("it needs the provider beside it")
+        raise ValueError("it also needs a provider")
     return plugin
 
 

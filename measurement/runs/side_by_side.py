@@ -104,8 +104,8 @@ def figures(runs: Sequence[KeptRun]) -> list[Figure]:
 def differences(runs: Sequence[KeptRun]) -> list[str]:
     """Return in what runs differ besides the mapping, a sentence each; empty: in nothing known."""
     found = [
-        f"{run.name}: only the ranks' report of its last run is there, which does not tell where"
-        " frames came from, and at which rate."
+        f"{run.name}: only the ranks' report of its last run is available, without the source and"
+        " rate of the frames."
         for run in runs
         if not run.record.conditions
     ]

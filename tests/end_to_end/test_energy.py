@@ -147,7 +147,7 @@ def test_without_a_sensor_energy_is_absent_and_not_zero(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("told", "reason"),
-    [(None, "it could no longer be read"), ("-3000000\n", "it told a power below zero, -3 W")],
+    [(None, "it could no longer be read"), ("-3000000\n", "it reported a negative power, -3 W")],
 )
 def test_a_sensor_that_goes_wrong_ends_no_run(
     folder: Path, chip: Path, told: str | None, reason: str

@@ -90,7 +90,7 @@ def test_frames_take_the_route_that_is_chosen_and_are_right_on_each(digits: Path
     del switch["time_s"], switch["waiting"]
     assert {"frame": 0, "route": "surge", "reason": "as --switch says"} == switch
     assert "surge from frame 0 on" in shown
-    assert "0 frames took the normal route, 30 that for a surge" in shown
+    assert "0 frames took the normal route, 30 the surge route" in shown
 
 
 @pytest.mark.ci
@@ -104,7 +104,7 @@ def test_the_normal_route_alone_leaves_the_other_ranks_idle(
     assert_all_came_out_right(figures, 40)
     assert ([40, 0, 0], [0, 0, 0]) == handled(figures)
     assert [] == figures["switches"]
-    assert "40 frames took the normal route, 0 that for a surge" in shown
+    assert "40 frames took the normal route, 0 the surge route" in shown
 
 
 @pytest.mark.ci

@@ -98,7 +98,7 @@ def test_a_report_of_ranks_that_take_other_turns_is_refused(folder: Path, plan: 
     record = json.loads((folder / "report.json").read_text())
     record["ranks"][1]["turns"] = {"period": 2, "positions": [1]}
     (folder / "told.json").write_text(json.dumps(record))
-    with pytest.raises(RankSliceError, match=r"ranks\[1\] takes other turns than the plan says"):
+    with pytest.raises(RankSliceError, match=r"ranks\[1\] takes different turns than in the plan"):
         read_report(folder / "told.json", plan, FRAMES)
 
 

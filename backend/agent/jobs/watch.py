@@ -151,7 +151,7 @@ def _lock(run: Path) -> int:
     try:
         os.link(new, run / "lock")
     except FileExistsError:
-        raise RefusedError("this run is there already; start another one") from None
+        raise RefusedError("this run already exists; start another one") from None
     finally:
         new.unlink()
     return lock

@@ -151,7 +151,7 @@ def connect(address: str, port: int, token: str, purpose: bytes) -> socket.socke
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.sendall(token.encode() + purpose)
         if receive(peer, 1) != REACH:
-            raise OSError("somebody else answers there")
+            raise OSError("another program answers there")
         peer.settimeout(TRANSFER_S)
     except BaseException:
         peer.close()

@@ -188,7 +188,7 @@ class Neighbour:
             return self._ended()
         if error.errno == errno.ETOOMANYREFS:
             return JobError(
-                f"rank {self.rank}: too many descriptors are on their way: raise the limit of open"
+                f"rank {self.rank}: too many descriptors are in flight: raise the limit of open"
                 " files (ulimit -n), or run with --no-direct"
             )
         return JobError(f"rank {self.rank}: its stream has failed ({error.strerror})")

@@ -184,7 +184,9 @@ class OnnxRuntimeEngine:
         if self._is_whole or found is None or found.is_full:
             return ""
         if found.operators is None:
-            return f"onnxruntime {self._onnxruntime.__version__} does not tell what runs on the CPU"
+            return (
+                f"onnxruntime {self._onnxruntime.__version__} does not report what runs on the CPU"
+            )
         return f"on the CPU: {', '.join(found.others)}"
 
     def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:

@@ -188,7 +188,7 @@ def _open_folder(path: Path) -> int:
     found = os.fstat(descriptor)
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         os.close(descriptor)
-        told = "is of another user, or other users may enter it"
+        told = "belongs to another user, or other users may access it"
         raise PermissionError(errno.EACCES, told, str(path))
     return descriptor
 

@@ -346,7 +346,7 @@ class _Power(_Watched):
     def _between(self, then: Sequence[int], now: Sequence[int], seconds: float) -> float:
         begin, end = (self._unit_w * math.prod(values) for values in (then, now))
         if min(begin, end) < 0:
-            raise SensorError(f"it told a power below zero, {min(begin, end):.3g} W")
+            raise SensorError(f"it reported a negative power, {min(begin, end):.3g} W")
         return seconds * (begin + end) / 2
 
 

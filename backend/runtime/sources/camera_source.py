@@ -82,7 +82,7 @@ class CameraSource(Source):
         if nbytes > _MAX_BYTES:
             raise JobError(
                 f"{self._name}: {arrivals.capacity} waiting frames of {height}x{width} pixels take"
-                f" {nbytes / 1e9:.1f} GB; let fewer wait (--queue)"
+                f" {nbytes / 1e9:.1f} GB; reduce --queue"
             )
         self._arrivals = arrivals
         self._thread = threading.Thread(target=self._run, name="camera", daemon=True)

@@ -77,14 +77,14 @@ class ImageInput:
     def note(self) -> str:
         """Return what is done with images that the model does not take as they are."""
         if not any(self.is_open):
-            return f"the model takes {_text(self.size)}: images of another size are resized"
+            return f"the model takes {_text(self.size)}: images of other sizes are resized"
         if all(self.is_open):
             return f"the model takes up to {_text(self.size)}: larger images are scaled down to fit"
         height, width = (
             f"up to {side}" if is_open else str(side)
             for side, is_open in zip(self.size, self.is_open, strict=True)
         )
-        return f"the model takes {height} by {width}: images of another size are scaled to fit"
+        return f"the model takes {height} by {width}: images of other sizes are scaled to fit"
 
     def frame_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
         """Return the shape of the frame of an image of some height and width."""

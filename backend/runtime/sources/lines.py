@@ -62,7 +62,7 @@ class Lines:
         except OSError as error:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
         if len(line) != end - begin:
-            raise JobError(f"{self._path}: was cut short meanwhile")
+            raise JobError(f"{self._path}: was truncated in the meantime")
         return line.rstrip(b"\r\n")
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class FileStack:
             except OSError as error:
                 raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
             if not count:
-                raise JobError(f"{self._path}: was cut short meanwhile")
+                raise JobError(f"{self._path}: was truncated in the meantime")
             rest, offset = rest[count:], offset + count
 
     def close(self) -> None:

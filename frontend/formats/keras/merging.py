@@ -69,8 +69,8 @@ def merge_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Arrangemen
     )
     moved = tuple(name for name in merged if ranks[name] != rank_of[name])
     warning = (
-        "normalisations are merged into the weights of the layers before them, and so run on"
-        f" their ranks, not on those that the mapping says: {listed(moved)}"
+        "normalisations are merged into the weights of the layers before them, and run on their"
+        f" ranks, not on those of the mapping: {listed(moved)}"
     )
     bound = replace(graph, bonds=(*graph.bonds, *bonds))
     return Arrangement(bound, ranks, (warning,) if moved else ())

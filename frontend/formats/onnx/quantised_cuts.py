@@ -22,15 +22,15 @@ def quantised_cut_warnings(cut: Partition) -> Iterator[str]:
     """Yield where engines round otherwise than in the unsliced model, as they merge less."""
     if parted := parted_groups(cut):
         yield (
-            f"cuts part {listed(parted)} from the layers with which onnxruntime merges them:"
-            " results can differ from the unsliced model's by some steps of the quantisation;"
-            " leave these layers out of the mapping (they then go with those), or cut elsewhere"
+            f"cuts separate {listed(parted)} from the layers with which onnxruntime fuses them:"
+            " results can differ from the unsliced model's by some quantisation steps; omit these"
+            " layers from the mapping (they then follow the others), or cut elsewhere"
         )
     if averages := parted_signed_averages(cut):
         yield (
-            f"int8 values cross cuts beside {listed(averages)}: on x86 onnxruntime computes such a"
-            " layer as integers only if no cut is beside it, so results can differ by some steps of"
-            " the quantisation; cut elsewhere, or quantise activations to uint8"
+            f"int8 values cross cuts next to {listed(averages)}: on x86, onnxruntime computes such"
+            " a layer as integers only without a cut next to it, so results can differ by some"
+            " quantisation steps; cut elsewhere, or quantise activations to uint8"
         )
 
 

@@ -123,7 +123,7 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
     try:
         model: ModelProto = ModelProto.FromString(scan.skeleton)
     except DecodeError:
-        raise file.malformed(0, "its records make no sense") from None
+        raise file.malformed(0, "its records are inconsistent") from None
     if not is_text(model):
         raise file.malformed(0, "a name is not UTF-8 text")
     return model

@@ -170,7 +170,7 @@ def test_a_job_that_does_not_start_is_told() -> None:
 
 def test_a_job_that_ends_too_early_is_told() -> None:
     keeper = opened(lambda keeper, has_failed: None)
-    with pytest.raises(PipelineError, match="the job ended before it was told to"):
+    with pytest.raises(PipelineError, match="the job ended unexpectedly"):
         keeper.wait_until_ready()
     keeper.close()
 

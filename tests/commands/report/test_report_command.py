@@ -55,7 +55,7 @@ def test_a_report_that_is_newer_than_the_record_counts_alone(copied: Path) -> No
     found = package.report(copied)
     assert () == found.runs[0].record.conditions
     assert 4321.0 == found.runs[0].record.ranks[0].memory_mb
-    assert "only the ranks' report of its last run is there" in found.differences[0]
+    assert "only the ranks' report of its last run is available" in found.differences[0]
 
 
 def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
@@ -71,7 +71,7 @@ def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
 def test_a_record_of_another_plan_is_refused(copied: Path) -> None:
     with (copied / "plan.json").open("a") as file:
         file.write("\n")
-    with pytest.raises(RankSliceError, match="is of another plan than the one beside it"):
+    with pytest.raises(RankSliceError, match="belongs to a different plan than the one next to it"):
         package.report(copied)
 
 

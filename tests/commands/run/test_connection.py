@@ -87,7 +87,7 @@ def test_a_job_that_ends_without_its_last_result_is_an_error(
     with connected(built, lambda frame, outputs: None) as connection:
         monkeypatch.setenv(VARIABLE, connection.variables[VARIABLE])
         connect(ROLE_SINK).close()
-        with pytest.raises(RankSliceError, match="the job ended before its last result came"):
+        with pytest.raises(RankSliceError, match="the job ended before its last result arrived"):
             connection.wait_for_results(has_failed=False)
 
 

@@ -300,7 +300,7 @@ def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
         *("run", pictures, "--input", pictures.parent / "images", "--labels", labels),
         *("--frames", "30", "--top", "2", "--json", "-", "--classes", tmp_path / "classes.csv"),
     )
-    told = "b, \\x1b.png has 4x8 pixels, the model takes 4x4: images of another size are resized\n"
+    told = "b, \\x1b.png has 4x8 pixels, the model takes 4x4: images of other sizes are resized\n"
     assert (0, told) == (ended.code, ended.err)
     frames = json.loads(ended.out)["classes"]
     assert list(range(30)) == [frame["frame"] for frame in frames]

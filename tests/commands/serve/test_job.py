@@ -31,7 +31,9 @@ def test_the_same_model_may(built: Path) -> None:
 
 
 def test_a_model_of_another_name_may_not(built: Path) -> None:
-    with pytest.raises(RankSliceError, match=r"other name: .*, before digits; start the server"):
+    with pytest.raises(
+        RankSliceError, match=r"different name: .*, before digits; restart the server"
+    ):
         served(built, name="digits").check()
 
 

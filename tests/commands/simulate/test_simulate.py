@@ -82,7 +82,7 @@ def test_a_job_with_two_routes_changes_them_by_itself(routed):
     assert ([], "steady state") == (calm["switches"], calm["throughput_of"])
     ended = rankslice("simulate", routed, "--fps", "39", "--normal-fps", "40")
     assert "(both routes), window 2 (for a surge 7)" in ended.out
-    assert "10 frames took the normal route, 990 that for a surge" in ended.out
+    assert "10 frames took the normal route, 990 the surge route" in ended.out
     assert "surge from frame 10 on, 1 waiting: 39 frames/s arrived, more than 36" in ended.out
     higher = simulated(routed, "--fps", "39", "--normal-fps", "40", "--surge-above", "0.99")
     assert [] == higher["switches"]

@@ -97,5 +97,4 @@ def test_two_routes(tmp_path: Path, route: str, kind: int, ranks: int) -> None:
     assert 40 * kind == len(steps)
     assert ranks == len({shown.drawn.tracks[each.track].rank for each in steps})
     assert Kind.rank is shown.found.limit.kind
-    assert (f"this is of frames 0 to 39, the most that took the {route} route one after the other",
-            ) == shown.notes  # fmt: skip
+    assert (f"this shows frames 0 to 39, the longest series on the {route} route",) == shown.notes

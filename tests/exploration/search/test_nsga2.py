@@ -66,7 +66,7 @@ def test_exhaustive_search_refuses_what_would_take_too_long() -> None:
         exhaustive(score, replace(SPACE, layers=40, devices=16), most=1000)
     assert (
         "40 layers on 16 accelerators can be mapped in 10^48 ways,"
-        " and --method exhaustive tries at most 1.00 k; take nsga2 or exact"
+        " and --method exhaustive tries at most 1.00 k; use nsga2 or exact"
     ) == str(refused.value)
 
 

@@ -356,7 +356,7 @@ boards:
         " expected an execution provider, such as CUDA or OpenVINO",
         f"{place}.npu[0].options: the provider belongs beside the options, not among them;"
         " expected names and values for the engine or its delegate",
-        f"{place}.npu[1].plugin: it needs the provider beside it; {plugin}",
+        f"{place}.npu[1].plugin: it also needs a provider; {plugin}",
         f"{place}.npu[2].plugin: '--index-url x' cannot be a package or the file of a library;"
         f" {plugin}",
         f"{place}.npu[2].options: the plugin belongs beside the options, not among them;"

@@ -53,7 +53,7 @@ def test_what_else_differs_is_told() -> None:
 
 def test_a_run_whose_conditions_nobody_knows_is_not_comparable() -> None:
     (found,) = differences([kept_run(), kept_run("other", conditions=(), versions=())])
-    assert found.startswith("other: only the ranks' report of its last run is there")
+    assert found.startswith("other: only the ranks' report of its last run is available")
 
 
 def test_layers_that_moved_are_told_as_groups() -> None:

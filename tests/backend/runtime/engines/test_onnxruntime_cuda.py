@@ -257,7 +257,7 @@ def test_where_nobody_knows_what_runs_on_the_cpu_copies_are_left_to_onnxruntime(
     gpu.onnxruntime.tells_nodes = False
     engine = gpu.load(exact=True, allow_fallback=True)
     check_frames(engine)
-    assert "does not tell what runs on the CPU" in accelerated(engine).without["device buffers"]
+    assert "does not report what runs on the CPU" in accelerated(engine).without["device buffers"]
 
 
 def test_slots_that_cannot_be_page_locked_go_through_memory_that_is(gpu: Gpu) -> None:

@@ -118,7 +118,7 @@ def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     [
         ("error", "it could no longer be read"),
         ("", "it could no longer be read"),
-        (-2_500_000, "it told a power below zero, -2.5 W"),
+        (-2_500_000, "it reported a negative power, -2.5 W"),
     ],
 )
 def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, told: str | int, reason: str) -> None:

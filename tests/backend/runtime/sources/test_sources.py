@@ -317,7 +317,7 @@ def test_an_npy_file_that_is_cut_short_meanwhile_is_told(tmp_path: Path) -> None
     path = npy(tmp_path / "f.npy", STACK)
     source = open_source([path], [X])
     os.truncate(path, 140)
-    with pytest.raises(JobError, match=r"f\.npy: was cut short meanwhile"):
+    with pytest.raises(JobError, match=r"f\.npy: was truncated in the meantime"):
         source.read(11, [np.empty((1, 2), np.float32)])
     source.close()
 
@@ -391,7 +391,7 @@ def test_a_file_that_is_no_image_is_told_before_the_start(tmp_path: Path) -> Non
 def test_an_image_of_another_size_is_told(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     Image.new("RGB", (6, 5)).save(tmp_path / "b.png")
-    told = "b.png has 5x6 pixels, the model takes 4x4: images of another size are resized"
+    told = "b.png has 5x6 pixels, the model takes 4x4: images of other sizes are resized"
     paths = [str(tmp_path / name) for name in ("a.png", "b.png")]
     assert told == open_source(paths, [PICTURE]).note()
     assert "" == open_source(paths[:1], [PICTURE]).note()

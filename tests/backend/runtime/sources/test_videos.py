@@ -86,7 +86,7 @@ def test_a_frame_has_the_values_of_an_image_of_the_same_pixels(tmp_path: Path) -
 
 
 def test_the_user_is_told_that_frames_are_resized(clip: str) -> None:
-    expected = "clip.mp4 has 24x32 pixels, the model takes 4x4: images of another size are resized"
+    expected = "clip.mp4 has 24x32 pixels, the model takes 4x4: images of other sizes are resized"
     assert expected == open_source(clip).note()
     assert "" == open_source(clip, preprocessing=Preprocessing(size=(4, 4))).note()
 

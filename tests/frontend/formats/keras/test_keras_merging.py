@@ -105,7 +105,7 @@ def test_a_normalisation_comes_back_from_another_rank() -> None:
 def test_what_was_moved_is_told() -> None:
     ranks = {"conv": 0, "norm": 1, "relu": 1, "y": 1}
     (warning,) = merge_normalisations(PLAIN, ranks).warnings
-    assert warning.endswith("not on those that the mapping says: 'norm'")
+    assert warning.endswith("not on those of the mapping: 'norm'")
     assert () == merge_normalisations(PLAIN, {**ranks, "norm": 0}).warnings
 
 

@@ -129,7 +129,7 @@ def test_normalisations_go_with_their_layers_and_that_is_told(tmp_path):
     out = tmp_path / "out"
     ended = rankslice("build", path, "--cuts", "2", "--share-cores", "--out", out)
     assert 0 == ended.code
-    assert "run on their ranks, not on those that the mapping says: 'norm1'\n" in ended.err
+    assert "run on their ranks, not on those of the mapping: 'norm1'\n" in ended.err
     ended = rankslice("run", out, "--frames", "5", "--verify")
     assert 0 == ended.code, ended.err
     assert "5 frames compared, bit-equal" in ended.out

@@ -6,7 +6,10 @@ measured, or why it measured nothing, goes to the file ``FOUND`` as JSON.
 
 from __future__ import annotations
 
+import _thread
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -79,8 +82,10 @@ def _nothing(*given: Any) -> None:
 
 
 def _main(settings: str, found: str) -> None:
+    pipelines: list[Pipeline] = []
+    _end_on_sigterm(pipelines)
     try:
-        system = _drive(as_record(LoadgenSettings, json.loads(settings)))
+        system = _drive(as_record(LoadgenSettings, json.loads(settings)), pipelines)
         record: dict[str, Any] = {"begins_s": system.begins_s, "ends_s": system.ends_s}
     except RankSliceError as error:
         record = {
@@ -89,7 +94,25 @@ def _main(settings: str, found: str) -> None:
     Path(found).write_text(json.dumps(record))
 
 
-def _drive(settings: LoadgenSettings) -> _System:
+def _end_on_sigterm(pipelines: Sequence[Pipeline]) -> None:
+    """Have SIGTERM end the job, too. While the generator works, no handler in Python would run."""
+    told, telling = os.pipe()
+    os.set_blocking(telling, False)
+
+    def end() -> None:
+        os.read(told, 1)
+        if not pipelines:
+            _thread.interrupt_main()
+            return
+        pipelines[0].abort()
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    signal.set_wakeup_fd(telling)
+
+
+def _drive(settings: LoadgenSettings, pipelines: list[Pipeline]) -> _System:
     with rankslice.open(
         settings.folder,
         window=settings.window,
@@ -100,6 +123,7 @@ def _drive(settings: LoadgenSettings) -> _System:
         mpirun=settings.mpirun or None,
         ssh_config=settings.ssh_config or None,
     ) as pipeline:
+        pipelines.append(pipeline)
         frames = _frames(pipeline, settings)
         for number in range(_WARM_UP_FRAMES):
             pipeline(frames[number % len(frames)])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import rankslice as command
-from real_jobs import chain_folder, let_ranks_sleep
+from real_jobs import chain_folder, let_ranks_sleep, processes_of
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
@@ -140,6 +144,29 @@ class NullEngine(NullEngine):
     with pytest.raises(RankSliceError, match="the accelerator is on fire"):
         run_loadgen(scenario_request(folder, "single", RunOptions()), tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("after_s", [0.0, 1.5])
+def test_a_job_under_the_load_generator_ends_with_it(tmp_path: Path, after_s: float) -> None:
+    folder = chain_folder(tmp_path, 1)
+    program = f"""
+from pathlib import Path
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.bench.loadgen import run_loadgen
+from rankslice.commands.bench.scenario import scenario_request
+options = {{"target_fps": 10.0, "latency_limit_ms": 100.0}}
+run_loadgen(scenario_request(Path({str(folder)!r}), "server", RunOptions(), **options))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as process:
+        while not [*folder.glob(".rankslice-run-*")]:
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    assert [] == [*folder.glob(".rankslice-run-*")]
+    assert [] == processes_of(folder)
 
 
 def test_a_scenario_says_what_it_needs(tmp_path: Path) -> None:

@@ -433,7 +433,7 @@ def test_an_npz_of_results_is_read_by_numpy(built: Path, tmp_path: Path) -> None
     assert ["r.npz"] == [path.name for path in tmp_path.iterdir()]
     refused = rankslice("run", built, "--results", tmp_path / "r.npz", "--dry-run")
     assert 1 == refused.code
-    assert "can be written by 'rankslice run' alone" in refused.err
+    assert "can be written only by 'rankslice run'" in refused.err
 
 
 def test_a_name_that_tells_no_format_of_results_is_refused(built: Path, tmp_path: Path) -> None:

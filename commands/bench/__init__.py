@@ -1,1 +1,1 @@
-"""Measure a job: rates, latencies and their confidence, compared with another one."""
+"""Measure a job: rates and latencies with confidence intervals, compared with another job."""

@@ -295,8 +295,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
             raise RankSliceError(Mistake("the benchmarks", found, "measure one of them again"))
     found_ratios: list[Ratio] = []
     notes = [
-        "not measured in turns: what has changed on the machine between the two is in the ratios,"
-        " and no interval tells it"
+        "not measured in turns: the ratios include changes of the machine between the two, which"
+        " the intervals do not cover"
     ]
     if any(load.is_live for load in measured.loads):
         notes.append(LIVE_NOTE)
@@ -310,8 +310,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         rates = load.fps, reference.loads[other].fps
         if rates[0] and rates[1] and abs(rates[0] / rates[1] - 1) > _SAME_RATE:
             notes.append(
-                f"{load.name}: left out, as frames came at {rates[0]:.4g} and {rates[1]:.4g} per"
-                " second"
+                f"{load.name}: skipped, because frames arrived at {rates[0]:.4g} and"
+                f" {rates[1]:.4g} per second"
             )
             continue
         pair = series(measured, 0, number), series(reference, 0, other)

@@ -104,7 +104,7 @@ def bench(
         Option(
             metavar="PERCENT,...",
             help="Frame rates at which to measure the latency, in per cent of the saturation"
-            " throughput; 'none': measure that alone.",
+            " throughput; 'none': measure only the throughput.",
         ),
     ] = "50,80,95",
     input: Annotated[list[str] | None, Option(help=f"Where frames come from: {usage()}.")] = None,
@@ -130,11 +130,13 @@ def bench(
     ] = None,
     loadgen: Annotated[
         bool,
-        Option("--loadgen", help="With --scenario: MLPerf's load generator drives the job, too."),
+        Option(
+            "--loadgen", help="With --scenario: also drive the job with MLPerf's load generator."
+        ),
     ] = False,
     loadgen_logs: Annotated[
         Path | None,
-        Option(readable=False, help="With --loadgen: folder to make for its logs."),
+        Option(readable=False, help="With --loadgen: folder to create for its logs."),
     ] = None,
     load: Annotated[
         CoRunners | None,
@@ -147,15 +149,15 @@ def bench(
         str,
         Option(
             metavar="PERCENT,...",
-            help="With --load: shares of the time for which the co-runner works; 0 is added.",
+            help="With --load: shares of the time in which the co-runner works; 0 is added.",
         ),
     ] = "25,50,75,100",
     explain: Annotated[
         bool,
         Option(
             "--explain",
-            help="Tell how much of the latency's variance is between frames, with the machine over"
-            " time, and between starts.",
+            help="Split the variance of the latency among frames, the machine over time, and"
+            " starts.",
         ),
     ] = False,
     out: Annotated[
@@ -163,8 +165,8 @@ def bench(
         Option(
             callback=writes(BENCH_KIND, may_be_stream=False),
             readable=False,
-            help="File for the raw values (default: OUT/bench.json). A page is written beside it,"
-            " as .html.",
+            help="File for the raw values (default: OUT/bench.json). A page is written next to"
+            " it, as .html.",
         ),
     ] = None,
     frame_timeout: FrameTimeout = None,

@@ -128,7 +128,7 @@ def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
         ("temperature", all(each.temperature_c is None for each in found)),
     ):
         if absent:
-            yield f"{name}: absent, the board does not tell it"
+            yield f"{name}: absent, the board does not provide it"
 
 
 def beside_section(found: Sequence[BesideFigures]) -> Section:

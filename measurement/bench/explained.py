@@ -33,7 +33,7 @@ class Explained:
     def lines(self) -> list[str]:
         """Return what was found in sentences."""
         if self.parts is None:
-            return ["It takes two starts or more to tell where the variance comes from."]
+            return ["At least two starts are needed to split the variance."]
         return explanation(self.parts)
 
 

@@ -254,7 +254,7 @@ def significantly(ratio: Interval, more: str, less: str) -> str:
         less: what one below means.
     """
     if not ratio.is_known:
-        return "one start tells nothing"
+        return "one start gives no interval"
     if not is_significant(ratio):
         return "not significant"
     return more if ratio.value > 1 else less

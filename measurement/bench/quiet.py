@@ -156,7 +156,7 @@ def _disturbances(noises: Sequence[Noise]) -> Iterator[str]:
     if steal > MOST_STEAL:
         yield f"the hypervisor took up to {100 * steal:.0f} % of the processors"
     if throttled:
-        yield f"cores were too warm and slowed down {throttled} times"
+        yield f"cores were throttled {throttled} times"
 
 
 def _processor() -> str:

@@ -163,7 +163,7 @@ class Start:
     """What the load's co-runner has had, by board."""
     frequency_mhz: float | None = None
     """Mean of the processors' frequencies on the board of the first rank here, or of the first
-    one, while frames went through; ``None``: the board does not tell it."""
+    one, while frames went through; ``None``: the board does not provide it."""
     temperature_c: float | None = None
     """Of its warmest sensor, likewise."""
 
@@ -240,7 +240,7 @@ def read_bench(path: Path) -> Bench:
 def _fault(bench: Bench, start: Start) -> str:
     """Return what is wrong with a start; empty: nothing."""
     if start.subject not in range(len(bench.subjects)) or start.load not in range(len(bench.loads)):
-        return "is of a job or load that is not there"
+        return "belongs to a job or load that does not exist"
     if len(start.latency_ns) < 2 or len(start.latency_ns) != len(start.arrived_ns):
         return "has not one arrival and one latency of each of its frames"
     values = (start.arrived_ns, *(each.compute_ns for each in start.stages))
@@ -250,5 +250,5 @@ def _fault(bench: Bench, start: Start) -> str:
         return "has a time of a hundred years"
     ranks = range(len(bench.subjects[start.subject].ranks))
     if any(stage.rank not in ranks for stage in start.stages):
-        return "has a stage of a rank that is not there"
+        return "has a stage of a rank that does not exist"
     return ""

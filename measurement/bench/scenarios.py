@@ -48,10 +48,15 @@ _SURE = f"{100 * CONFIDENCE:g} %"
 SCENARIOS = {
     each.name: each
     for each in (
-        Scenario("single", "the next query comes when the last one is done", 0.90),
-        Scenario("multi", "queries of 8 frames; the next one comes when the last is done", 0.99, 8),
-        Scenario("server", "queries come at random times, as a Poisson process", 0.99),
-        Scenario("offline", "all frames are there at once", None, 0),
+        Scenario("single", "the next query arrives when the previous one has finished", 0.90),
+        Scenario(
+            "multi",
+            "queries of 8 frames; the next one arrives when the previous one has finished",
+            0.99,
+            8,
+        ),
+        Scenario("server", "queries arrive at random times, as a Poisson process", 0.99),
+        Scenario("offline", "all frames arrive at once", None, 0),
     )
 }
 """By their names."""
@@ -122,7 +127,7 @@ def refuse_too_few(scenario: Scenario, frames: int) -> None:
     queries, needed = scenario.least_queries, scenario.least_frames
     of_queries = f" ({queries} queries of {scenario.samples})" if scenario.samples > 1 else ""
     share = f"p{100 * scenario.percentile:g}"
-    found = f"{frames} are too few to tell {share} with {_SURE} confidence"
+    found = f"{frames} are too few to determine {share} with {_SURE} confidence"
     raise RankSliceError(Mistake("--frames", found, f"give at least {needed}{of_queries}"))
 
 

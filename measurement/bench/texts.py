@@ -105,8 +105,8 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
             yield f"{load.name} of the saturation throughput is {number_text(load.fps)} frames/s"
     for board in unseen(bench):
         yield (
-            f"it is not known whether board {board} was quiet: it is looked at once a second, and"
-            " no start took long enough"
+            f"it is not known whether board {board} was quiet: it is sampled once per second, and"
+            " no start was long enough"
         )
     if any(load.is_live for load in bench.loads):
         yield LIVE_NOTE
@@ -120,19 +120,19 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     shortest = min(1e-9 * int(start.completed_ns[-1]) for start in bench.starts)
     if shortest < _SHORT_S:
         yield (
-            f"the frames of a start are over in {number_text(shortest)} s, too soon to see what"
-            " changes slowly: give more --frames"
+            f"the frames of a start take only {number_text(shortest)} s, too short to see slow"
+            " changes: give more --frames"
         )
     counts = [series.histogram.count for series in found]
     few = [percent for percent in PERCENTS if round(min(counts) * (1 - percent / 100), 6) < _FEW]
     if few:
         needed = frames_text(round(_FEW / (1 - few[0] / 100)))
         yield (
-            f"percentiles from p{few[0]:g} on are not much more than the largest latency:"
-            f" p{few[0]:g} takes {needed} of all starts, and {min(counts)} count"
+            f"percentiles from p{few[0]:g} on are not reliable: p{few[0]:g} takes {needed} over all"
+            f" starts, but there are only {min(counts)}"
         )
     if len(found[0].starts) < 2:
-        yield "a single start tells no interval"
+        yield "a single start gives no interval"
 
 
 def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:

@@ -125,7 +125,7 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     ended = command("bench", out, *options, "--json", tmp_path / "figures.json")
     assert 0 == ended.code, ended.err
     assert "closed loop" in ended.out
-    assert "a single start tells no interval" in ended.out
+    assert "a single start gives no interval" in ended.out
     found = read_bench(out / "bench.json")
     assert 1 == len(found.starts)
     assert (out / "bench.html").read_text().startswith("<!DOCTYPE html>")
@@ -137,7 +137,7 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     assert not (out / "results.bin").exists()
     again = command("bench", "compare", out / "bench.json", out / "bench.json")
     assert 0 == again.code, again.err
-    assert "one start tells nothing" in again.out
+    assert "one start gives no interval" in again.out
 
 
 CAMERA = """

@@ -50,8 +50,9 @@ def test_a_scenario_is_measured_told_and_kept(out: Path, tmp_path: Path) -> None
     ended = command("bench", out, "--scenario", "single", "--out", kept, "--json", told)
     assert 0 == ended.code, ended.err
     assert "p90 at 99 % confidence" in " ".join(ended.out.split())
-    assert "MLPerf single, where the next query comes when the last one is done: p90 <=" in (
-        ended.out
+    assert (
+        "MLPerf single, where the next query arrives when the previous one has finished: p90 <="
+        in (ended.out)
     )
     bench = read_bench(kept)
     assert ["MLPerf single"] == [load.name for load in bench.loads]
@@ -176,7 +177,7 @@ def test_a_scenario_says_what_it_needs(tmp_path: Path) -> None:
     ):
         with pytest.raises(RankSliceError, match=message):
             scenario_request(tmp_path, name, RunOptions(), **options)  # type: ignore[arg-type]
-    with pytest.raises(RankSliceError, match="661 are too few to tell p99"):
+    with pytest.raises(RankSliceError, match="661 are too few to determine p99"):
         rankslice.bench_scenario(tmp_path, "server", target_fps=9, latency_limit_ms=9, frames=661)
     assert 5296 == SCENARIOS["multi"].least_frames
 

@@ -102,7 +102,7 @@ def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_on
     assert 1 == rankslice("run", out, "--frames", "100", "--switch", "surge").code
     shown = rankslice_package.trace(out, failure=True)
     assert any(
-        note.startswith("this is of frames 0 to 4") and "the last that took the surge route" in note
+        note.startswith("this shows frames 0 to 4") and "the last on the surge route" in note
         for note in shown.notes
     )
     tracks = {each.track for each in shown.drawn.slices if each.name.startswith("segment")}

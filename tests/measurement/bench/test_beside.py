@@ -55,7 +55,7 @@ def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
         r" 1\.\d+ times that without it \(95 %: 1\.\d+ to 1\.\d+\)",
         lines[0],
     )
-    assert ["temperature: absent, the board does not tell it"] == lines[1:]
+    assert ["temperature: absent, the board does not provide it"] == lines[1:]
     (figure,) = (part for part in beside_section(found).parts if isinstance(part, Figure))
     assert 2 == figure.svg.count("co-runner (cpu) works, % of the time</text>")
     assert "frequency, MHz" in figure.svg
@@ -64,7 +64,7 @@ def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
 def test_no_effect_is_not_significant() -> None:
     lines = [*beside_lines(beside_figures(slowed(1.0)))]
     assert "does not differ significantly" in lines[0]
-    assert "frequency: absent, the board does not tell it" in lines
+    assert "frequency: absent, the board does not provide it" in lines
 
 
 def test_there_is_nothing_to_tell_without_a_co_runner() -> None:

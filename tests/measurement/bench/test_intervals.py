@@ -118,7 +118,7 @@ def test_one_start_tells_no_interval() -> None:
     assert not any(each.is_known for each in unknown)
     assert not any(map(is_significant, unknown))
     assert components([single]) is None
-    assert "one start tells nothing" == significantly(unknown[1], "slower", "faster")
+    assert "one start gives no interval" == significantly(unknown[1], "slower", "faster")
 
 
 def test_starts_without_any_spread_are_compared() -> None:

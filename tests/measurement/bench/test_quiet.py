@@ -59,7 +59,7 @@ def test_what_this_program_took_is_no_noise() -> None:
             " 1.4 cores",
         ),
         (Noise("", 0.0, 0.05, 0), "the hypervisor took up to 5 % of the processors"),
-        (Noise("", 0.0, 0.0, 3), "cores were too warm and slowed down 3 times"),
+        (Noise("", 0.0, 0.0, 3), "cores were throttled 3 times"),
     ],
 )
 def test_a_disturbance_is_named(noise: Noise, text: str) -> None:
@@ -86,7 +86,7 @@ def test_a_board_is_named() -> None:
     assert [
         "board edge02 was not quiet: before the first start 2.0 processes could run on average",
         "board edge02 was not quiet: 1 of 1 starts were disturbed: other processes took up to"
-        " 1.4 cores, cores were too warm and slowed down 2 times",
+        " 1.4 cores, cores were throttled 2 times",
         "board edge02 was not quiet: the governor 'powersave' changes the processor's frequency",
     ] == found
 

@@ -36,7 +36,7 @@ CHANGES: dict[str, Change] = {
     "of each of its frames": lambda record: record["starts"][0].update(
         latency_ns=[1], arrived_ns=[1]
     ),
-    "a job or load that is not there": lambda record: record["starts"][0].update(subject=7),
+    "a job or load that does not exist": lambda record: record["starts"][0].update(subject=7),
     "a latency of 0": lambda record: record["starts"][0].update(latency_ns=[0, 1]),
     "a time of a hundred years": lambda record: record["starts"][0].update(arrived_ns=[0, 1 << 62]),
     "nothing was measured": lambda record: record.update(starts=[]),

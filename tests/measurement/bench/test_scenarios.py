@@ -60,7 +60,9 @@ def test_a_proven_percentile_is_wrong_no_more_often_than_its_confidence_allows()
 
 
 def test_too_few_frames_are_refused_with_the_number_that_it_takes() -> None:
-    with pytest.raises(RankSliceError, match=r"661 are too few to tell p99.*give at least 662$"):
+    with pytest.raises(
+        RankSliceError, match=r"661 are too few to determine p99.*give at least 662$"
+    ):
         refuse_too_few(SERVER, 661)
     with pytest.raises(RankSliceError, match=r"at least 5296 \(662 queries of 8\)"):
         refuse_too_few(SCENARIOS["multi"], 662)

@@ -57,7 +57,7 @@ class ServedJob:
         )
         for what, before, after in pairs:
             if before != after:
-                mistake = f"has a model with a different {what}: {after}, before {before}"
+                mistake = f"the {what} of its model changed: {after}, before {before}"
                 raise RankSliceError(Mistake(str(folder), mistake, "restart the server"))
 
     def abort(self) -> None:

@@ -91,7 +91,7 @@ def test_with_a_board_that_is_lost_already_its_plan_is_checked_alone(out: Path) 
     prepare.failing = {"b"}
     survivors = Survivors(out, prepare)
     assert ("a", A) == survivors.next_run(survivors.losable(A, None), frozenset())
-    with pytest.raises(RankSliceError, match=r"is off\n.*not built to go on without c"):
+    with pytest.raises(RankSliceError, match=r"is off\n.*not built to continue without c"):
         survivors.losable(C, RankSliceError("board c is off"))
 
 
@@ -127,7 +127,7 @@ def test_a_second_board_that_is_lost_is_planned_for_afresh(
         ("mpirun ended with exit code 1", "no board is to blame"),
         (
             "board c (10.0.0.3): is gone",
-            "not built to go on without c; build it with --survive a,b,c",
+            "not built to continue without c; build it with --survive a,b,c",
         ),
     ],
 )

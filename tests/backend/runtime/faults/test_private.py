@@ -146,7 +146,7 @@ def test_what_another_user_may_enter_is_not_entered(place: Path) -> None:
     folder = make_private(place).path
     open_private(folder).release()
     folder.chmod(0o770)
-    with pytest.raises(PermissionError, match="of another user, or other users may enter it"):
+    with pytest.raises(PermissionError, match="another user, or other users may access it"):
         open_private(folder)
 
 

@@ -36,7 +36,7 @@ def platform_text(probed: Probed) -> str:
 
     The same boards with the same measurements give the same text.
     """
-    lines = ["# Found and measured by `rankslice probe`; a comment says where a value comes from."]
+    lines = ["# Found and measured by `rankslice probe`; comments state the origin of each value."]
     lines += ["boards:"]
     for board in probed.boards:
         lines += [f"  {_scalar(board.name)}:", *(f"    {line}" for line in _board_lines(board))]

@@ -164,7 +164,7 @@ def _stage_means(summary: RunSummary) -> str:
         *(f"{name} {mean}" for name, rank in pairs for mean in _means(rank)),
         f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
     ]
-    return f"means: {', '.join(stages)}; from end to end {summary.latency_ms['mean']:.2f} ms"
+    return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
 
 
 def _means(rank: RankSummary) -> Iterator[str]:

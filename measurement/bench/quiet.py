@@ -131,7 +131,7 @@ def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
         noises: of all starts and boards.
     """
     if board.load_before > _MOST_LOAD * board.cores:
-        yield f"before the first start {board.load_before:.1f} processes could run on average"
+        yield f"before the first start {board.load_before:.1f} processes were runnable on average"
     own = [noise for noise in noises if noise.board == board.name]
     disturbed = [noise for noise in own if any(_disturbances([noise]))]
     if disturbed:

@@ -147,7 +147,7 @@ def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
         needed = (
             f"±1 % takes about {wanted.starts} starts of {frames_text(wanted.frames)}"
             if wanted.starts <= _MOST_STARTS
-            else "±1 % is out of reach on this machine as it is"
+            else "±1 % cannot be reached on this machine at present"
         )
         yield (
             f"{', '.join(_who(bench, series))}: {share:.0f} % of the variance of the mean comes"

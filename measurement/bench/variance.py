@@ -29,8 +29,8 @@ _MOST = 0.5
 
 
 PLACES = {
-    "frames": "between frames that follow each other",
-    "machine": "between stretches of time",
+    "frames": "between consecutive frames",
+    "machine": "between periods of time",
     "starts": "between starts",
 }
 """Where each part of the variance lies."""
@@ -151,16 +151,16 @@ def explanation(parts: VarianceParts) -> list[str]:
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     told = [f"{_percent(share)} {PLACES[name]}" for name, share in ordered]
     told[0] = told[0].replace("%", "% is", 1)
-    sentences = [f"Of the variance of the latency {told[0]}, {told[1]} and {told[2]}."]
+    sentences = [f"Of the variance of the latency, {told[0]}, {told[1]} and {told[2]}."]
     if parts.drift_ns:
         way = "rises" if parts.drift_ns > 0 else "falls"
         sentences.append(
             f"The mean {way} by {1e-6 * abs(parts.drift_ns):.3g} ms from the first start to the"
-            " last: the machine changed meanwhile."
+            " last: the machine changed in the meantime."
         )
     of_mean = parts.shares_of_mean()
     from_starts, from_machine = (_percent(of_mean[name]) for name in ("starts", "machine"))
-    known = f"The mean is known to {100 * parts.uncertainty:.2g} % (standard error)"
+    known = f"The mean has a standard error of {100 * parts.uncertainty:.2g} %"
     if parts.uncertainty < _EXACT:
         helps = "neither more frames nor more starts are needed"
     elif of_mean["starts"] >= _MOST:
@@ -169,7 +169,7 @@ def explanation(parts: VarianceParts) -> list[str]:
         )
     elif of_mean["machine"] >= _MOST:
         helps = (
-            f"{from_machine} of that comes from the machine: a quiet one helps, or a longer time;"
+            f"{from_machine} of that comes from the machine: a quiet machine or longer starts help;"
             " a fixed frequency may"
         )
     else:

@@ -94,7 +94,7 @@ def _latency(record: RunRecord) -> Section:
                 if times is not None
             ),
             times_row("postprocessing", record.postprocess_ms),
-            times_row("from end to end", record.latency_ms),
+            times_row("end to end", record.latency_ms),
         ),
         (1, 2, 3, 4, 5),
     )

@@ -71,7 +71,7 @@ def test_a_disturbance_is_named(noise: Noise, text: str) -> None:
 def test_load_and_governor_are_named() -> None:
     busy = replace(MACHINE, load_before=1.5, governor="ondemand")
     found = " ".join(unquiet(replace(QUIETLY, machine=busy)))
-    assert "1.5 processes could run" in found
+    assert "1.5 processes were runnable" in found
     assert "'ondemand'" in found
     fast = replace(MACHINE, governor="performance")
     assert [] == unquiet(replace(QUIETLY, machine=fast))
@@ -84,7 +84,7 @@ def test_a_board_is_named() -> None:
     noisy = replace(start([MS]), noise=(QUIET, Noise("edge02", 1.4, 0.0, 2)))
     found = unquiet(replace(bench([noisy, start([MS])]), boards=(BOARD,)))
     assert [
-        "board edge02 was not quiet: before the first start 2.0 processes could run on average",
+        "board edge02 was not quiet: before the first start 2.0 processes were runnable on average",
         "board edge02 was not quiet: 1 of 1 starts were disturbed: other processes took up to"
         " 1.4 cores, cores were throttled 2 times",
         "board edge02 was not quiet: the governor 'powersave' changes the processor's frequency",

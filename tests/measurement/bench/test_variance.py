@@ -64,7 +64,9 @@ def test_chance_is_taken_for_a_drift_no_more_often_than_in_one_of_twenty() -> No
 
 def test_it_says_what_narrows_the_mean() -> None:
     frames = explanation(variance_parts(made(frames=300)))  # type: ignore[arg-type]
-    assert frames[0].startswith("Of the variance of the latency, 100 % is between consecutive frames")
+    assert frames[0].startswith(
+        "Of the variance of the latency, 100 % is between consecutive frames"
+    )
     assert "neither more frames nor more starts are needed" in frames[-1]
     starts = explanation(variance_parts(made(starts=3000)))  # type: ignore[arg-type]
     assert "more starts help, more frames of each do not" in starts[-1]

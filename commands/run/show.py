@@ -187,7 +187,7 @@ def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
         yield (
             f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
             f" {board.mean_w:.3g} W on average{per_frame}; measured by {board.sensor},"
-            " rest power included"
+            " idle power included"
         )
     for reason, names in absent.items():
         yield f"energy of {joined(names)}: absent, {reason}"

@@ -311,7 +311,7 @@ class _Searching:
         if options.method == "exhaustive":
             return "trying every mapping"
         if options.method == "exact":
-            return "the exact planner, and a search that begins with its plans"
+            return "the exact planner, and a search that starts from its plans"
         limit = "" if options.evaluate == "model" else "at most "
         return (
             f"NSGA-II, {limit}{genetics.generations} generations of {genetics.population},"

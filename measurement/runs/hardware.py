@@ -36,12 +36,12 @@ def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Se
         for each in board.series
     )
     absent = [
-        f"{board.board} does not tell: {', '.join(board.absent)}."
+        f"{board.board} does not provide: {', '.join(board.absent)}."
         for board in record.hardware
         if board.absent
     ]
     if not rows:
-        about = "There is no sample while frames went through: one is taken each second."
+        about = "No sample was taken while frames were processed: there is one per second."
         return Section("Hardware", (about, *absent))
     about = "One sample a second; only seconds in which frames went through count."
     head = ("board", "value", "min", "mean", "max")

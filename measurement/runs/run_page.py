@@ -141,7 +141,7 @@ def _energy(record: RunRecord) -> Section:
         )
         for board in record.energy
     )
-    about = ("All that the sensor of a board sees, rest power included.",) if rows else ()
+    about = ("Everything that a board's sensor covers, including idle power.",) if rows else ()
     head = ("board", "energy", "mean power", "per frame", "source")
     return Section("Energy", about, (Table("Energy by board", head, rows, (1, 2, 3)),))
 

@@ -86,7 +86,7 @@ def trace_page(
             Section("Ranks", (f"The columns are {RANK_CAPTION}.",), (ranks,)),
             Section(
                 "Critical path",
-                ("The steps and waits that no other work hid, from the last result back.",),
+                ("The steps and waits that determine the rate, from the last result back.",),
                 (path,),
             ),
             *([Section("Boards", ("One sample a second.",), tuple(boards))] if boards else []),

@@ -131,7 +131,7 @@ def test_the_energy_of_a_board_is_printed(folder: Path, chip: Path) -> None:
     assert line.startswith("energy of local: ")
     assert f" in {energy['seconds']:.2f} s, 5 W on average, " in line
     assert f", {energy['mj_per_frame']:.3g} mJ per frame; measured by" in line
-    assert line.endswith("by hwmon ina219 power1_input, rest power included")
+    assert line.endswith("by hwmon ina219 power1_input, idle power included")
 
 
 def test_without_a_sensor_energy_is_absent_and_not_zero(folder: Path) -> None:

@@ -66,7 +66,7 @@ def test_what_boards_were_like_is_drawn_over_time() -> None:
     page = page_html(run_page(run_record(), [history]))
     assert "Temperature, °C</span>" in page
     assert "Clock, MHz" not in page
-    assert "edge01 does not tell: power." in page
+    assert "edge01 does not provide: power." in page
     assert 1 == page.count("<script")
 
 

@@ -22,8 +22,8 @@ from rankslice.measurement.runs.side_by_side import KeptRun, differences, figure
 
 _MOST_CURVES = 8
 ONE_RUN_EACH = (
-    "These are single runs: a few per cent may be chance. rankslice bench measures repeatedly and"
-    " again, in turns, and gives confidence intervals."
+    "These are single runs: a few per cent may be chance. rankslice bench measures repeatedly,"
+    " in turns, and gives confidence intervals."
 )
 
 

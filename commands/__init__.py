@@ -14,6 +14,8 @@ from rankslice.commands.output import print_line, talk
 from rankslice.framework.errors import Mistake, RankSliceError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from typing_extensions import Buffer
 
 __all__ = ["app", "main"]
@@ -21,22 +23,15 @@ __all__ = ["app", "main"]
 
 def main() -> NoReturn:
     """Run the command line; exit 0 on success, 1 if input or run failed, 2 on misuse."""
-    ended: list[int] = []
-
-    def end(number: int, frame: object) -> NoReturn:
-        # So that a terminated build removes what it has half written.
-        ended.append(128 + number)
-        sys.exit(ended[0])
-
-    signal.signal(signal.SIGTERM, end)
+    # So that a terminated build removes what it has half written.
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGALRM, _end)
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _checked(sys.stdout)
     try:
         _run(sys.argv[1:])
     except RankSliceError as error:
-        if ended:  # a module in C that is being imported makes an ImportError of it
-            sys.exit(ended[0])
         for mistake in error.mistakes:
             print_line(talk, str(mistake), "error")
         sys.exit(1)
@@ -44,6 +39,19 @@ def main() -> NoReturn:
         talk.print("interrupted")
         sys.exit(1)
     sys.exit(0)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the program at SIGTERM; after an import, as exceptions may be lost in one."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+            return
+        frame = frame.f_back
+    sys.exit(128 + signal.SIGTERM)
+
+
+_AGAIN_S = 0.02
 
 
 def _run(arguments: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -90,6 +90,7 @@ def bench(
     options: BenchOptions | None = None,
     *,
     on_progress: Progress = lambda step, done, total: None,
+    on_turn: Callable[[Bench], None] = lambda found: None,
 ) -> Bench:
     """Measure a job, and another one in turns with it.
 
@@ -105,6 +106,7 @@ def bench(
         against: another build folder, or ``unsliced``.
         options: how often and how long.
         on_progress: told of the progress.
+        on_turn: given what has been measured, after each turn.
 
     Raises:
         RankSliceError: a job cannot run or has failed, or there are too few frames.
@@ -123,27 +125,27 @@ def bench(
         boards: dict[str, BoardFacts] = {}
         for board in (board for each in prepared for board in other_boards(each)):
             boards.setdefault(board.name, board)
-        load_before = os.getloadavg()[0]
+        loads, load_before, installed = [*first], os.getloadavg()[0], versions().items()
         turns = _Turns(jobs, prepared, wanted, len(first) + levels, on_progress)
-        starts = turns.take(first, first=0)
-        found = Bench(
-            inputs=wanted.inputs,
-            frames=wanted.frames,
-            seed=wanted.seed,
-            machine=machine_facts(versions().items(), load_before),
-            boards=tuple(boards.values()),
-            subjects=tuple(subjects),
-            loads=tuple(first),
-            starts=tuple(starts),
-        )
-        loads = _open_loads(found, wanted) if levels else []
-        starts += turns.take(loads, first=len(first))
-    return replace(
-        found,
-        loads=(*first, *loads),
-        starts=tuple(starts),
-        machine=machine_facts(versions().items(), load_before),
-    )
+
+        def so_far() -> Bench:
+            return Bench(
+                inputs=wanted.inputs,
+                frames=wanted.frames,
+                seed=wanted.seed,
+                machine=machine_facts(installed, load_before),
+                boards=tuple(boards.values()),
+                subjects=tuple(subjects),
+                loads=tuple(loads),
+                starts=tuple(turns.starts),
+            )
+
+        for _ in turns.take(first, first=0):
+            on_turn(so_far())
+        loads += _open_loads(so_far(), wanted) if levels else []
+        for _ in turns.take(loads[len(first) :], first=len(first)):
+            on_turn(so_far())
+    return so_far()
 
 
 @contextmanager
@@ -204,21 +206,22 @@ class _Turns:
         self._order = Random(options.seed)
         self._total = options.starts * len(jobs) * loads
         self._done = 0
+        self.starts: list[Start] = []
+        """Those that have ended, in the order of time."""
 
-    def take(self, loads: Sequence[Load], first: int) -> list[Start]:
-        """Return the starts under some loads, in the order of time.
+    def take(self, loads: Sequence[Load], first: int) -> Iterator[int]:
+        """Start the jobs under some loads; yield the number of each turn, after it.
 
         Args:
             loads: how frames come.
             first: place of the first one among all loads.
         """
-        starts = []
-        for turn in range(self._options.starts):
+        for turn in range(self._options.starts if loads else 0):
             for place in self._shuffled(len(loads)):
                 for subject in self._shuffled(len(self._jobs)):
                     job, load = self._jobs[subject], loads[place]
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
-                    starts.append(
+                    self.starts.append(
                         run_beside(
                             job,
                             self._prepared[subject],
@@ -230,7 +233,7 @@ class _Turns:
                     )
                     self._done += 1
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
-        return starts
+            yield turn
 
     def _shuffled(self, count: int) -> list[int]:
         return self._order.sample(range(count), count)

@@ -34,7 +34,7 @@ from rankslice.commands.options import (
     refuse_without,
     writes,
 )
-from rankslice.commands.output import print_line, progress_bars, screen, write_json
+from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import BENCH as BENCH_KIND
 from rankslice.framework.files.output_file import PAGE, STDOUT, check_output, write_output
@@ -217,8 +217,15 @@ def bench(
         )
         _write(_scenario(request, loadgen_logs, loadgen=loadgen), *files, json_file)
         return
-    found = _measure(folder, against, options)
-    _write(_found(found, explain=explain), *files, json_file)
+    turns: list[Bench] = []
+    try:
+        _measure(folder, against, options, turns)
+    except BaseException:
+        if turns:
+            _write(_found(turns[-1], explain=explain), *files, json_file)
+            print_line(talk, "the benchmark was cut short: only complete turns count", "warning")
+        raise
+    _write(_found(turns[-1], explain=explain), *files, json_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +329,8 @@ def _refuse_other_ways(
         refuse_without(context, "--load", "busy")
 
 
-def _measure(folder: Path, against: str | None, options: BenchOptions) -> Bench:
+def _measure(folder: Path, against: str | None, options: BenchOptions, turns: list[Bench]) -> None:
+    """Measure, and put what has been measured into a list after each turn, in place of before."""
     from rankslice.commands.bench.bench import bench as bench_folder
 
     with progress_bars() as progress:
@@ -331,7 +339,10 @@ def _measure(folder: Path, against: str | None, options: BenchOptions) -> Bench:
         def on_progress(step: str, done: int, total: int) -> None:
             progress.update(bar, description=step, completed=done, total=total)
 
-        return bench_folder(folder, against, options, on_progress=on_progress)
+        def on_turn(found: Bench) -> None:
+            turns[:] = [found]
+
+        bench_folder(folder, against, options, on_progress=on_progress, on_turn=on_turn)
 
 
 def _compare(context: typer.Context, names: list[str], json_file: Path | None) -> None:

@@ -66,6 +66,28 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("turn", [0, 2])
+def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
+    out: Path, tmp_path: Path, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_in(measured: Measured, *arguments: object, **options: object) -> object:
+        if options["turn"] == turn:
+            raise KeyboardInterrupt
+        return run_start(measured, *arguments, **options)
+
+    monkeypatch.setattr("rankslice.commands.bench.load.run_start", fails_in)
+    file = tmp_path / "bench.json"
+    options = ("--starts", "3", "--frames", "40", "--load-levels", "none", "--out", file)
+    ended = command("bench", out, *options)
+    assert 130 == ended.code
+    assert (turn > 0) == file.exists()
+    if turn:
+        assert "cut short: only complete turns count" in ended.err
+        assert "closed loop" in ended.out
+        assert [0, 1] == [each.turn for each in read_bench(file).starts]
+
+
 @pytest.fixture(scope="module")
 def measured(out: Path) -> Bench:
     """Return a benchmark of a job against itself, with what went on."""

@@ -50,7 +50,7 @@ def test_a_difference_by_what_the_engine_merges_is_told_as_such(tmp_path: Path) 
     ranks = {name: int(n >= names.index("pool")) for n, name in enumerate(names)}
     mapping = write_mapping(tmp_path / "mapping.json", ranks)
     built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
-    assert any("int8 values cross cuts beside 'pool'" in text for text in built.warnings)
+    assert any("int8 values cross cuts next to 'pool'" in text for text in built.warnings)
     frames = tmp_path / "frames.npz"
     np.savez(frames, image=np.stack([image["image"] for image in images(FRAMES)]))
     options = RunOptions(inputs=(str(frames),), frames=FRAMES)

@@ -157,8 +157,9 @@ def place_operators(
     for (place, begin, duration), run in zip(segment.spans, at.tolist(), strict=True):
         if run:
             by_run[run - 1].append((place, 1000 * begin, 1000 * duration))
-    found = _converted(segment.names, by_run[-count:], clock, frames, steps)
-    yield PlacedOperators(tuple(found), "", clock.error_ns)
+    if np.isfinite(clock.error_ns):
+        found = _converted(segment.names, by_run[-count:], clock, frames, steps)
+        yield PlacedOperators(tuple(found), "", clock.error_ns)
     device = segment.device
     if device is None or len(device.runs) < count:
         return
@@ -180,14 +181,13 @@ def _fit(runs: NDArray[np.int64], steps: NDArray[np.int64]) -> Clock:
     """Return the clock of steps, told from that of the runs which lie in them.
 
     Args:
-        runs: begins and ends in nanoseconds of one clock, of shape [n, 2].
+        runs: begins and ends in nanoseconds of one clock, of shape [n, 2]. Those that are longer
+            than their steps cannot lie in them, and are no samples.
         steps: likewise, of the other one.
     """
     longer = (steps[:, 1] - steps[:, 0]) - (runs[:, 1] - runs[:, 0])
-    samples = np.column_stack(
-        [runs.sum(axis=1) // 2, steps.sum(axis=1) // 2, np.maximum(longer, 0)]
-    )
-    return fit_clock(samples, int(runs.min()), int(runs.max()))
+    samples = np.column_stack([runs.sum(axis=1) // 2, steps.sum(axis=1) // 2, longer])
+    return fit_clock(samples[longer >= 0], int(runs.min()), int(runs.max()))
 
 
 def _converted(

@@ -220,7 +220,9 @@ def _draw_operators(
         row = (COMPUTE, told.rank, segment.index)
         places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
         for place in places:
+            reporters = set()
             for placed in place_operators(segment, found.begins[place], found.ends[place]):
+                reporters.add(placed.by)
                 track = len(tracks)
                 what = "queued" if segment.queued_by else "operators"
                 name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
@@ -233,7 +235,7 @@ def _draw_operators(
                     frame = found.first + step.frame
                     slices.append(Slice(track, begin_ns, last_ns, step.name, frame, OPERATOR))
                 yield OperatorNote(told.rank, placed.by, placed.error_ns)
-            if segment.queued_by and segment.device is None:
+            if segment.queued_by and segment.queued_by not in reporters:
                 yield OperatorNote(told.rank, segment.queued_by, math.inf)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,16 @@ def test_offset_and_drift_of_an_accelerators_clock_are_removed(drift: float) -> 
     assert 2 * len(begins) == len(placed.steps)
     found = np.array([step.begin_ns for step in placed.steps if step.name == "a"])
     assert np.abs(found - kernels).max() <= placed.error_ns < 50_000
+
+
+def test_runs_that_are_longer_than_their_steps_place_nothing() -> None:
+    begins = 1_000_000 * np.arange(10)
+    runs = tuple((int(begin) // 1000, 900) for begin in begins)
+    spans = tuple((0, begin, 10) for begin, _ in runs)
+    segment = SegmentOperators(index=0, names=("a",), spans=spans, runs=runs)
+    assert [] == [*place_operators(segment, begins, begins + 800_000)]
+    (placed,) = place_operators(segment, begins, begins + np.where(begins, 800_000, 920_000))
+    assert 10_000 <= placed.error_ns < math.inf
 
 
 def written(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..protocol import Request, send
 from .folders import RefusedError
+from .runs import stat_fields
 
 SILENCE_S = 10
 """Without a line of the launcher, which sends one each second."""
@@ -152,8 +153,7 @@ WORK = {"cpu": compute, "memory": copy, "network": send_bytes}
 def cpu_s(process: int) -> float:
     """Return the processor time of a process; 0: it has ended."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text()
+        user, system = stat_fields(Path(f"/proc/{process}"))[11:13]
     except OSError:
         return 0.0
-    user, system = text.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

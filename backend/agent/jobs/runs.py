@@ -109,13 +109,24 @@ def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
         try:
             variables = (folder / "environ").read_bytes().split(b"\0")
             jobs = [each[len(begin) :] for each in variables if each.startswith(begin)]
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            if jobs and state not in "ZX":
+            if jobs and stat_fields(folder)[0] not in "ZX":
                 line = (folder / "cmdline").read_bytes()
                 found[int(folder.name)] = jobs[0].decode(errors="replace"), line
         except OSError:
             continue
     return found
+
+
+def stat_fields(folder: Path) -> list[str]:
+    """Return what the kernel tells of a process, from its state on.
+
+    Args:
+        folder: of the process, in ``/proc``.
+
+    Raises:
+        OSError: it has ended.
+    """
+    return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
 def _kill(process: int) -> None:

@@ -17,11 +17,11 @@ from rankslice.measurement.bench.intervals import median_interval as spread
 from rankslice.measurement.bench.intervals import median_ratio as ratios
 from rankslice.measurement.bench.quiet import (
     disturbances,
+    launcher_facts,
     machine_facts,
     noise_between,
     read_counters,
 )
-from rankslice.measurement.bench.records import BoardFacts
 
 __all__ = [
     "Interval",
@@ -68,9 +68,7 @@ def in_turns(
             before = read_counters()
             found[name].append(jobs[name]())
             noises.append(noise_between(before, read_counters()))
-    facts = machine_facts((), load_before)
-    board = BoardFacts("", facts.cores, facts.governor, facts.load_before)
-    for line in disturbances(board, noises):
+    for line in disturbances(launcher_facts(machine_facts((), load_before)), noises):
         console.print(f"the machine was not quiet: {line}", style="dim")
     return found
 

@@ -113,14 +113,18 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
 
 def unquiet(bench: Bench) -> list[str]:
     """Return what disturbed a benchmark, a sentence each; empty: all machines were quiet."""
-    machine = bench.machine
-    own = BoardFacts("", machine.cores, machine.governor, machine.load_before)
     this = "the launcher's machine" if bench.boards else "the machine"
+    noises = [noise for start in bench.starts for noise in start.noise]
     return [
         f"{f'board {board.name}' if board.name else this} was not quiet: {what}"
-        for board in (own, *bench.boards)
-        for what in disturbances(board, [noise for start in bench.starts for noise in start.noise])
+        for board in (launcher_facts(bench.machine), *bench.boards)
+        for what in disturbances(board, noises)
     ]
+
+
+def launcher_facts(machine: Machine) -> BoardFacts:
+    """Return what counts of the launcher's machine as of any board."""
+    return BoardFacts("", machine.cores, machine.governor, machine.load_before)
 
 
 def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
@@ -133,9 +137,9 @@ def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
     if board.load_before > _MOST_LOAD * board.cores:
         yield f"before the first start {board.load_before:.1f} processes were runnable on average"
     own = [noise for noise in noises if noise.board == board.name]
-    disturbed = [noise for noise in own if any(_disturbances([noise]))]
+    disturbed = [noise for noise in own if any(_causes([noise]))]
     if disturbed:
-        what = ", ".join(_disturbances(disturbed))
+        what = ", ".join(_causes(disturbed))
         yield f"{len(disturbed)} of {len(own)} starts were disturbed: {what}"
     if board.governor not in ("", "performance"):
         yield f"the governor {board.governor!r} changes the processor's frequency"
@@ -147,7 +151,7 @@ def unseen(bench: Bench) -> list[str]:
     return [board.name for board in bench.boards if board.name not in seen]
 
 
-def _disturbances(noises: Sequence[Noise]) -> Iterator[str]:
+def _causes(noises: Sequence[Noise]) -> Iterator[str]:
     others = max(noise.other_cores for noise in noises)
     steal = max(noise.steal_share for noise in noises)
     throttled = sum(noise.throttled for noise in noises)

@@ -126,7 +126,6 @@ class OnnxRuntimeEngine:
         if not self._provider.is_cpu:
             # Drivers in software choose cores for their threads themselves.
             bind_to_cores(sorted(os.sched_getaffinity(0)))
-        if not self._provider.is_cpu:
             self._acceleration = self._count(path)
         self._check(path, "input", inputs, self._session.get_inputs())
         self._check(path, "output", outputs, self._session.get_outputs())

@@ -101,8 +101,8 @@ class SeriesFigures:
         return mean_interval(start.throughput_fps for start in self.starts)
 
     def percentile_ns(self, percent: float) -> Interval:
-        """Return a percentile of the latencies of all starts together."""
-        return percentile_interval([start.latencies_ns for start in self.starts], percent)
+        """Return the mean of the starts' own percentiles of the latencies."""
+        return percentile_interval((start.latencies_ns for start in self.starts), percent)
 
     @property
     def unsettled(self) -> int:

@@ -19,9 +19,6 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.histogram import MISSING, DurationHistogram
 
 CONFIDENCE = 0.95
-_RESAMPLES = 1000
-_MOST_DRAWN = 300_000
-"""At once, for the sake of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ def median_interval(values: Iterable[float]) -> Interval:
     """Return the median of independent values, and its interval by the binomial distribution.
 
     The bounds are two of the values, in order; of fewer than eight they are the least and the
-    greatest, which hold the median a little less often if there are fewer than six.
+    greatest. Those of five hold the median in 94 of 100 cases, of four in 88, of three in 75.
     """
     found = sorted(values)
     half = 0.98 * len(found) ** 0.5
@@ -121,57 +118,24 @@ def is_significant(ratio: Interval) -> bool:
 
 
 def percentile(values: NDArray[np.int64], percent: float) -> float:
-    """Return the value that so many per cent of all do not exceed: one of them."""
-    return float(np.percentile(values, percent, method="inverted_cdf"))
+    """Return a percentile by an estimate that is right in the median, however few values there are.
+
+    A rank rounded up or down would be off by more than the starts differ (Hyndman and Fan, 1996,
+    definition 8).
+    """
+    return float(np.percentile(values, percent, method="median_unbiased"))
 
 
-def percentile_interval(
-    starts: Sequence[NDArray[np.int64]], percent: float, seed: int = 0
-) -> Interval:
-    """Return a percentile of all starts together, and its interval by a hierarchical bootstrap.
+def percentile_interval(starts: Iterable[NDArray[np.int64]], percent: float) -> Interval:
+    """Return the mean of the starts' own percentiles, and Student's interval of it.
 
-    Starts are drawn with replacement, then stretches of frames within each, as long as the root
-    of their number, since neighbours are alike (circular block bootstrap: Politis and Romano,
-    1992).
+    A bootstrap over few starts would be too narrow: it sees too little of what makes them differ.
 
     Args:
         starts: values of each start, by frame.
         percent: from 0 to 100.
-        seed: of the draws.
     """
-    whole = percentile(np.concatenate(starts), percent)
-    if len(starts) < 2:
-        return Interval(whole, -inf, inf)
-    draw = np.random.default_rng(seed)
-    frames = min(map(len, starts))
-    needed = max(1, ceil(round(len(starts) * frames * percent / 100, 6)))
-    found: list[float] = []
-    while len(found) < _RESAMPLES:
-        count = min(_RESAMPLES - len(found), max(1, _MOST_DRAWN // (len(starts) * frames)))
-        drawn = _resamples(starts, frames, count, draw)
-        found += np.partition(drawn, needed - 1, axis=1)[:, needed - 1].tolist()
-    rest = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(found, (rest, 100 - rest))
-    return Interval(whole, float(low), float(high))
-
-
-def _resamples(
-    starts: Sequence[NDArray[np.int64]], frames: int, count: int, draw: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return values as other starts could have had them, [count, starts * frames].
-
-    A stretch that reaches the end of its start goes on at its beginning.
-    """
-    lengths = np.array([*map(len, starts)])
-    offsets = np.cumsum(lengths) - lengths
-    stretch = max(1, round(sqrt(frames)))
-    chosen = draw.integers(len(starts), size=(count, len(starts)))[..., None]
-    firsts = draw.random((count, len(starts), ceil(frames / stretch))) * lengths[chosen]
-    places = firsts.astype(np.int64)[..., None] + np.arange(stretch)
-    places = places.reshape(count, len(starts), -1)[..., :frames] % lengths[chosen]
-    values = np.concatenate(starts)[offsets[chosen] + places]
-    drawn: NDArray[np.int64] = values.reshape(count, -1)
-    return drawn
+    return mean_interval(percentile(each, percent) for each in starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rankslice.measurement.bench.intervals import (
     mean_interval,
     median_interval,
     paired_ratio,
+    percentile,
     percentile_interval,
     significantly,
     unpaired_ratio,
@@ -132,16 +133,50 @@ def test_the_bounds_of_a_median_are_values() -> None:
     assert (49.5, 40, 60) == (found.value, found.low, found.high)
 
 
-@pytest.mark.parametrize("percent", [50, pytest.param(90, marks=pytest.mark.ci)])
-def test_a_percentile_has_the_true_one_in_its_interval(percent: float) -> None:
-    draw = np.random.default_rng(6)
-    truth = 1e6 * -math.log(1 - percent / 100)
-    outside = 0
-    for trial in range(100):
-        starts = [(1e6 * draw.exponential(size=100)).astype(np.int64) for _ in range(8)]
-        found = percentile_interval(starts, percent, seed=trial)
-        outside += not found.low <= truth <= found.high
-    assert outside <= 15
+def test_the_bounds_of_a_median_hold_it_as_often_as_they_say() -> None:
+    for count in (3, 4, 5, *range(6, 200)):
+        found = median_interval(range(count))
+        inside = sum(math.comb(count, n) for n in range(int(found.low) + 1, int(found.high) + 1))
+        told = {3: 0.75, 4: 0.875, 5: 0.9375}.get(count, 0.947)
+        assert told <= inside / 2**count
+
+
+TRIALS = 500
+LEAST_INSIDE = 0.95 * TRIALS - 5 * math.sqrt(TRIALS * 0.95 * 0.05)
+"""Five standard deviations below 95 per cent: 90.1 per cent."""
+
+
+@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("percent", [50, 90, 99])
+def test_percentiles_of_starts_that_differ_have_the_true_one_in_their_interval(
+    percent: float, count: int
+) -> None:
+    """Each start is slower or faster by 5 per cent, and a frame has a part of its own."""
+    draw = np.random.default_rng(round(percent) + count)
+    truth = 1e6 * (1 - 0.1 * math.log(1 - percent / 100))
+    inside = 0
+    for _ in range(TRIALS):
+        own = 1e6 * (1 + 0.05 * draw.standard_normal((count, 1)))
+        starts = (own * (1 + 0.1 * draw.exponential(size=(count, 200)))).astype(np.int64)
+        found = percentile_interval(starts, percent)
+        inside += found.low <= truth <= found.high
+    assert inside >= LEAST_INSIDE
+
+
+@pytest.mark.parametrize("percent", [50, 90, 99])
+def test_ratios_of_percentiles_of_starts_that_differ_do_so_too(percent: float) -> None:
+    draw = np.random.default_rng(round(percent))
+    inside = [0, 0]
+    for _ in range(TRIALS):
+        sides = []
+        for factor in (1.0, 1.1):
+            own = 1e6 * factor * np.exp(0.05 * draw.standard_normal((5, 1)))
+            starts = (own * (1 + 0.4 * draw.exponential(size=(5, 200)))).astype(np.int64)
+            sides.append([percentile(each, percent) for each in starts])
+        for place, ratio in enumerate((paired_ratio, unpaired_ratio)):
+            found = ratio(sides[1], sides[0])
+            inside[place] += found.low <= 1.1 <= found.high
+    assert min(inside) >= LEAST_INSIDE
 
 
 def test_variance_is_told_by_level() -> None:

@@ -293,7 +293,7 @@ def _repeated(items: Iterable[_T]) -> list[_T]:
 def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
     """Return what is wrong with a span, and what was expected."""
     if not 0 <= span.first <= span.last < layers:
-        return f"layers {span.first} to {span.last} are none of the model's", ""
+        return f"layers {span.first} to {span.last} are not layers of the model", ""
     if not span.samples_ns and span.problem is None:
         return "it has neither times nor a problem", ""
     if sum(span.moments) != len(span.samples_ns) or min(span.moments, default=1) < 1:

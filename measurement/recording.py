@@ -93,12 +93,14 @@ def read_rank_tensors(
         with path.open("rb") as file:
             head = head_of(job, rank, frames)
             if file.read(len(head)) != head:
-                raise RankSliceError(Mistake(str(path), "is no such file", _SHAPE))
+                raise RankSliceError(
+                    Mistake(str(path), "is not a file of recorded tensors", _SHAPE)
+                )
             for frame, name, offset, spec in _records(file, path.stat().st_size, kept):
                 if (frame, name) in places:
                     raise JobError(f"it has {quoted(name)} of frame {frame} twice")
                 if frame not in frames or frame >= completed or not turns[name].has(frame):
-                    raise JobError(f"it has {quoted(name)} of frame {frame}, as no run does")
+                    raise JobError(f"it has {quoted(name)} of frame {frame}, which no run records")
                 places[frame, name] = offset, spec
     except OSError as error:
         raise RankSliceError(_unreadable(path, error)) from None

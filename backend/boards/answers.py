@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.agent.protocol import MARK
@@ -81,6 +83,11 @@ def read_answer(kind: type[T], answer: Answer, board: str) -> T:
 def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError:
     """Return an error that says what is wrong with a board's answer."""
     return RankSliceError(Mistake(board, f"sends an invalid answer: {found}", expected))
+
+
+def naming_folder(text: str, folder: Path) -> str:
+    """Return what a board says, with a build folder where the board can only say ``OUT``."""
+    return text.replace("rankslice deploy OUT", f"rankslice deploy {shlex.quote(str(folder))}")
 
 
 def complaint_of(error: RankSliceError) -> str:

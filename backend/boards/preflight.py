@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
-from rankslice.backend.boards.answers import BoardCheck
+from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.deploy import Package
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
@@ -74,9 +74,15 @@ class CheckedBoards:
 
 
 def check_boards(
-    work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun
+    work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun, folder: Path
 ) -> CheckedBoards:
     """Ask each board whether it can run its package, and prepare a run there.
+
+    Args:
+        work: the boards, and their packages.
+        config: handed to ssh as ``-F``.
+        mpirun: that is to start the job.
+        folder: the build folder, as messages name it.
 
     Raises:
         RankSliceError: some boards cannot; with the reasons of all of them.
@@ -108,7 +114,7 @@ def check_boards(
         )
     answers = on_all(look, work)
     raise_mistakes(
-        Mistake(shell.login.full_name, problem)
+        Mistake(shell.login.full_name, naming_folder(problem, folder))
         for (shell, _), answer in zip(work, answers, strict=True)
         for problem in answer.problems
     )

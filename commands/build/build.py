@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.backend.boards.login import logins_to_json
-from rankslice.backend.launch.mpirun import open_mpi_requirements
+from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
@@ -127,6 +128,7 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
+    check_folder(Path(os.path.realpath(out)), "choose another --out")
     boards = Platform("", ())
 
     def where(wanted: LayerMapping, found: Platform) -> Placements:
@@ -155,7 +157,7 @@ def build(
     replanning, mappings = None, {}
     if options.survive or options.standby:
         if isinstance(platform, Platform):
-            found = "the platform is kept for later plans, and is no file"
+            found = "the platform is kept for later plans, so it must be a file"
             raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
         replanning = replanning_of(planned, boards, options)
         for board in surviving(plan, boards, options.survive):

@@ -89,7 +89,7 @@ def surviving(plan: Plan, platform: Platform, survive: Iterable[str]) -> tuple[s
         if board not in used and board != _ALL
     )
     if len(known) == 1:
-        found = f"{joined(used)} is the only board: nothing is left without it"
+        found = f"{joined(used)} is the only board, so no ranks are left without it"
         raise RankSliceError(Mistake(_OPTION, found, "expected a platform of several boards"))
     return (
         tuple(used)

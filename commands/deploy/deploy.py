@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rankslice.backend.boards.answers import naming_folder
 from rankslice.backend.boards.deploy import (
     Deployed,
     Package,
@@ -26,6 +27,7 @@ from rankslice.framework.wording import joined, quoted
 class Deployment:
     """Which package goes to which board."""
 
+    folder: Path
     work: tuple[tuple[BoardShell, Package], ...]
     ssh_config: Path | None = None
     """Configuration for ssh."""
@@ -90,6 +92,7 @@ def _deployment(
         for each, found in logins.items()
     }
     return Deployment(
+        folders[0][0],
         tuple(
             (
                 BoardShell(login, configs[each]),
@@ -120,4 +123,14 @@ def deploy(
         RankSliceError: some boards do not have their package; the others do.
     """
     also = open_mpi_requirements() if venv else []
-    return deploy_packages(deployment.work, environment=venv, also=also, on_step=on_step)
+    try:
+        return deploy_packages(deployment.work, environment=venv, also=also, on_step=on_step)
+    except RankSliceError as error:
+        raise RankSliceError(
+            *(
+                replace(each, found=naming_folder(each.found, deployment.folder))
+                if isinstance(each, Mistake)
+                else each
+                for each in error.mistakes
+            )
+        ) from None

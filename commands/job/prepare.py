@@ -135,7 +135,7 @@ def prepare(
         RankSliceError: the folder is no build folder, the input does not fit the model, there is
             no usable mpirun, or a board cannot run its package or has too little memory for it.
     """
-    folder = absolute(folder)
+    typed, folder = folder, absolute(folder)
     plan = read_plan(folder)
     refuse_switching(plan, options, str(folder))
     if options.arrivals is not None:
@@ -167,7 +167,7 @@ def prepare(
         launch = launch_command(plan, folder, found, (), options=_exported(options))
         return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
     across = PreparedRun(folder, plan, options, source, (), again=again)
-    return _prepare_across(across, needed if check_memory else {}, found, ssh_config)
+    return _prepare_across(across, typed, needed if check_memory else {}, found, ssh_config)
 
 
 _HERE = "this machine"
@@ -175,16 +175,17 @@ _HERE = "this machine"
 
 def _prepare_across(
     prepared: PreparedRun,
+    typed: Path,
     needed: Mapping[str, tuple[int, ...]],
     mpirun: MpiRun,
     ssh_config: Path | None,
 ) -> PreparedRun:
-    """Ask the boards, and return the run with its mpirun line."""
+    """Ask the boards, and return the run with its mpirun line; ``typed``: how the user names it."""
     from rankslice.backend.boards.preflight import check_boards
     from rankslice.commands.deploy.deploy import plan_deployment
 
     deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
-    boards = check_boards(deployment.work, deployment.ssh_config, mpirun)
+    boards = check_boards(deployment.work, deployment.ssh_config, mpirun, typed)
     logins = [shell.login for shell, _ in boards.work]
     free = {
         login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)

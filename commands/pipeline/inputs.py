@@ -56,7 +56,7 @@ def _array(spec: TensorSpec, given: Any) -> NDArray[Any]:
         return np.asarray(given)
     except (TypeError, ValueError) as error:
         raise RankSliceError(
-            Mistake(f"input {quoted(spec.name)}", f"is no array: {error}")
+            Mistake(f"input {quoted(spec.name)}", f"is not an array: {error}")
         ) from None
 
 

@@ -95,7 +95,7 @@ class Survivors:
         self._completed = completed
         if self._fruitless >= _MOST_FRUITLESS:
             raise RankSliceError(
-                f"{_MOST_FRUITLESS} jobs in a row have given no result: the cause is no board"
+                f"{_MOST_FRUITLESS} jobs in a row have given no result: a board is not the cause"
             )
         accused = accused_boards(error, plan)
         if not accused:

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rankslice.backend.boards.answers import BoardCheck
-from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.probed import BoardReport, Environment
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.commands.probe.accelerator_checks import accelerator_findings
@@ -44,7 +43,7 @@ def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> 
     findings += _kind_findings(answer)
     findings += _room_findings(answer, job)
     if job is not None and launcher is not None and _python_does(answer.report.environment):
-        findings += _package_findings(answer, job.packages[answer.board.name], launcher)
+        findings += _package_findings(answer, job, launcher)
     elif job is None:
         findings += _installed_findings(answer, launcher)
     return [*findings, *accelerator_findings(answer, job)]
@@ -133,9 +132,10 @@ def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Findin
     return Finding(name, "memory", OK, found)
 
 
-def _package_findings(answer: Answer, package: Package, launcher: MpiRun) -> list[Finding]:
+def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Finding]:
     """Return what `run` would say of a board and its package before the start."""
     name = answer.board.name
+    package = job.packages[name]
     told = answer.talk.shell.ask(
         BoardCheck,
         "look",
@@ -145,7 +145,8 @@ def _package_findings(answer: Answer, package: Package, launcher: MpiRun) -> lis
         **package.identity(),
     )
     if told.problems:
-        return [failed(name, "package", problem) for problem in told.problems]
+        problems = (naming_folder(problem, job.folder) for problem in told.problems)
+        return [failed(name, "package", problem) for problem in problems]
     return [Finding(name, "package", OK, "is deployed, with all its requirements")]
 
 

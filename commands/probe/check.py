@@ -86,7 +86,8 @@ def check_platform(
 def _job(out: Path) -> Job:
     plan = read_plan(out)
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
-    return Job(plan, {board: read_package(package_folder(out, board), board) for board in boards})
+    packages = {board: read_package(package_folder(out, board), board) for board in boards}
+    return Job(out, plan, packages)
 
 
 def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rankslice.backend.boards.deploy import Package
@@ -41,6 +42,7 @@ class Finding:
 class Job:
     """A build folder that is to run."""
 
+    folder: Path
     plan: Plan
     packages: Mapping[str, Package]
     """By board."""

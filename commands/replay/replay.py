@@ -213,7 +213,9 @@ def _frames_of(
     tensors: RankTensors, segment: Segment, wanted: Sequence[int] | None
 ) -> Sequence[int]:
     """Return the frames to replay."""
-    there = tensors.frames_of(segment.outputs[0])
+    name = segment.outputs[0]
+    made = tensors.kept[name].made  # the sink's rank also has what others make in their turns
+    there = [frame for frame in tensors.frames_of(name) if made is None or made.has(frame)]
     if not there:
         found = f"rank {tensors.rank} handled none of the recorded frames"
         raise RankSliceError(Mistake(str(tensors.path), found))

@@ -77,8 +77,10 @@ class LiveState:
         """By board."""
 
     def take(self, board: str, sample: Sample) -> None:
-        """Take a board's newest sample."""
-        self.samples = {**self.samples, board: sample}
+        """Take a board's newest sample; boards keep the plan's order, whichever is first."""
+        found = {**self.samples, board: sample}
+        names = (*(rank.board for rank in self.plan.ranks), *found)
+        self.samples = {name: found[name] for name in names if name in found}
 
     def of_job(self, name: str) -> float | None:
         """Return a value of the job, or of a rank; ``None``: it is not known now."""

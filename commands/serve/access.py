@@ -64,7 +64,7 @@ def _token(path: Path) -> str:
     expected = "expected a line with a token of printable ASCII characters without blanks"
     text = read_bytes(path, expected).decode("ascii", "replace").strip()
     if not text or not all("!" <= letter <= "~" for letter in text):
-        raise RankSliceError(Mistake(str(path), "is no token", expected))
+        raise RankSliceError(Mistake(str(path), "is not a token", expected))
     return text
 
 
@@ -76,7 +76,7 @@ def _check_tls(cert: Path, key: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        found = f"is no certificate with the key {key}: {error}"
+        found = f"is not a certificate with the key {key}: {error}"
         raise RankSliceError(
             Mistake(str(cert), found, "expected PEM files without a password")
         ) from None

@@ -211,7 +211,7 @@ async def _read(message: Any, context: Any, seconds: float) -> Any:
     try:
         return message.FromString(content)
     except DecodeError:
-        raise invalid("the request is no message of the protocol") from None
+        raise invalid("the request is not a message of the protocol") from None
 
 
 def _bytes_of(message: Any) -> bytes:

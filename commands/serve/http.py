@@ -393,5 +393,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Answer a path or method that is not known."""
     assert isinstance(error, HTTPException)
     if error.status_code == Reason.UNKNOWN.http:
-        return _refused(RefusalError(Reason.UNKNOWN, f"nothing is at {request.url.path}"))
-    return _refused(RefusalError(Reason.METHOD, f"{request.method} is not for {request.url.path}"))
+        return _refused(RefusalError(Reason.UNKNOWN, f"there is no such path: {request.url.path}"))
+    found = f"the method {request.method} is not allowed for {request.url.path}"
+    return _refused(RefusalError(Reason.METHOD, found))

@@ -124,7 +124,7 @@ def _by_pairs(given: ArrayLike, where: str, devices: int, *, endless: bool) -> F
 
 def _device_mistakes(devices: tuple[Device, ...], kinds: int) -> Iterator[Mistake]:
     if not devices:
-        yield Mistake("devices", "there are none", "expected one at least")
+        yield Mistake("devices", "none are given", "expected one at least")
     names: set[str] = set()
     boards: dict[str, Device] = {}
     for index, device in enumerate(devices):

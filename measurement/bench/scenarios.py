@@ -123,7 +123,7 @@ def refuse_too_few(scenario: Scenario, frames: int) -> None:
     if frames >= scenario.least_frames:
         return
     if scenario.percentile is None:
-        raise RankSliceError(Mistake("--frames", "there are none", "expected 1 or more"))
+        raise RankSliceError(Mistake("--frames", "is 0", "expected 1 or more"))
     queries, needed = scenario.least_queries, scenario.least_frames
     of_queries = f" ({queries} queries of {scenario.samples})" if scenario.samples > 1 else ""
     share = f"p{100 * scenario.percentile:g}"

@@ -245,7 +245,7 @@ def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
 def _fault_of(head: Any, nbytes: int, rank: int, plan_sha256: str) -> str:
     """Return what is wrong with a file of events; empty: nothing."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        return "is no file of events"
+        return "is not a file of events"
     if head.get("version") != VERSION:
         return f"has version {head.get('version')!r}, not {VERSION}"
     if head.get("plan") != plan_sha256:
@@ -256,7 +256,7 @@ def _fault_of(head: Any, nbytes: int, rank: int, plan_sha256: str) -> str:
     if not isinstance(capacity, int) or not 0 < capacity <= MOST_EVENTS:
         return f"has room for {capacity!r} events"
     if samples_in(head.get("clock", [])) is None:
-        return "has samples of clocks that are none"
+        return "has invalid samples of clocks"
     if nbytes != HEAD_BYTES + capacity * EVENT.size:
         return f"has {nbytes} bytes, and room for {capacity} events"
     return ""

@@ -80,7 +80,7 @@ def failure_of(folder: Path) -> Failure:
         raise RankSliceError(Mistake(str(path), f"{where}: {first['msg']}")) from None
     clocks = samples_by_board(index.clocks)
     if clocks is None:
-        raise RankSliceError(Mistake(str(path), "has samples of clocks that are none"))
+        raise RankSliceError(Mistake(str(path), "has invalid samples of clocks"))
     return Failure(index.time, tuple(index.message), tuple(index.missing), index.plan, clocks)
 
 

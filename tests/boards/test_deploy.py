@@ -123,14 +123,14 @@ def test_a_damaged_package_is_not_run(rack: Boards, deployed: Path) -> None:
     assert 1 == ended.code
     assert "board board2" in ended.err
     assert "its package is damaged" in ended.err
-    assert "rankslice deploy OUT" in ended.err
+    assert f"rankslice deploy {deployed}" in ended.err
 
 
 def test_what_was_never_deployed_is_not_run(fresh: Boards, fresh_out: Path) -> None:
     ended = run(fresh, fresh_out)
     assert 1 == ended.code
-    assert 2 == ended.err.count("does not have this package")
-    assert "rankslice deploy OUT" in ended.err
+    expected = f"does not have this package; deploy it: rankslice deploy {fresh_out}"
+    assert 2 == ended.err.count(expected)
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
@@ -249,7 +249,7 @@ def test_an_environment_that_cannot_be_filled_is_not_left_empty(
     assert 0 == built.code, built.err
     ended = rankslice("deploy", tmp_path / "out", "--venv")
     assert 1 == ended.code
-    assert "rankslice build --wheels, then rankslice deploy OUT --venv" in ended.err
+    assert f"rankslice build --wheels, then rankslice deploy {tmp_path / 'out'} --venv" in ended.err
     assert not (tmp_path / ".rankslice" / "venv").exists()
 
 

@@ -140,12 +140,12 @@ BEFORE = {
         lambda board: damage(board, submodel(board)),
         r"board BOARD \(HOST\): its package is damaged"
         r" \(submodels/BOARD_cpu0.0.onnx is not what the manifest says\);"
-        " deploy it again: rankslice deploy OUT",
+        r" deploy it again: rankslice deploy \S+",
     ),
     "wrong engine": Fault(
         lambda board: set_version(board, "onnxruntime", "1.2.3"),
         r"board BOARD \(HOST\): .*python3? has onnxruntime 1.2.3, and 1.19 or later is needed;"
-        " install it there: rankslice deploy OUT --venv",
+        r" install it there: rankslice deploy \S+ --venv",
         lambda board: set_version(board, "onnxruntime", "1.99.0"),
     ),
 }

@@ -395,7 +395,7 @@ def test_a_build_folder_is_checked_as_run_would(rack: Boards, tmp_path: Path) ->
     spec = platform_of(*rack)
     ended, rows = checked(rack, tmp_path, spec, out)
     assert 1 == ended.code
-    assert "deploy it: rankslice deploy OUT" in rows["board1", "package", "fail"]
+    assert f"deploy it: rankslice deploy {out}" in rows["board1", "package", "fail"]
     assert not any(place == "board3" for place, _, _ in rows)  # no rank is there
     assert 0 == deploy(rack, out).code
     ended, rows = checked(rack, tmp_path, spec, out)

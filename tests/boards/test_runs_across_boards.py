@@ -198,7 +198,7 @@ def test_a_wrong_version_of_the_engine_is_found_before_the_start(rack: Boards, o
     assert 1 == ended.code
     assert "board board2" in ended.err
     assert "has onnxruntime 1.2.3, and 1.19 or later is needed" in ended.err
-    assert "rankslice deploy OUT --venv" in ended.err
+    assert f"rankslice deploy {out} --venv" in ended.err
 
 
 @pytest.mark.ci

@@ -175,7 +175,7 @@ def test_profiles_of_older_versions_have_one_moment_fixed_sizes_and_no_memory_of
         (("kinds", 0, "key", "x"), "kinds[0].keys: 'x' is not among them"),
         (
             ("kinds", 0, "spans", 0, "last", 2),
-            "kinds[0].spans[0]: layers 0 to 2 are none of the model's",
+            "kinds[0].spans[0]: layers 0 to 2 are not layers of the model",
         ),
         (("kinds", 0, "spans", 0, "last", 1), "kinds[0].spans: layers 0 to 1 are there twice"),
         (

@@ -83,7 +83,7 @@ def test_a_head_that_is_too_long_is_refused() -> None:
 
 
 WRONG = {
-    "is no file of events": {"format": "other"},
+    "is not a file of events": {"format": "other"},
     "has version 9, not 1": {"version": 9},
     "is of another plan": {"plan": "1" * 64},
     "is of rank 3, not 0": {"rank": 3},

@@ -35,13 +35,13 @@ def record_bytes(job: Job) -> int:
 
 
 DAMAGED: dict[str, Callable[[Job, bytes], bytes]] = {
-    "is no such file": lambda job, raw: raw[1:],
+    "is not a file of recorded tensors": lambda job, raw: raw[1:],
     "cut short": lambda job, raw: raw[: len(raw) - record_bytes(job) + 10],
     "has 256 bytes": lambda job, raw: raw[:-1],
     "lacks 'fc' of frame 2": lambda job, raw: raw[: -record_bytes(job)],
     "has 'fc' of frame 2 twice": lambda job, raw: raw + raw[-record_bytes(job) :],
     "names tensor": lambda job, raw: raw + b"\xff" * record_bytes(job),
-    "as no run does": lambda job, raw: raw + b"\x09" + raw[1 - record_bytes(job) :],
+    "which no run records": lambda job, raw: raw + b"\x09" + raw[1 - record_bytes(job) :],
 }
 
 
@@ -65,7 +65,7 @@ def test_a_file_of_another_plan_rank_or_request_is_refused(
         (job, 0, FRAMES),
         (job, RANK, RecordedFrames(0, 4)),
     ):
-        with pytest.raises(RankSliceError, match="is no such file"):
+        with pytest.raises(RankSliceError, match="is not a file of recorded tensors"):
             read_rank_tensors(tmp_path, *other, 4)
     with pytest.raises(RankSliceError, match="cannot be read: No such file"):
         read_rank_tensors(tmp_path, job, 2, FRAMES, 4)

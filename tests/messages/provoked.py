@@ -474,6 +474,7 @@ def _targets() -> Iterator[Provoked]:
     yield target("a file", "file", file="precious")
     yield target("a folder", "folder")
     yield target("a build folder", "out")
+    yield target("a name that mpirun would split", "new:1")
     yield target("a file, with --force", "file", "--force", file="precious")
     yield target("a folder that is no build folder, with --force", "folder", "--force")
     yield target(

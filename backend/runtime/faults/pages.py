@@ -100,7 +100,7 @@ def _read_page(name: str, folder: int) -> Status:
     try:
         found = os.fstat(file)
         if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
-            raise PermissionError(errno.EACCES, "is no page of this user", name)
+            raise PermissionError(errno.EACCES, "is not a status page of this user", name)
         page = os.pread(file, _SIZE, 0).ljust(_SIZE, b"\0")
     finally:
         os.close(file)

@@ -149,7 +149,7 @@ def open_private(path: Path) -> PrivateFolder:
         OSError: it is not a folder, or a link, or another user may enter it.
     """
     if not _NAME.fullmatch(path.name):
-        raise PermissionError(errno.EACCES, "is no folder of a job", str(path))
+        raise PermissionError(errno.EACCES, "is not the folder of a job", str(path))
     return _open(path, 0)
 
 

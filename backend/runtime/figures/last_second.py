@@ -54,7 +54,9 @@ class EventReader:
         self._capacity = (found.st_size - HEAD_BYTES) // EVENT.size
         if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or self._capacity < 1:
             self.close()
-            raise PermissionError(errno.EACCES, "is no ring of this user", f"{NAME}{rank}")
+            raise PermissionError(
+                errno.EACCES, "is not a file of events of this user", f"{NAME}{rank}"
+            )
         self._place = 0
         self._newest_ns = 0
 

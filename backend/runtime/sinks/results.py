@@ -180,7 +180,7 @@ def _open_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _Fo
         try:
             end = begin + nbytes_of(form.sizes(raw, begin))
         except JobError as error:
-            found = f"frame {len(begins)} is none: {error}"
+            found = f"frame {len(begins)} is invalid: {error}"
             raise JobError(f"{path}: not a results file ({found})") from None
         if end > len(raw):
             break

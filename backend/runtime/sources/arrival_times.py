@@ -30,7 +30,7 @@ def read_arrival_times(path: Path) -> list[float]:
             seconds = _seconds(text)
             if not (times_s or [0.0])[-1] <= seconds < math.inf:
                 raise JobError(
-                    f"{path}, line {number}: {text!r} is no time in seconds, at or after the one"
+                    f"{path}, line {number}: {text!r} is not a time in seconds at or after the one"
                     " before"
                 )
             times_s.append(seconds)

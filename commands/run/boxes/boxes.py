@@ -67,7 +67,7 @@ class Drawn:
         """Return a line that says so."""
         reasons = {
             "without area in the image": self.outside,
-            "with a value that is no number or class": self.unsound,
+            "with an invalid number or class": self.unsound,
         }
         told = [f"{count} {reason}" for reason, count in reasons.items() if count]
         left_out = f"; left out: {', '.join(told)}" if told else ""
@@ -105,7 +105,7 @@ def _what_forbids(folder: Path) -> str:
         return what_forbids(folder, _why_not_replaced)
     parent = next(each for each in folder.parents if os.path.lexists(each))
     if not parent.is_dir():
-        return f"lies in {parent}, which is no folder"
+        return f"lies in {parent}, which is not a folder"
     return "" if os.access(parent, os.W_OK) else "cannot be written: Permission denied"
 
 

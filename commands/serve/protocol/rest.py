@@ -181,7 +181,7 @@ def _json(text: bytes) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "" if isinstance(error, UnicodeDecodeError) else f" ({error})"
-        raise invalid(f"the request is no JSON{reason}") from None
+        raise invalid(f"the request is not valid JSON{reason}") from None
 
 
 def _object(where: str, value: object) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def checked_spec(spec: TensorSpec, datatype: object, shape: Any) -> TensorSpec:
         raise invalid(f"{where}: datatype is {found}, expected {datatype_of(spec)}")
     is_shape = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
     if not is_shape or not all(type(size) is int and abs(size) <= _MOST_SIZE for size in shape):
-        raise invalid(f"{where}: shape is no list of sizes, expected {shape_of(spec)}")
+        raise invalid(f"{where}: shape is not a list of sizes, expected {shape_of(spec)}")
     try:
         return spec.of_shape(shape)
     except JobError as error:
@@ -203,7 +203,7 @@ _KINDS = {
 def _flat(where: str, data: object) -> tuple[list[Any], tuple[int, ...]]:
     """Return what is in lists of lists, and their shape."""
     if not isinstance(data, list):
-        raise invalid(f"{where}: data is no list")
+        raise invalid(f"{where}: data is not a list")
     shape = [len(data)]
     while data and isinstance(data[0], list):
         length = len(data[0])

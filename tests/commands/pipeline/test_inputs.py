@@ -50,7 +50,7 @@ def test_open_sizes_may_be_anything_up_to_their_bound() -> None:
         ({"imag": 1}, [IMAGE], "frame: the model has no input 'imag'; did you mean 'image'"),
         ({}, [IMAGE], "frame: has no input 'image'"),
         ("text", [IMAGE], "has values of type <U4; expected float32"),
-        ([[1.0], [2.0, 3.0]], [IMAGE], "input 'image': is no array"),
+        ([[1.0], [2.0, 3.0]], [IMAGE], "input 'image': is not an array"),
         (np.zeros(3), [TOKENS, MASK], "the model has the inputs 'tokens' and 'mask'"),
         (
             {"tokens": np.zeros((1, 9), np.int64), "mask": np.zeros((1, 1), np.int64)},

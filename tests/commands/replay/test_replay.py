@@ -51,6 +51,15 @@ def test_a_rank_alone_makes_what_it_made(rank: int, recorded: Path) -> None:
     assert all(each.compute_ms["p50"] > 0 for each in replayed.segments)
 
 
+def test_ranks_that_take_turns_replay_their_own_frames_alone(tmp_path: Path) -> None:
+    entries = dict.fromkeys(FIGURE_2_RANKS, 1) | {"MaxPool1": 0}
+    out = build_folder(tmp_path, figure_2(), entries, weights={1: (1, 1)})
+    folder = recording_of(out, tmp_path, RunOptions(frames=6, record_frames=6))
+    replayed = [replay(folder, rank) for rank in (1, 2)]
+    assert [(0, 2, 4), (1, 3, 5)] == sorted(each.frames for each in replayed)
+    assert all(each.bit_equal for each in replayed)
+
+
 def test_only_some_frames_are_replayed(recorded: Path) -> None:
     shown = rankslice("replay", recorded, "--rank", "1", "--frames", "3,0-1", "--json", "-")
     assert 0 == shown.code, shown.err

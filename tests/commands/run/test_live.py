@@ -11,6 +11,7 @@ import re
 import struct
 import subprocess
 import termios
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -162,6 +163,14 @@ def test_a_view_says_what_limits_and_what_heats(plan: Plan) -> None:
     line = live_line(state)
     assert "rank 0 computes 98 %, waits 1 %" in line
     assert "edge01 71 °C (cpu0-thermal), 6.43 W" in line
+
+
+def test_boards_keep_the_order_of_the_plan_whichever_tells_first(plan: Plan) -> None:
+    ranks = [replace(rank, board=f"edge0{rank.rank + 1}") for rank in plan.ranks]
+    state = LiveState(replace(plan, ranks=tuple(ranks)), 1000)
+    for board in ("edge02", "edge01", "edge02"):
+        state.take(board, RUBIK_PI)
+    assert ["edge01", "edge02"] == list(state.samples)
 
 
 def test_a_terminal_that_cannot_go_back_gets_a_line_a_second(plan: Plan) -> None:

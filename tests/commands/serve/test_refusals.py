@@ -264,7 +264,7 @@ def test_an_address_has_a_port(text: str) -> None:
 def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
-    with pytest.raises(RankSliceError, match="is no token"):
+    with pytest.raises(RankSliceError, match="is not a token"):
         read_access(file, None, None)
 
 

@@ -373,7 +373,7 @@ def test_arguments_that_make_no_sense_are_told(what: dict[str, Any], told: str) 
 
 
 def test_there_has_to_be_a_device() -> None:
-    with pytest.raises(ArgumentError, match="devices: there are none"):
+    with pytest.raises(ArgumentError, match="devices: none are given"):
         optimal_pipeline(LayerChain([[1.0]], [1], [1], []))
 
 

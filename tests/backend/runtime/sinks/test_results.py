@@ -161,7 +161,7 @@ def test_a_shape_beyond_the_bound_is_no_record_and_takes_no_memory(tmp_path: Pat
     good = path.read_bytes()
     for sizes, found in (((2**32 - 1, 4), "beyond its bound"), ((3, 2**32 - 1), "expected 4")):
         path.write_bytes(good + struct.pack("<Qd2I", 0, 1.5, *sizes))
-        with pytest.raises(JobError, match=f"r: not a results file .frame 0 is none: .*{found}"):
+        with pytest.raises(JobError, match=f"r: not a results file .frame 0 is invalid: .*{found}"):
             read_results(path)
 
 

@@ -28,7 +28,7 @@ def test_a_line_that_is_no_later_time_is_told_with_its_number(tmp_path: Path, li
     path.write_text(f"# times\n0.5\n{line}\n1.0\n")
     with pytest.raises(JobError) as error:
         read_arrival_times(path)
-    expected = f"{path}, line 3: {line!r} is no time in seconds, at or after the one before"
+    expected = f"{path}, line 3: {line!r} is not a time in seconds at or after the one before"
     assert expected == str(error.value)
 
 

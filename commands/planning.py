@@ -204,7 +204,7 @@ def _planned(
     cut, warnings = _cut(loaded, placements, assignment, literally)
     source = _source_rank(cut, placements.ranks, source_board)
     plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
-    return Planned(loaded, cut, plan, (*placements.warnings, *warnings))
+    return Planned(loaded, cut, plan, (*placements.warnings, *loaded.graph.warnings, *warnings))
 
 
 def _cut(

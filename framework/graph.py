@@ -159,6 +159,8 @@ class Graph:
     """All constants of the file that a layer reads."""
     bonds: tuple[Bond, ...] = ()
     """Layers that cannot be apart, because they share something that no channel carries."""
+    warnings: tuple[str, ...] = ()
+    """What the file says that is not so, in words."""
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

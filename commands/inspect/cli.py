@@ -136,6 +136,8 @@ def inspect(
     inspection = inspect_model(
         model, parse_sizes(shape, at_most), mapping, platform, surge, profile
     )
+    for warning in inspection.graph.warnings:
+        print_line(talk, warning, "warning")
     if svg is not None:
         from rankslice.commands.inspect.picture import picture_of
 

@@ -1,10 +1,11 @@
 """Types of an ONNX graph's tensors, found layer by layer, with small values followed.
 
 The ``onnx`` package infers the shapes of a whole graph, but follows the values on which shapes
-depend through few operators, and knows no operators but its own. Here one layer is asked about at
-a time: what is known of its inputs, values included, is put into a model of that layer alone. Its
-result's type comes from ``onnx``, or from onnxruntime for operators that only an engine knows; its
-result's values, if they are few, are computed. Weights are never needed.
+depend through few operators, knows no operators but the standard ones, and not all of those. Here
+one layer is asked about at a time: what is known of its inputs, values included, is put into a
+model of that layer alone. Its result's type comes from ``onnx``, or from onnxruntime for operators
+about which ``onnx`` says nothing, or something wrong; its result's values, if they are few, are
+computed. Weights are never needed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -31,7 +34,7 @@ from onnx import (
 )
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
+from rankslice.frontend.formats.onnx.nodes import bodies_of, executed, inputs_of
 
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
@@ -50,12 +53,43 @@ _FOLLOWED = frozenset(_OPERATORS.split())
 """Operators that shapes are computed with. None takes longer than what it reads and makes is
 long, whatever its settings."""
 
+_WRONG = frozenset({"STFT"})
+"""Standard operators whose results the ``onnx`` package infers otherwise than engines make them:
+STFT without ``onesided`` has half of the frequencies that it says."""
+
+_ML = "ai.onnx.ml"
+
+_MAX_RUN = 1 << 22
+"""Elements, or numbers of results, with which an operator is run to learn its sizes."""
+
+INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    DecodeError,
+    RuntimeError,
+    ValueError,
+)
+"""What the ``onnx`` package raises for models that it cannot understand."""
+
 
 def is_fixed(kind: TypeProto) -> bool:
     """Return whether a type is that of a tensor with a known element type and known sizes."""
     tensor = kind.tensor_type
     return bool(tensor.elem_type and tensor.HasField("shape")) and all(
         dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
+    )
+
+
+def fits(kind: TypeProto, claim: TypeProto) -> bool:
+    """Return whether what is known of a type leaves open that it is the one that a file claims."""
+    found, claimed = kind.tensor_type, claim.tensor_type
+    if found.elem_type and found.elem_type != claimed.elem_type:
+        return False
+    if not found.HasField("shape"):
+        return True
+    return len(found.shape.dim) == len(claimed.shape.dim) and all(
+        not dim.HasField("dim_value") or dim.dim_value == (other.dim_value or dim.dim_value)
+        for dim, other in zip(found.shape.dim, claimed.shape.dim, strict=True)
     )
 
 
@@ -75,6 +109,35 @@ class Facts:
     types: dict[str, TypeProto] = field(default_factory=dict)
     values: dict[str, TensorProto] = field(default_factory=dict)
     """Small ones only."""
+
+
+def infer_whole(model: ModelProto, *, values: bool = False) -> ModelProto:
+    """Return a model with the types that the ``onnx`` package infers, or as it is if it cannot.
+
+    What layers make about which the package is wrong, and what follows from it, has no type.
+
+    Args:
+        model: the model.
+        values: follow those on which shapes depend.
+    """
+    asked = model
+    if any(map(_is_mistaken, model.graph.node)):
+        asked = ModelProto()
+        asked.CopyFrom(model)
+        del asked.graph.node[:]
+        asked.graph.node.extend(node for node in model.graph.node if not _is_mistaken(node))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(asked, data_prop=values)
+    except INFERENCE_ERRORS:
+        return model
+    if asked is not model:
+        del inferred.graph.node[:]
+        inferred.graph.node.extend(model.graph.node)
+    return inferred
+
+
+def _is_mistaken(node: NodeProto) -> bool:
+    return any(each.op_type in _WRONG and not each.domain for each in executed(node, {}))
 
 
 def follow_types(model: ModelProto, decide: Decision | None = None) -> dict[str, TypeProto]:
@@ -123,12 +186,30 @@ def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     ]
     if not open_ones or any(name not in facts.types for name in inputs_of(node)):
         return ()
-    if node.op_type == "Loop" and not node.domain:
-        return [*_inferred(_alone(facts, node, open_ones)), *_kept_by_loop(facts, node)]
     alone = _alone(facts, node, open_ones)
-    if not onnx.defs.has(node.op_type, node.domain):
+    if _is_mistaken(node) or not _has_inference(node.op_type, node.domain, _opset(facts, node)):
         return _asked_of_engine(alone)
-    return _inferred(alone)
+    kept = _kept_by_loop(facts, node) if node.op_type == "Loop" and not node.domain else ()
+    return [*_inferred(alone), *kept]
+
+
+def _opset(facts: Facts, node: NodeProto) -> int:
+    """Return the version of a node's operator set; 0: the model names none."""
+    entries = facts.model.opset_import
+    known: dict[str, int] = {entry.domain or "ai.onnx": entry.version for entry in entries}
+    return known.get(node.domain or "ai.onnx", 0)
+
+
+@cache
+def _has_inference(op_type: str, domain: str, opset: int) -> bool:
+    """Return whether the ``onnx`` package can tell what an operator makes."""
+    if domain == _ML:  # for many of them it tells a part, or nothing
+        return False
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_type_and_shape_inference_function)
 
 
 def _inferred(alone: ModelProto) -> Iterable[ValueInfoProto]:
@@ -139,7 +220,7 @@ def _inferred(alone: ModelProto) -> Iterable[ValueInfoProto]:
             break
         try:
             model = onnx.shape_inference.infer_shapes(alone, data_prop=follows)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, DecodeError):
+        except INFERENCE_ERRORS:
             return ()
         found = tuple(model.graph.output)
         if all(is_fixed(value.type) for value in found):
@@ -220,12 +301,14 @@ def _alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
 
 
 def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
-    """Return the outputs of a model of one node as onnxruntime types them; nothing is run.
+    """Return the outputs of a model of one node as onnxruntime types them.
 
-    A shape that it does not know looks like that of a scalar, so the rank is asked for, too.
+    A shape that it does not know looks like that of a scalar, so the shape is asked for, too. The
+    node is run for that if its sizes depend on nothing but those that it reads.
     """
     onnxruntime = load_onnxruntime()
     names = [value.name for value in alone.graph.output]
+    may_run = _may_run(alone)
     for name in names:
         alone.graph.node.append(helper.make_node("Shape", [name], [f"{name} shape"]))
         alone.graph.output.append(ValueInfoProto(name=f"{name} shape"))
@@ -242,14 +325,46 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
     except Exception:  # onnxruntime's exceptions have no common base class
         return ()
     found = {output.name: output for output in session.get_outputs()}
-    return [
-        ValueInfoProto(name=name, type=_type_of(found[name].type, found[name].shape))
+    shapes = {
+        name: found[name].shape
         for name in names
         if found[f"{name} shape"].shape == [len(found[name].shape)]
+    }
+    sizes_of_all = [size for shape in shapes.values() for size in shape]
+    if may_run and (len(shapes) < len(names) or not all(isinstance(s, int) for s in sizes_of_all)):
+        zeros = {value.name: _zeros(value.type) for value in alone.graph.input}
+        with suppress(Exception):  # of onnxruntime, as above
+            measured = session.run([f"{name} shape" for name in names], zeros)
+            shapes = {name: sizes.tolist() for name, sizes in zip(names, measured, strict=True)}
+    return [
+        ValueInfoProto(name=name, type=_type_of(found[name].type, shapes.get(name)))
+        for name in names
     ]
 
 
-def _type_of(text: str, shape: list[int | str | None]) -> TypeProto:
+def _may_run(alone: ModelProto) -> bool:
+    """Return whether a node's sizes depend on those of its inputs alone, and are no burden."""
+    (node,) = alone.graph.node
+    types = [value.type for value in alone.graph.input]
+    settings = [item.i for item in node.attribute]
+    return (
+        (node.domain == _ML or node.op_type == "MeanVarianceNormalization")
+        and all(is_fixed(kind) for kind in types)
+        and sum(math.prod(_dims(kind)) for kind in types) <= _MAX_RUN
+        and max(settings, default=0) <= _MAX_RUN
+    )
+
+
+def _zeros(kind: TypeProto) -> np.ndarray[Any, Any]:
+    dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+    return np.full(_dims(kind), "" if dtype.kind == "O" else 0, dtype)
+
+
+def _dims(kind: TypeProto) -> list[int]:
+    return [dim.dim_value for dim in kind.tensor_type.shape.dim]
+
+
+def _type_of(text: str, shape: list[int | str | None] | None) -> TypeProto:
     """Return a type as onnxruntime writes it: ``tensor(float)``."""
     element = text.removeprefix("tensor(").removesuffix(")").upper()
     number = dict(TensorProto.DataType.items()).get(element, TensorProto.UNDEFINED)
@@ -265,8 +380,7 @@ def _follow_values(facts: Facts, node: NodeProto) -> None:
         return
     measured = [facts.types.get(name, TypeProto()) for name in node.input]
     if node.op_type == "Shape" and len(outputs) == len(measured) == 1 and is_fixed(measured[0]):
-        dims = [dim.dim_value for dim in measured[0].tensor_type.shape.dim]
-        chosen = np.array(dims, np.int64)[_slice_of(node)]
+        chosen = np.array(_dims(measured[0]), np.int64)[_slice_of(node)]
         _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
     elif all(name in facts.values for name in inputs_of(node)):
         for name, value in _computed(_alone(facts, node, outputs)).items():
@@ -278,8 +392,7 @@ def _is_small(facts: Facts, node: NodeProto, name: str) -> bool:
     kind = facts.types.get(name, TypeProto())
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank
-    sizes: list[int] = [dim.dim_value for dim in kind.tensor_type.shape.dim]
-    return math.prod(sizes) <= _MAX_FOLLOWED
+    return math.prod(_dims(kind)) <= _MAX_FOLLOWED
 
 
 def _slice_of(node: NodeProto) -> slice:

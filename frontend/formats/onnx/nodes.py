@@ -130,14 +130,14 @@ def function_table(functions: Iterable[FunctionProto]) -> Functions:
 def called_functions(node: NodeProto, functions: Functions) -> frozenset[FunctionKey]:
     """Return the local functions that a node needs, those that they call included."""
     return frozenset(
-        key for inner in _executed(node, functions) if (key := _called(inner)) in functions
+        key for inner in executed(node, functions) if (key := _called(inner)) in functions
     )
 
 
 def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterator[FunctionKey]:
     """Yield the local functions that nodes call, once for each call, and not what those call."""
     for node in nodes:
-        for inner in _executed(node, {}):
+        for inner in executed(node, {}):
             if _called(inner) in functions:
                 yield _called(inner)
 
@@ -146,12 +146,12 @@ def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
     """Return whether a node's result differs from run to run, by itself or by what it calls."""
     return any(
         inner.op_type in _RANDOM and not _domain(inner.domain)
-        for inner in _executed(node, functions)
+        for inner in executed(node, functions)
         if _called(inner) not in functions
     )
 
 
-def _executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
+def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
     """Yield a node, the nodes of its bodies, and those of all functions that these call."""
     seen: set[FunctionKey] = set()
     pending = [node]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import Enum
 
-import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, helper
 
 from rankslice.framework.graph import Tensor
@@ -19,8 +18,10 @@ from rankslice.frontend.formats.onnx.decided import Operands, ranges
 from rankslice.frontend.formats.onnx.follow import (
     Facts,
     body_types,
+    fits,
     follow_types,
     has_long_vector,
+    infer_whole,
     is_fixed,
 )
 from rankslice.frontend.formats.onnx.types import dtype_of_value
@@ -42,15 +43,18 @@ class _Share(Enum):
         return largest if self is _Share.MOST else smallest
 
 
-def open_tensors(model: ModelProto, settled: InputSizes) -> dict[str, Tensor]:
+def open_tensors(
+    model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
+) -> dict[str, Tensor]:
     """Return the tensors of a graph, with bounds where sizes are open.
 
     Args:
-        model: without local functions and large values; the shapes of its inputs are those of the
-            file, as are types that it declares.
+        model: without local functions, large values and types of results; the shapes of its inputs
+            are those of the file.
         settled: the sizes of its inputs, and bounds of other tensors.
+        declared: the types that the file declares.
     """
-    inference = _Inference(model, settled)
+    inference = _Inference(model, settled, declared)
     bounds = settled.bounds
     largest = inference.at(bounds, _Share.MOST)
     step, smallest = inference.smallest(bounds, _known(largest))
@@ -71,17 +75,20 @@ def open_tensors(model: ModelProto, settled: InputSizes) -> dict[str, Tensor]:
     }
 
 
-def known_sizes(model: ModelProto, settled: InputSizes) -> dict[str, tuple[int | None, ...]]:
+def known_sizes(
+    model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
+) -> dict[str, tuple[int | None, ...]]:
     """Return what is known of the sizes of tensors whose number of dimensions is known, by name.
 
     Args:
         model: as for :func:`open_tensors`.
         settled: the sizes of its inputs.
+        declared: the types that the file declares.
 
     Returns:
         Sizes by axis; ``None``: not known, or open.
     """
-    inference = _Inference(model, settled)
+    inference = _Inference(model, settled, declared)
     largest = inference.at(settled.bounds, _Share.MOST)
     _, smallest = inference.smallest(settled.bounds, _known(largest))
     found = {}
@@ -108,18 +115,10 @@ def _known(types: Mapping[str, TypeProto]) -> int:
 class _Inference:
     """Infers the types of one model's tensors at different sizes."""
 
-    def __init__(self, model: ModelProto, settled: InputSizes) -> None:
-        self._settled = settled
-        self._declared = {
-            value.name: value.type for value in (*model.graph.value_info, *model.graph.output)
-        }
-        self._model = ModelProto()
-        self._model.CopyFrom(model)
-        if settled.bounds:
-            # Exporters write the sizes of their example there, too.
-            del self._model.graph.value_info[:]
-            for value in self._model.graph.output:
-                value.type.tensor_type.ClearField("shape")
+    def __init__(
+        self, model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
+    ) -> None:
+        self._model, self._settled, self._declared = model, settled, declared
 
     def at(self, sizes: Mapping[str, int], share: _Share) -> dict[str, TypeProto]:
         """Return the types that are known, some of them without sizes.
@@ -128,7 +127,7 @@ class _Inference:
             sizes: of the inputs, by the names of open sizes.
             share: how large other open sizes are.
         """
-        model = _inferred(self._with_inputs(sizes), values=False)
+        model = infer_whole(self._with_inputs(sizes))
         decide = _Decision(share, self._settled.others, self._declared, sizes)
         return follow_types(model, decide)
 
@@ -155,7 +154,7 @@ class _Inference:
         """
         model = self._with_inputs({name: name for name in self._settled.bounds})
         # onnx would hold the values of tensors of any length.
-        graph = _inferred(model, values=not has_long_vector(largest.values())).graph
+        graph = infer_whole(model, values=not has_long_vector(largest.values())).graph
         values = (*graph.value_info, *graph.output, *graph.input)
         return {value.name: value.type for value in values}
 
@@ -203,8 +202,10 @@ class _Decision:
         operands = Operands(
             node, facts.types, facts.values, lambda body: body_types(facts, node, body, self)
         )
+        claim = self._as_declared(node.output[position], kind)
         result = ranges(operands, position)
-        if result is not None:
+        # With bounds, the sizes that a file declares may be those of its exporter's example.
+        if result is not None and (self._sizes or not is_fixed(claim)):
             sizes = [self._share.of(*size) for size in result.sizes]
             known = kind.tensor_type.shape.dim
             if len(known) == len(sizes):
@@ -213,12 +214,13 @@ class _Decision:
                     for dim, size in zip(known, sizes, strict=True)
                 ]
             return _typed(result.element or kind.tensor_type.elem_type, sizes)
-        return self._as_declared(node.output[position], kind)
+        return claim
 
     def _as_declared(self, name: str, kind: TypeProto) -> TypeProto:
         """Return the type that the file declares, if its sizes have known names."""
-        tensor = self._declared.get(name, TypeProto()).tensor_type
-        if not tensor.HasField("shape") or not tensor.elem_type:
+        claim = self._declared.get(name, TypeProto())
+        tensor = claim.tensor_type
+        if not fits(kind, claim) or not tensor.HasField("shape") or not tensor.elem_type:
             return kind
         sizes = [self._sizes.get(dim.dim_param, dim.dim_value or None) for dim in tensor.shape.dim]
         if any(size is None for size in sizes):
@@ -247,14 +249,6 @@ class _Decision:
         if len(dims) != len(given):
             return kind
         return _typed(element, map(min, dims, given))
-
-
-def _inferred(model: ModelProto, *, values: bool) -> ModelProto:
-    """Return the model with inferred types; ``values``: follow those on which shapes depend."""
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=values)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return model
 
 
 def _typed(element: int, sizes: Iterable[int | str]) -> TypeProto:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -28,7 +28,7 @@ from rankslice.frontend.formats.onnx.nodes import (
     layer_names,
     operator,
 )
-from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors
+from rankslice.frontend.formats.onnx.shapes import bind_inputs, contradictions, infer_tensors
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
@@ -86,7 +86,10 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
-        graph=_graph(path.name, bound, layers, weights, tensors),
+        graph=replace(
+            _graph(path.name, bound, layers, weights, tensors),
+            warnings=tuple(contradictions(path.name, bound, tensors)),
+        ),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
         graph_name=model.graph.name,

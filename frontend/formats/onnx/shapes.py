@@ -8,7 +8,6 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx.inliner
-import onnx.shape_inference
 from onnx import (
     ModelProto,
     NodeProto,
@@ -23,7 +22,15 @@ from rankslice.framework.graph import Tensor, Weight, dtype_bits
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
-from rankslice.frontend.formats.onnx.follow import follow_types, is_fixed
+from rankslice.frontend.formats.onnx.follow import (
+    INFERENCE_ERRORS,
+    Decision,
+    Facts,
+    fits,
+    follow_types,
+    infer_whole,
+    is_fixed,
+)
 from rankslice.frontend.formats.onnx.nodes import inputs_of
 from rankslice.frontend.formats.onnx.open_shapes import known_sizes, open_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
@@ -32,14 +39,6 @@ from rankslice.frontend.formats.onnx.wire import SMALL
 from rankslice.frontend.formats.pieces import read_piece
 
 Dimension = TensorShapeProto.Dimension
-
-_INFERENCE_ERRORS = (
-    onnx.shape_inference.InferenceError,
-    onnx.checker.ValidationError,
-    RuntimeError,
-    ValueError,
-)
-"""What the onnx package raises for models that it cannot understand."""
 
 
 def bind_inputs(
@@ -97,14 +96,16 @@ def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mis
             yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
 
 
-def _bound_mistakes(where: str, model: ModelProto, settled: InputSizes) -> Iterator[Mistake]:
+def _bound_mistakes(
+    where: str, model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
+) -> Iterator[Mistake]:
     """Yield the bounds given for tensors that contradict their fixed sizes."""
     if not settled.others:
         return
     alone = replace(settled, others={})
-    found = open_tensors(model, alone)
+    found = open_tensors(model, alone, declared)
     shapes = {name: tensor.shape for name, tensor in found.items() if tensor.shape is not None}
-    partly = known_sizes(model, alone) if settled.others.keys() - shapes.keys() else {}
+    partly = known_sizes(model, alone, declared) if settled.others.keys() - shapes.keys() else {}
     for name, given in settled.others.items():
         here = f"{where}: tensor {quoted(name)}"
         if name not in shapes:
@@ -132,8 +133,9 @@ def infer_tensors(
 ) -> dict[str, Tensor]:
     """Return every tensor of the graph whose type is declared or can be inferred, by name.
 
-    Where inference fails, what the file declares is taken; what it does not declare is missing
-    in the result, or has the shape ``None``.
+    Sizes that the file declares of what layers make may be those of an earlier version of its
+    inputs. So what follows from inputs and operators counts, and a declaration only where nothing
+    follows. What is not declared either is missing in the result, or has the shape ``None``.
 
     Args:
         where: the model file, for messages.
@@ -146,43 +148,75 @@ def infer_tensors(
     Raises:
         RankSliceError: a bound contradicts a tensor's fixed sizes.
     """
+    prepared = _inference_model(_inlined(model if settled.bounds else bound), weights)
+    declared = _declared(model if settled.bounds else bound)
+    raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
-        prepared = _inference_model(_inlined(model), weights)
-        raise_mistakes(_bound_mistakes(where, prepared, settled))
-        return _with_declared(model, open_tensors(prepared, settled))
-    prepared = _inference_model(_inlined(bound), weights)
-    raise_mistakes(_bound_mistakes(where, prepared, settled))
-    inferred = _infer(prepared)
+        return _with_declared(declared, open_tensors(prepared, settled, declared))
+    inferred = infer_whole(prepared)
     found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
     if any(tensor.shape is None for tensor in _made(inferred, found)):
-        for name, kind in follow_types(inferred).items():
+        for name, kind in follow_types(inferred, _claims(declared)).items():
             found[name] = _tensor(name, kind)
-    found = _with_declared(bound, found)
+    found = _with_declared(declared, found)
     if settled.others or any(_may_be_bounded(tensor) for tensor in _made(inferred, found)):
-        for name, tensor in open_tensors(prepared, settled).items():
+        for name, tensor in open_tensors(prepared, settled, declared).items():
             is_needed = name not in found or found[name].shape is None or name in settled.others
             if is_needed and tensor.shape is not None:
                 found[name] = tensor
     return found
 
 
-def _with_declared(model: ModelProto, found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors, and what a file says of others, or of those without a shape."""
-    for name, kind in _declared(model).items():
-        if name not in found or found[name].shape is None:
+def contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield a warning if a file declares other sizes than its tensors have.
+
+    Args:
+        where: the model file, for messages.
+        model: the skeleton.
+        tensors: as :func:`infer_tensors` returns them.
+    """
+    made = {name for node in model.graph.node for name in node.output}
+    claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]
+    wrong = [
+        (claim, tensors[claim.name].shape)
+        for claim in claims
+        if claim.shape is not None and not tensors[claim.name].is_open
+        if tensors[claim.name].shape not in (None, claim.shape)
+    ]
+    if wrong:
+        claim, shape = wrong[0]
+        others = f", and {len(wrong) - 1} more" if wrong[1:] else ""
+        yield (
+            f"{where}: tensor {quoted(claim.name)} is declared as {list(claim.shape or ())}, but"
+            f" the model's inputs and layers make it {list(shape or ())}{others}: the declared"
+            " sizes are ignored"
+        )
+
+
+def _claims(declared: Mapping[str, TypeProto]) -> Decision:
+    """Return what gives the types that a file declares to what is not known otherwise."""
+
+    def decide(facts: Facts, node: NodeProto) -> Iterator[ValueInfoProto]:
+        for name in filter(None, node.output):
+            kind = facts.types.get(name, TypeProto())
+            if not is_fixed(kind) and name in declared and fits(kind, declared[name]):
+                yield ValueInfoProto(name=name, type=declared[name])
+
+    return decide
+
+
+def _with_declared(
+    declared: Mapping[str, TypeProto], found: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return tensors, and what a file says of others, or of those without a type."""
+    for name, kind in declared.items():
+        if name not in found or not found[name].dtype:
             found[name] = _tensor(name, kind)
     return found
 
 
 def _may_be_bounded(tensor: Tensor) -> bool:
     return tensor.shape is None and dtype_bits(tensor.dtype) > 0
-
-
-def _infer(model: ModelProto) -> ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(model)
-    except _INFERENCE_ERRORS:
-        return model
 
 
 def _inlined(model: ModelProto) -> ModelProto:
@@ -194,7 +228,7 @@ def _inlined(model: ModelProto) -> ModelProto:
         return model
     try:
         return onnx.inliner.inline_local_functions(model)
-    except _INFERENCE_ERRORS:
+    except INFERENCE_ERRORS:
         return model
 
 
@@ -212,11 +246,16 @@ def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
 
 
 def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
-    """Return a model of the same shapes in which values that were left out are typed inputs."""
+    """Return a model of the same shapes in which values that were left out are typed inputs.
+
+    What it declares of results is left out.
+    """
     copy = ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
-    del graph.initializer[:], graph.node[:]
+    del graph.initializer[:], graph.node[:], graph.value_info[:]
+    for value in graph.output:
+        value.ClearField("type")
     listed = {value.name for value in graph.input}
     for tensor in model.graph.initializer:
         kept = _with_values(tensor, weights[tensor.name])

@@ -160,7 +160,7 @@ class Graph:
     bonds: tuple[Bond, ...] = ()
     """Layers that cannot be apart, because they share something that no channel carries."""
     warnings: tuple[str, ...] = ()
-    """What the file says that is not so, in words."""
+    """What to know about it, in words: sizes that the file declares are not true, for example."""
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

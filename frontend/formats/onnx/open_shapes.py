@@ -29,6 +29,9 @@ from rankslice.frontend.formats.onnx.types import dtype_of_value
 _SMALLEST = (1, 8, 32, 64)
 """What open sizes are tried with; strided layers need some pixels, and multiples of their steps."""
 
+_MOST_TRIES, _MOST_LAYERS_TRIED = 16, 2048
+"""How often sizes in between are tried, and layers in all these tries."""
+
 
 class _Share(Enum):
     """How large the results are whose sizes data decide."""
@@ -45,8 +48,11 @@ class _Share(Enum):
 
 def open_tensors(
     model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the tensors of a graph, with bounds where sizes are open.
+
+    What also is returned: the tensors that smaller inputs make larger, so that sizes which were not
+    tried may make them larger than their bounds.
 
     Args:
         model: without local functions, large values and types of results; the shapes of its inputs
@@ -68,11 +74,32 @@ def open_tensors(
         for large, share in ((odd, _Share.MOST), (bounds.keys() - odd, _Share.LEAST)):
             sizes = half | {name: bounds[name] for name in large}
             others.append(inference.at(sizes, share))
+    # Sizes of results may peak anywhere below the bounds.
+    tries = min(_MOST_TRIES, _MOST_LAYERS_TRIED // len(model.graph.node)) if bounds else 0
+    parts = [_part(bounds, step, number, tries) for number in range(1, tries)]
+    between = [inference.at(sizes, _Share.MOST) for sizes in parts]
     by_name = inference.by_name(largest)
-    return {
-        name: _tensor(name, kind, [each.get(name) for each in others], by_name.get(name), bounds)
+    tensors = {
+        name: _tensor(
+            name,
+            kind,
+            [each.get(name) for each in others],
+            [each[name] for each in between if is_fixed(each.get(name, TypeProto()))],
+            by_name.get(name),
+            bounds,
+        )
         for name, kind in largest.items()
     }
+    if len(bounds) == 1 and len(parts) + 1 == max(bounds.values()):
+        return tensors, ()  # all sizes were tried
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if tensor.shape is not None}
+    return tensors, tuple(n for n, shape in shapes.items() if shape != _dims(largest[n]))
+
+
+def _part(bounds: Mapping[str, int], step: int, number: int, of: int) -> dict[str, int]:
+    """Return a part of the largest sizes, in multiples of a step."""
+    parts = {name: -(-size * number // (of * step)) * step for name, size in bounds.items()}
+    return {name: min(part, bounds[name]) for name, part in parts.items()}
 
 
 def known_sizes(
@@ -228,27 +255,20 @@ class _Decision:
         return _typed(tensor.elem_type, [size or 0 for size in sizes])
 
     def _narrowed(self, kind: TypeProto, given: tuple[int, ...]) -> TypeProto:
-        element = kind.tensor_type.elem_type
-        if not element:
+        """Return a type with the bounds that are given; they decide what is the most."""
+        tensor = kind.tensor_type
+        known = tensor.shape.dim or [TensorShapeProto.Dimension()] * len(given)
+        if not tensor.elem_type or len(known) != len(given):
             return kind
-        if not is_fixed(kind):
-            known = kind.tensor_type.shape.dim
-            if len(known) not in (0, len(given)):
-                return kind
-            sizes = [self._share.of(0, size) for size in given]
-            return _typed(
-                element,
-                [
-                    min(dim.dim_value, most) if dim.HasField("dim_value") else size
-                    for dim, size, most in zip(known, sizes, given, strict=True)
-                ]
-                if known
-                else sizes,
-            )
-        dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
-        if len(dims) != len(given):
-            return kind
-        return _typed(element, map(min, dims, given))
+        if self._share is _Share.MOST:
+            return _typed(tensor.elem_type, given)
+        return _typed(
+            tensor.elem_type,
+            [
+                min(dim.dim_value, most) if dim.HasField("dim_value") else self._share.of(0, most)
+                for dim, most in zip(known, given, strict=True)
+            ],
+        )
 
 
 def _typed(element: int, sizes: Iterable[int | str]) -> TypeProto:
@@ -259,6 +279,7 @@ def _tensor(
     name: str,
     largest: TypeProto,
     others: Iterable[TypeProto | None],
+    between: Iterable[TypeProto],
     by_name: TypeProto | None,
     names: Container[str],
 ) -> Tensor:
@@ -268,6 +289,7 @@ def _tensor(
         name: of the tensor.
         largest: its type at the largest sizes.
         others: the same at others; ``None``: not known there.
+        between: the same at further ones where it is known.
         by_name: its type with names of sizes.
         names: those of the inputs' open sizes; others are made up.
     """
@@ -277,16 +299,18 @@ def _tensor(
     bound = _dims(largest)
     found = [_dims(kind) if kind is not None and is_fixed(kind) else None for kind in others]
     shapes = [shape for shape in found if shape is not None and len(shape) == len(bound)]
+    more = [shape for shape in map(_dims, between) if len(shape) == len(bound)]
     named = by_name.tensor_type.shape.dim if by_name is not None else ()
     symbols = ["?"] * len(bound)
     for axis, size in enumerate(bound):
         dim = named[axis] if len(named) == len(bound) else TensorShapeProto.Dimension()
-        is_same = len(shapes) == len(found) and all(shape[axis] == size for shape in shapes)
+        is_same = len(shapes) == len(found)
+        is_same = is_same and all(shape[axis] == size for shape in (*shapes, *more))
         if is_same or dim.HasField("dim_value"):
             symbols[axis] = ""
         elif dim.dim_param in names:
             symbols[axis] = dim.dim_param
-    largest_sizes = tuple(max(sizes) for sizes in zip(bound, *shapes, strict=True))
+    largest_sizes = tuple(map(max, zip(bound, *shapes, *more, strict=True)))
     return Tensor(name, dtype, largest_sizes, tuple(symbols) if any(symbols) else ())
 
 

@@ -28,7 +28,7 @@ from rankslice.frontend.formats.onnx.nodes import (
     layer_names,
     operator,
 )
-from rankslice.frontend.formats.onnx.shapes import bind_inputs, contradictions, infer_tensors
+from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
@@ -82,14 +82,11 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     outside = _inner_data(path, scan, model)
     bound, settled, mistakes = bind_inputs(where, model, weights, sizes)
     raise_mistakes(mistakes)
-    tensors = infer_tensors(where, model, bound, weights, settled)
+    tensors, warnings = infer_tensors(where, model, bound, weights, settled)
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
-        graph=replace(
-            _graph(path.name, bound, layers, weights, tensors),
-            warnings=tuple(contradictions(path.name, bound, tensors)),
-        ),
+        graph=replace(_graph(path.name, bound, layers, weights, tensors), warnings=warnings),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
         graph_name=model.graph.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import onnx
 import onnx.inliner
@@ -19,7 +20,7 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import Tensor, Weight, dtype_bits
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import quoted, size_option
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
 from rankslice.frontend.formats.onnx.follow import (
@@ -103,22 +104,26 @@ def _bound_mistakes(
     if not settled.others:
         return
     alone = replace(settled, others={})
-    found = open_tensors(model, alone, declared)
+    found, _ = open_tensors(model, alone, declared)
     shapes = {name: tensor.shape for name, tensor in found.items() if tensor.shape is not None}
     partly = known_sizes(model, alone, declared) if settled.others.keys() - shapes.keys() else {}
     for name, given in settled.others.items():
         here = f"{where}: tensor {quoted(name)}"
         if name not in shapes:
             sizes = partly.get(name, (None,) * len(given))
-        elif found[name].is_open:
-            pairs = zip(shapes[name], found[name].symbols, strict=True)
-            sizes = tuple(None if symbol else size for size, symbol in pairs)
         else:
-            yield Mistake(here, f"all its sizes are fixed: {list(shapes[name])}", "leave it out")
-            continue
+            symbols = found[name].symbols or ("",) * len(shapes[name])
+            pairs = zip(shapes[name], symbols, strict=True)
+            sizes = tuple(None if symbol else size for size, symbol in pairs)
+        # Where inputs are open, a size that was the same in all tries may be larger in a frame.
         fits = len(given) == len(sizes) and all(
-            size in (None, most) for size, most in zip(sizes, given, strict=True)
+            size is None or size == most or (settled.bounds and size < most)
+            for size, most in zip(sizes, given, strict=True)
         )
+        is_fixed_size = None not in sizes and (given == sizes or not settled.bounds)
+        if name in shapes and is_fixed_size:
+            yield Mistake(here, f"all its sizes are fixed: {list(sizes)}", "leave it out")
+            continue
         if not fits:
             expected = ", ".join("?" if size is None else str(size) for size in sizes)
             yield Mistake(here, f"does not fit the sizes {list(given)}", f"it has [{expected}]")
@@ -130,8 +135,10 @@ def infer_tensors(
     bound: ModelProto,
     weights: Mapping[str, Weight],
     settled: InputSizes,
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return every tensor of the graph whose type is declared or can be inferred, by name.
+
+    Also returned: warnings.
 
     Sizes that the file declares of what layers make may be those of an earlier version of its
     inputs. So what follows from inputs and operators counts, and a declaration only where nothing
@@ -152,7 +159,9 @@ def infer_tensors(
     declared = _declared(model if settled.bounds else bound)
     raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
-        return _with_declared(declared, open_tensors(prepared, settled, declared))
+        found, unsure = open_tensors(prepared, settled, declared)
+        peaks = (found[name] for name in unsure if name not in settled.others)
+        return _with_declared(declared, found), tuple(_peak_warnings(Path(where).name, peaks))
     inferred = infer_whole(prepared)
     found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
     if any(tensor.shape is None for tensor in _made(inferred, found)):
@@ -160,20 +169,30 @@ def infer_tensors(
             found[name] = _tensor(name, kind)
     found = _with_declared(declared, found)
     if settled.others or any(_may_be_bounded(tensor) for tensor in _made(inferred, found)):
-        for name, tensor in open_tensors(prepared, settled, declared).items():
+        for name, tensor in open_tensors(prepared, settled, declared)[0].items():
             is_needed = name not in found or found[name].shape is None or name in settled.others
             if is_needed and tensor.shape is not None:
                 found[name] = tensor
-    return found
+    return found, tuple(_contradictions(Path(where).name, bound, found))
 
 
-def contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+def _peak_warnings(where: str, peaks: Iterable[Tensor]) -> Iterator[str]:
+    for tensor in peaks:
+        option = size_option("--at-most", tensor.name, tensor.shape or ())
+        yield (
+            f"{where}: tensor {quoted(tensor.name)} is not largest for the largest inputs; of those"
+            f" tried it is at most {list(tensor.shape or ())}, and a frame with more ends the job"
+            f" ({option} sets the bound)"
+        )
+
+
+def _contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[str]:
     """Yield a warning if a file declares other sizes than its tensors have.
 
     Args:
         where: the model file, for messages.
         model: the skeleton.
-        tensors: as :func:`infer_tensors` returns them.
+        tensors: all that are known.
     """
     made = {name for node in model.graph.node for name in node.output}
     claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]

@@ -47,7 +47,7 @@ def test_a_given_bound_comes_before_what_frames_show(tmp_path: Path) -> None:
 
 
 def test_it_is_told_where_a_bound_is_from(tmp_path: Path) -> None:
-    sizes = GivenSizes(at_most={"made": (20,), "h": (20,), "y": (50,)})
+    sizes = GivenSizes(at_most={"made": (20,), "h": (50,)})
     told = {tensor.name: origin for tensor, origin in built(tmp_path, [3], sizes).bounds}
     assert {"h": "--at-most", "y": "model"} == told
 

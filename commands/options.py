@@ -188,10 +188,13 @@ NoDirect = Annotated[
 ]
 Mpirun = Annotated[Path | None, Option(readable=False, help="Path of Open MPI's mpirun.")]
 Size = Annotated[str | None, Option(help="Resize images to HxW, then crop the centre.")]
-Mean = Annotated[str, Option(help="Mean subtracted from pixels (0-255): M or R,G,B.")]
-Scale = Annotated[str, Option(help="Scale factor of pixels, after --mean: S or R,G,B.")]
-UNIT_SCALE = str(1 / 255)
-"""Brings pixels into 0 to 1."""
+Mean = Annotated[
+    str | None, Option(help="Mean subtracted from pixels (0-255): M or R,G,B (default: 0).")
+]
+Scale = Annotated[
+    str | None,
+    Option(help="Scale factor of pixels, after --mean: S or R,G,B (default: by the input's type)."),
+]
 
 
 class Layout(str, Enum):
@@ -253,7 +256,12 @@ def _sizes(option: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def parse_preprocessing(
-    layout: Layout, size: str | None, mean: str, scale: str, *, keep_size: bool = False
+    layout: Layout,
+    size: str | None,
+    mean: str | None,
+    scale: str | None,
+    *,
+    keep_size: bool = False,
 ) -> Preprocessing:
     """Return what ``--size``, ``--keep-size``, ``--mean`` and ``--scale`` say of images."""
     from rankslice.backend.runtime.options import Preprocessing
@@ -279,8 +287,10 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    """Return the numbers of an option, which commas separate."""
+def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+    """Return the numbers of an option, which commas separate; ``()``: it is not given."""
+    if text is None:
+        return ()
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

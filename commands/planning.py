@@ -227,6 +227,7 @@ def _model_info(model: Model) -> ModelInfo:
         format=format_of(graph).submodels,
         inputs=tuple(tensor.name for tensor in graph.inputs),
         outputs=tuple(tensor.name for tensor in graph.outputs),
+        quantised=graph.quantised,
     )
 
 

@@ -142,6 +142,16 @@ class Bond:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantisedInput:
+    """How a model input of integers stands for real values: ``scale * (integer - zero_point)``."""
+
+    name: str
+    scale: float
+    """More than 0."""
+    zero_point: float
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A model: its layers in a topological order, and what goes in and comes out."""
 
@@ -161,6 +171,8 @@ class Graph:
     """Layers that cannot be apart, because they share something that no channel carries."""
     warnings: tuple[str, ...] = ()
     """What to know about it, in words: sizes that the file declares are not true, for example."""
+    quantised: tuple[QuantisedInput, ...] = ()
+    """Those of the inputs that are."""
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

@@ -15,14 +15,14 @@ from fractions import Fraction
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import Tensor
+from rankslice.framework.graph import QuantisedInput, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.turns import ALL, MOST_TURNS, Turns
 from rankslice.framework.wording import described, quoted
 
 FORMAT = "rankslice-plan"
-VERSION = 3
+VERSION = 4
 
 _SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 
@@ -36,6 +36,8 @@ class ModelInfo:
     format: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    quantised: tuple[QuantisedInput, ...] = ()
+    """Those of the inputs that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,7 @@ def _name_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistake]
             yield Mistake(f"{where}: {field}", f"there is no rank {rank}")
     for field, tensor in (
         *(("model.inputs", name) for name in plan.model.inputs),
+        *(("model.quantised", each.name) for each in plan.model.quantised),
         *(("model.outputs", name) for name in plan.model.outputs),
         *used_tensors,
     ):
@@ -253,6 +256,10 @@ def _record_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistak
     """Yield ranks, tensors and segments that are wrong in themselves."""
     if plan.path_length < 1:
         yield Mistake(f"{where}: path_length", f"found {plan.path_length}")
+    for each in plan.model.quantised:
+        if each.scale <= 0:
+            where_it_is = f"{where}: model.quantised {quoted(each.name)}.scale"
+            yield Mistake(where_it_is, f"found {each.scale}", "expected more than 0")
     for number, rank in enumerate(plan.ranks):
         if rank.rank != number:
             yield Mistake(f"{where}: ranks[{number}].rank", f"found {rank.rank}")

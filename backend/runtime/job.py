@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORMAT = "rankslice-plan"
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class TensorSpec:
     symbols: tuple[str, ...] = ()
     """By axis, the name of a size that is open, ``?`` if it has none, or empty if it is fixed;
     ``()``: all are fixed. Of the model inputs, sizes of one name are equal in a frame."""
+    quantisation: tuple[float, ...] = field(default=(), compare=False)
+    """Of a quantised model input: scale and zero point. Its integers stand for
+    ``scale * (integer - zero point)``."""
 
     @property
     def is_open(self) -> bool:
@@ -239,10 +242,13 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     """
     tensors = {item["name"]: read_spec(TensorSpec, item) for item in record["tensors"]}
     model = record["model"]
+    steps = {each["name"]: (each["scale"], each["zero_point"]) for each in model["quantised"]}
     job = Job(
         sha256=sha256,
         model=model["name"],
-        inputs=tuple(tensors[name] for name in model["inputs"]),
+        inputs=tuple(
+            replace(tensors[name], quantisation=steps.get(name, ())) for name in model["inputs"]
+        ),
         outputs=tuple(tensors[name] for name in model["outputs"]),
         tensors=tensors,
         ranks=tuple(read_spec(RankSpec, item) for item in record["ranks"]),
@@ -288,6 +294,7 @@ def read_spec(kind: Any, item: dict[str, Any]) -> Any:
         **{
             each.name: kinds.get(str(each.type).partition("[")[0], _same)(item[each.name])
             for each in fields(kind)
+            if each.compare  # the others come from elsewhere in the plan
         }
     )
 

@@ -13,17 +13,20 @@ from .figures.events import USUAL_EVENTS
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255."""
+    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255.
+
+    Where neither is given, :mod:`.sources.pixel_values` decides by the type of the model input.
+    """
 
     layout: str = "nchw"
     """``nchw`` or ``nhwc``."""
     size: tuple[int, int] | None = None
     """Height and width to resize to, before the middle is cut out in the size of the model input;
     ``None``: resize to the model input. Nothing is cut where that leaves the size open."""
-    mean: tuple[float, ...] = (0.0,)
-    """One value, or one per channel, in pixel units."""
-    scale: tuple[float, ...] = (1 / 255,)
-    """One value, or one per channel."""
+    mean: tuple[float, ...] = ()
+    """One value, or one per channel, in pixel units; ``()``: 0."""
+    scale: tuple[float, ...] = ()
+    """One value, or one per channel; ``()``: the usual one for the type of the model input."""
     keep_size: bool = False
     """Whether images keep their sizes; only where the model leaves height and width open."""
 

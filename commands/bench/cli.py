@@ -16,7 +16,6 @@ from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.build_folder import BENCH, BENCH_PAGE
 from rankslice.commands.options import (
-    UNIT_SCALE,
     FrameTimeout,
     ImageLayout,
     Json,
@@ -112,8 +111,8 @@ def bench(
     window: Window = None,
     layout: ImageLayout = Layout.nchw,
     size: Size = None,
-    mean: Mean = "0",
-    scale: Scale = UNIT_SCALE,
+    mean: Mean = None,
+    scale: Scale = None,
     scenario: Annotated[
         Scenarios | None,
         Option(help="Measure one start under a scenario of MLPerf instead."),

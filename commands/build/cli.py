@@ -14,7 +14,6 @@ from typer import Argument, Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
-    UNIT_SCALE,
     AtMost,
     Boards,
     Json,
@@ -109,8 +108,8 @@ def build(
     size: Annotated[
         str | None, Option(help="Resize images of --representative to HxW, as 'run' does.")
     ] = None,
-    mean: Mean = "0",
-    scale: Scale = UNIT_SCALE,
+    mean: Mean = None,
+    scale: Scale = None,
     force: Annotated[bool, Option("--force", help="Replace an existing build folder.")] = False,
     archive: Annotated[
         bool, Option("--archive", help="Also write each package as a .tar file.")

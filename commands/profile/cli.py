@@ -10,7 +10,6 @@ from typer import Option
 
 from rankslice.commands.app import command
 from rankslice.commands.options import (
-    UNIT_SCALE,
     AtMost,
     Boards,
     ImageLayout,
@@ -99,8 +98,8 @@ def profile(
     size: Annotated[
         str | None, Option(help="Resize images of --input to HxW, as 'run' does.")
     ] = None,
-    mean: Mean = "0",
-    scale: Scale = UNIT_SCALE,
+    mean: Mean = None,
+    scale: Scale = None,
     seconds: Annotated[
         float | None,
         Option(

@@ -15,7 +15,6 @@ from typer import Option
 from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.options import (
-    UNIT_SCALE,
     Arrivals,
     BuildFolder,
     Fps,
@@ -150,8 +149,8 @@ def run(
             help="Do not resize images; for models with open height and width.",
         ),
     ] = False,
-    mean: Mean = "0",
-    scale: Scale = UNIT_SCALE,
+    mean: Mean = None,
+    scale: Scale = None,
     labels: Annotated[
         Path | None,
         Option(readable=False, help="Class names: a text file with one per line, or .json."),

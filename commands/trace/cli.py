@@ -12,7 +12,6 @@ from typer import Option
 from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
 from rankslice.commands.options import (
-    UNIT_SCALE,
     BuildFolder,
     Fps,
     FrameTimeout,
@@ -64,8 +63,8 @@ def trace(
     ] = False,
     layout: ImageLayout = Layout.nchw,
     size: Size = None,
-    mean: Mean = "0",
-    scale: Scale = UNIT_SCALE,
+    mean: Mean = None,
+    scale: Scale = None,
     failure: Annotated[
         bool,
         Option(

@@ -18,6 +18,7 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 _SCHEMAS: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer", "minimum": 0},
+    float: {"type": "number"},
     bool: {"type": "boolean"},
 }
 _PAIRS = tuple[tuple[str, str], ...]

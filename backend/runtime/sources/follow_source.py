@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
 from . import EndOfStreamError, Source
-from .image_source import SUFFIXES, load_image
+from .image_source import SUFFIXES, is_frame, load_image
 
 if TYPE_CHECKING:
     from ..job import TensorSpec
@@ -139,8 +139,7 @@ class FollowSource(Source):
 
 
 def _may_be_frame(entry: os.DirEntry[str]) -> bool:
-    is_hidden = entry.name.startswith(".")
-    return not is_hidden and Path(entry.name).suffix.lower() in (*SUFFIXES, _NUMPY)
+    return is_frame(entry.name, (*SUFFIXES, _NUMPY))
 
 
 SOURCE = FollowSource

@@ -121,6 +121,11 @@ def image_input(spec: TensorSpec, preprocessing: Preprocessing) -> ImageInput:
             f"model input {spec.name!r} of shape {list(spec.shape)} accepts no images in layout"
             f" {preprocessing.layout}; expected one image of 1 or 3 channels"
         )
+    if spec.storage[0].name != spec.dtype or spec.storage[0].kind not in "iuf":
+        raise JobError(
+            f"model input {spec.name!r} is {spec.dtype}; images feed floating point and integer"
+            " inputs: give an .npz file"
+        )
     size = (spec.shape[height], spec.shape[width])
     is_open = (bool(symbols[height]), bool(symbols[width]))
     found = ImageInput(spec, preprocessing, spec.shape[channels], size, is_open)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import Source, accepted
 from .image_sizes import Fit, ImageInput, image_input
+from .pixel_values import input_values
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..job import TensorSpec
     from ..options import Preprocessing, RunOptions
     from ..sizes import Slot
@@ -24,6 +23,10 @@ _MAX_LOOKED_AT = 100
 """Images, to see whether they have the model's size."""
 _BILINEAR = 2
 """Pillow's number for it."""
+_ORIENTATION = 0x0112
+"""EXIF's number for it."""
+_TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""Pillow's number for what undoes an orientation."""
 
 
 class ImageSource(Source):
@@ -118,7 +121,12 @@ class ImageSource(Source):
 def _images(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+    return sorted(file for file in path.iterdir() if is_frame(file.name, SUFFIXES))
+
+
+def is_frame(name: str, suffixes: Sequence[str]) -> bool:
+    """Return whether a file of a folder is a frame; hidden ones are not, as macOS makes them."""
+    return not name.startswith(".") and Path(name).suffix.lower() in suffixes
 
 
 def load_image(path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: Slot) -> None:
@@ -155,18 +163,49 @@ def write_image(opened: Any, name: str, takes: ImageInput, slot: Slot) -> None:
     from ..sizes import shaped
 
     channels, preprocessing = takes.channels, takes.preprocessing
-    fit = takes.fit((opened.height, opened.width), name)
-    image = opened.convert("RGB" if channels == 3 else "L")
+    image = decoded(opened, channels)
+    fit = takes.fit((image.height, image.width), name)
     if image.size != fit.resized[::-1]:
         image = image.resize(fit.resized[::-1], _BILINEAR)
     (top, left), (height, width) = fit.corner, fit.size
     image = image.crop((left, top, left + width, top + height))
-    pixels = np.asarray(image, np.float32).reshape(height, width, channels)
-    mean = _per_channel("mean", preprocessing.mean, channels)
-    scale = _per_channel("scale", preprocessing.scale, channels)
-    values = (pixels - mean) * scale
+    pixels = np.asarray(image, np.float32).reshape(height, width, -1)
+    values = input_values(np.broadcast_to(pixels, (height, width, channels)), takes)
     frame = shaped(slot, takes.frame_shape(fit.size))
     frame[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
+
+
+def decoded(opened: Any, channels: int) -> Any:
+    """Return an opened image as it is to be seen: turned as its EXIF orientation says.
+
+    Args:
+        opened: an image of pillow.
+        channels: 3: RGB; 1: grey. Grey values of 16 bits become floats of 0 to 255 in any case.
+    """
+    import numpy as np
+
+    if opened.mode.startswith("I"):
+        grey = np.asarray(opened).astype(np.float32) / 257
+        image = pillow().fromarray(grey.clip(0, 255))
+    else:
+        image = opened.convert("RGB" if channels == 3 else "L")
+    turn = _TRANSPOSITIONS.get(_orientation(opened))
+    image.info.pop("exif", None)
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(opened: Any) -> int:
+    """Return the EXIF orientation of an image; 1: it has none, or one that cannot be read."""
+    exif = bytes(opened.info.get("exif", b"")).removeprefix(b"Exif\0\0")
+    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
+    with suppress(struct.error):
+        begin = struct.unpack_from(f"{order}I", exif, 4)[0]
+        entries = struct.unpack_from(f"{order}H", exif, begin)[0]
+        for entry in range(entries):
+            tag, value = struct.unpack_from(f"{order}H6xH", exif, begin + 2 + 12 * entry)
+            if tag == _ORIENTATION:
+                return int(value)
+    return 1
 
 
 def _size_of(path: Path) -> tuple[int, int]:
@@ -177,7 +216,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     """
     with opened_image(path) as image:
         width, height = image.size
-        return height, width
+        return (width, height) if _orientation(image) > 4 else (height, width)
 
 
 def pillow() -> Any:
@@ -208,14 +247,6 @@ def opened_image(path: Path) -> Iterator[Any]:
             raise JobError(
                 f"{path}: not an image that can be read ({reason}); expected {accepted()}"
             ) from None
-
-
-def _per_channel(name: str, values: Sequence[float], channels: int) -> NDArray[np.float32]:
-    if len(values) not in (1, channels):
-        raise JobError(f"{name} has {len(values)} values, expected 1 or {channels}")
-    import numpy as np
-
-    return np.asarray(values, np.float32)
 
 
 SOURCE = ImageSource

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources.image_source import ImageSource, opened_image
+from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
@@ -174,7 +174,8 @@ def _label(
 
     size, fit = work.source.fit(index)
     with opened_image(work.source.path(index)) as opened:
-        image = opened.convert("RGB")
+        image = decoded(opened, 3)
+    image = (image.convert("L") if image.mode == "F" else image).convert("RGB")
     found = in_frame(found, fit, shares=shares)
     if work.reading.overlap is not None:
         found = suppressed(found, work.reading.overlap)

@@ -14,6 +14,7 @@ from rankslice.framework.graph import (
     ByteRange,
     Graph,
     Layer,
+    QuantisedInput,
     Tensor,
     Weight,
     dtype_bits,
@@ -360,6 +361,11 @@ class _Reading:
             outputs=tuple(tensors[number] for number in outputs),
             weights=tuple(dict.fromkeys(used)),
             bonds=bonds(self._layer_names, self._kept),
+            quantised=tuple(
+                found
+                for number in self._main.numbers("inputs")
+                for found in _quantised(self._names[number], self._tables[number])
+            ),
         )
 
     def _resized(
@@ -491,6 +497,15 @@ class _Reading:
                 if weight.nbytes != needed:
                     found = f"holds {weight.nbytes} bytes"
                     yield Mistake(here, found, f"its type and shape need {needed}")
+
+
+def _quantised(name: str, table: Table) -> Iterator[QuantisedInput]:
+    """Yield how an input's integers stand for real values, if it has one scale for all of them."""
+    found = table.table("quantization")
+    scale = found.numbers("scale") if found else ()
+    zero_point = found.numbers("zero_point") if found else ()
+    if len(scale) == 1 and len(zero_point) <= 1 and 0 < scale[0] < math.inf:
+        yield QuantisedInput(name, scale[0], sum(zero_point))
 
 
 def _declared(table: Table) -> Sizes:

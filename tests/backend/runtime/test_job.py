@@ -141,11 +141,11 @@ def test_another_format_is_told(tmp_path: Path) -> None:
     assert f"{path}: format is 'package', expected 'rankslice-plan'" == message(path, text)
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_another_version_is_told(version: int, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     expected = (
-        f"{path}: this is a plan of version {version}, not 3; made by another version of RankSlice:"
+        f"{path}: this is a plan of version {version}, not 4; made by another version of RankSlice:"
         " build again"
     )
     assert expected == message(path, changed(lambda plan: plan.update(version=version)))

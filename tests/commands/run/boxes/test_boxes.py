@@ -101,3 +101,25 @@ def test_pictures_never_overwrite_each_other() -> None:
     assert ["a.jpg", "a-2.jpg", "a-2-2.jpg", "a-3.jpg"] == names[:4]
     assert ["b.pgm.png", "b.PNG", "coco.json.png", "plain.png", ".jpg.png"] == names[4:]
     assert len(given) == len(set(names))
+
+
+@pytest.mark.ci
+def test_photographs_and_boxes_are_upright(out: Path, tmp_path: Path) -> None:
+    upright, turned = PHOTOGRAPHS / "flower1.jpg", tmp_path / "turned.png"
+    with Image.open(upright) as image:
+        exif = image.getexif()
+        exif[0x0112] = 8  # to be turned by 90 degrees against the clock
+        image.convert("RGB").transpose(Image.Transpose.ROTATE_270).save(turned, exif=exif)
+    ended = run(out, tmp_path / "labelled", upright, turned)
+    assert 0 == ended.code, ended.err
+    record: dict[str, Any] = json.loads((tmp_path / "labelled" / "coco.json").read_text())
+    first, second = ({**each, "id": 0, "file_name": ""} for each in record["images"])
+    assert first == second
+    boxes = {number: [] for number in (1, 2)}
+    for each in record["annotations"]:
+        boxes[each["image_id"]].append(each["bbox"])
+    assert boxes[1]
+    assert boxes[1] == boxes[2]
+    with Image.open(tmp_path / "labelled" / "turned.png") as drawn:
+        assert (first["width"], first["height"]) == drawn.size
+        assert 1 == drawn.getexif().get(0x0112, 1)

@@ -57,7 +57,7 @@ def collect_wheels(
         RankSliceError: the board's architecture or Python is not known, or there is no wheel.
     """
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
-    command += [*_kind(board), "--only-binary=:all:", "--dest", str(target)]
+    command += [*kind_options(board), "--only-binary=:all:", "--dest", str(target)]
     if source != DOWNLOAD:
         folder = Path(source)
         if not folder.is_dir():
@@ -89,8 +89,12 @@ def _mistake(board: Board, found: str) -> RankSliceError:
     return RankSliceError(Mistake(f"--wheels, board {board.name} ({kind})", found))
 
 
-def _kind(board: Board) -> list[str]:
-    """Return pip's options for the board's kind of machine."""
+def kind_options(board: Board) -> list[str]:
+    """Return pip's options for the board's kind of machine.
+
+    Raises:
+        RankSliceError: its architecture or its Python is not known.
+    """
     place = f"board {board.name}"
     arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
     if not _ARCHITECTURE.fullmatch(arch):

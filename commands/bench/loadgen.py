@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from platform import machine
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ SCENARIO_NAMES = {
 }
 """The generator's names of scenarios, by ours."""
 
+_COMPILE = (
+    "its wheels are for x86-64 only; pip install mlcommons-loadgen compiles it, with g++ and the"
+    " headers of Python"
+)
 _CHILD = "rankslice.commands.bench.loadgen_process"
 _DETAIL = "mlperf_log_detail.txt"
 _LARGEST_LOG = 1 << 28
@@ -73,7 +78,8 @@ def check_loadgen(logs: Path | None) -> None:
         RankSliceError: the package is missing, or the folder for logs is there already.
     """
     if find_spec("mlperf_loadgen") is None:
-        raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", MISSING))
+        remedy = MISSING if machine() == "x86_64" else _COMPILE
+        raise RankSliceError(Mistake("--loadgen", "needs the package mlcommons-loadgen", remedy))
     found = what_forbids(logs, lambda there: "is a folder that exists already") if logs else ""
     if found:
         raise RankSliceError(Mistake(str(logs), found, "choose another --loadgen-logs"))

@@ -1,71 +1,73 @@
-"""HdrHistograms of durations: three digits from a nanosecond to an hour, merged by adding."""
+"""Histograms of durations: three digits from a nanosecond to an hour, merged by adding."""
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.errors import RankSliceError
-
-if TYPE_CHECKING:
-    from hdrh.histogram import HdrHistogram
-
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
-MISSING = "rankslice bench needs HdrHistogram and scipy: pip install 'rankslice[bench]'"
 _LONGEST_NS = 3_600_000_000_000
 _DIGITS = 3
+_HALF_BITS = 10
+"""Each power of two has so many bits of buckets, all of one width: three digits."""
+_BUCKETS = ((_LONGEST_NS.bit_length() - _HALF_BITS) << _HALF_BITS) + (1 << _HALF_BITS)
+_HEAD = struct.Struct(">iiiiqqd")
+_COOKIE, _COMPRESSED_COOKIE = 0x1C849313, 0x1C849314
 
 
 class DurationHistogram:
-    """Counts durations; a percentile is exact to one per mille.
+    """Counts durations in log-linear buckets; a percentile is exact to one per mille.
 
-    See http://hdrhistogram.org. Those of several ranks, starts or sessions can be merged.
+    The buckets are those of http://hdrhistogram.org. Histograms of several ranks, starts or
+    sessions can be merged.
     """
 
     def __init__(self, values_ns: Iterable[int] | NDArray[np.int64] = ()) -> None:
-        """Count durations in nanoseconds; longer ones than an hour count as an hour.
-
-        Raises:
-            RankSliceError: the extra ``bench`` is not installed.
-        """
-        self._counts = _new_histogram()
+        """Count durations in nanoseconds; longer ones than an hour count as an hour."""
+        self._counts = np.zeros(_BUCKETS, np.int64)
         self.add(values_ns)
 
     def add(self, values_ns: Iterable[int] | NDArray[np.int64]) -> None:
         """Count more durations."""
         values = np.asarray(values_ns if isinstance(values_ns, np.ndarray) else [*values_ns])
-        if values.size:
-            within = np.clip(values.astype(np.int64), 0, _LONGEST_NS)
-            for value, count in zip(*np.unique(within, return_counts=True), strict=True):
-                self._counts.record_value(int(value), int(count))
+        within = np.clip(values.astype(np.int64), 0, _LONGEST_NS)
+        # frexp is exact up to 2**53; all values below two powers of two have the width 1.
+        power = np.maximum(np.frexp(within.astype(float))[1].astype(np.int64) - _HALF_BITS - 1, 0)
+        places = (power << _HALF_BITS) + (within >> power)
+        self._counts += np.bincount(places, minlength=_BUCKETS)
 
     def merge(self, other: DurationHistogram) -> None:
         """Count what another one has counted, too."""
-        self._counts.add(other._counts)
+        self._counts += other._counts
 
     @property
     def count(self) -> int:
         """How many durations were counted."""
-        return int(self._counts.get_total_count())
+        return int(self._counts.sum())
 
     @property
     def mean_ns(self) -> float:
         """Their mean; 0: there are none."""
-        return float(self._counts.get_mean_value()) if self.count else 0.0
+        least, largest, counts = self._filled()
+        return float(np.average((least + largest + 1) // 2, weights=counts)) if counts.size else 0.0
 
     @property
     def least_ns(self) -> int:
         """The smallest."""
-        return int(self._counts.get_min_value()) if self.count else 0
+        least, _, _ = self._filled()
+        return int(least[0]) if least.size else 0
 
     @property
     def largest_ns(self) -> int:
         """The largest."""
-        return int(self._counts.get_max_value()) if self.count else 0
+        _, largest, _ = self._filled()
+        return int(largest[-1]) if largest.size else 0
 
     @property
     def jitter_ns(self) -> int:
@@ -74,11 +76,12 @@ class DurationHistogram:
 
     def percentile_ns(self, percent: float) -> int:
         """Return the duration that so many per cent of all do not exceed; 0: there are none."""
-        if not self.count:
+        _, largest, counts = self._filled()
+        if not counts.size:
             return 0
-        # The package rounds the number of frames; nothing is left to round here.
         needed = max(1, ceil(round(self.count * percent / 100, 6)))
-        return int(self._counts.get_value_at_percentile(100 * needed / self.count))
+        place = int(np.searchsorted(np.cumsum(counts), needed))
+        return int(largest[min(place, len(largest) - 1)])
 
     def curve(self, points: Sequence[float]) -> list[tuple[float, int]]:
         """Return percentiles and their durations, for a plot; up to that of the last frame."""
@@ -88,21 +91,37 @@ class DurationHistogram:
 
     def bins(self, edges_ns: Sequence[float]) -> list[int]:
         """Return how many durations lie between each edge and the next one."""
-        counts = [0] * (len(edges_ns) - 1)
-        for item in self._counts.get_recorded_iterator():
-            place = int(np.searchsorted(edges_ns, item.value_iterated_to, side="right")) - 1
-            counts[min(max(place, 0), len(counts) - 1)] += item.count_added_in_this_iter_step
-        return counts
+        _, largest, counts = self._filled()
+        places = np.searchsorted(edges_ns, largest, side="right") - 1
+        last = len(edges_ns) - 2
+        found = np.bincount(np.clip(places, 0, last), weights=counts, minlength=last + 1)
+        return [int(count) for count in found]
 
     def to_text(self) -> str:
         """Return the histogram in HdrHistogram's own compressed form, which its tools read."""
-        text: bytes = self._counts.encode()
-        return text.decode("ascii")
+        counts, last = bytearray(), -1
+        for place in np.flatnonzero(self._counts).tolist():
+            if place > last + 1:  # a run of empty buckets
+                counts += _varint(last + 1 - place)
+            counts += _varint(int(self._counts[place]))
+            last = place
+        head = _HEAD.pack(_COOKIE, len(counts), 0, _DIGITS, 1, _LONGEST_NS, 1.0)
+        packed = zlib.compress(head + counts)
+        text = struct.pack(">ii", _COMPRESSED_COOKIE, len(packed)) + packed
+        return base64.b64encode(text).decode("ascii")
+
+    def _filled(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return smallest and largest duration of each bucket that has some, and how many."""
+        places = np.flatnonzero(self._counts)
+        power = np.maximum((places >> _HALF_BITS) - 1, 0)
+        least = (places - (power << _HALF_BITS)) << power
+        return least, least + (1 << power) - 1, self._counts[places]
 
 
-def _new_histogram() -> HdrHistogram:
-    try:
-        from hdrh.histogram import HdrHistogram
-    except ImportError:
-        raise RankSliceError(MISSING) from None
-    return HdrHistogram(1, _LONGEST_NS, _DIGITS)
+def _varint(number: int) -> bytes:
+    """Return a number in ZigZag LEB128, as HdrHistogram writes it."""
+    rest, found = (number << 1) ^ (number >> 63), bytearray()
+    while rest >= 0x80 and len(found) < 8:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes((*found, rest))

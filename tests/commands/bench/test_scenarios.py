@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,11 @@ from rankslice.measurement.bench.scenarios import SCENARIOS, arrival_times
 
 SLEEP_S = 0.004
 RANKS = 2
+
+needs_loadgen = pytest.mark.skipif(
+    platform.machine() != "x86_64" and find_spec("mlperf_loadgen") is None,
+    reason="MLPerf's load generator has wheels for x86-64 only, and is not installed",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +90,7 @@ def agree(told: float | None, seen: float | None) -> None:
 
 
 @pytest.mark.ci
+@needs_loadgen
 def test_the_load_generator_and_our_clock_agree_on_single_queries(
     out: Path, tmp_path: Path
 ) -> None:
@@ -104,6 +112,7 @@ def test_the_load_generator_and_our_clock_agree_on_single_queries(
 
 
 @pytest.mark.ci
+@needs_loadgen
 def test_the_load_generator_and_our_clock_agree_on_a_server_and_on_queries_of_eight(
     out: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +137,7 @@ def test_the_load_generator_and_our_clock_agree_on_a_server_and_on_queries_of_ei
 
 
 @pytest.mark.ci
+@needs_loadgen
 def test_a_job_that_fails_under_the_load_generator_says_why(tmp_path: Path) -> None:
     folder = chain_folder(tmp_path, 1)
     failing = """
@@ -148,6 +158,7 @@ class NullEngine(NullEngine):
 
 
 @pytest.mark.ci
+@needs_loadgen
 @pytest.mark.parametrize("after_s", [0.0, 1.5])
 def test_a_job_under_the_load_generator_ends_with_it(tmp_path: Path, after_s: float) -> None:
     folder = chain_folder(tmp_path, 1)
@@ -182,9 +193,17 @@ def test_a_scenario_says_what_it_needs(tmp_path: Path) -> None:
     assert 5296 == SCENARIOS["multi"].least_frames
 
 
-def test_without_the_load_generator_its_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("x86_64", r"pip install 'rankslice\[loadgen\]'"),
+        ("aarch64", "its wheels are for x86-64 only; pip install mlcommons-loadgen compiles it"),
+    ],
+)
+def test_without_the_load_generator_its_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, remedy: str
 ) -> None:
     monkeypatch.setattr("rankslice.commands.bench.loadgen.find_spec", lambda name: None)
-    with pytest.raises(RankSliceError, match=r"pip install 'rankslice\[loadgen\]'"):
+    monkeypatch.setattr("rankslice.commands.bench.loadgen.machine", lambda: kind)
+    with pytest.raises(RankSliceError, match=remedy):
         rankslice.bench_scenario(tmp_path, "single", loadgen=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 from benchmarks_made import bench, start, subject
 from numpy.typing import NDArray
 
+from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.figures import own_ratios
 from rankslice.measurement.bench.intervals import (
     Components,
     Interval,
     advice,
+    check_installed,
     components,
     is_significant,
     mean_interval,
@@ -223,3 +226,9 @@ def test_frames_are_worth_their_time_while_they_add_less_than_a_start(
 )
 def test_a_verdict_needs_an_interval_without_1(ratio: Interval, words: str) -> None:
     assert words == significantly(ratio, "slower", "faster")
+
+
+def test_the_extra_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    with pytest.raises(RankSliceError, match=r"needs scipy: pip install 'rankslice\[bench\]'"):
+        check_installed()

@@ -11,6 +11,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -106,6 +107,12 @@ def _is_network(text: str) -> bool:
     return str(network) == text and network.prefixlen >= _MIN_PREFIX
 
 
+def _is_ipv4_or_empty(text: str) -> bool:
+    with suppress(ValueError):
+        return not text or bool(ipaddress.IPv4Address(text))
+    return False
+
+
 def _is_short(values: Sized) -> bool:
     return len(values) <= _MOST_VALUES
 
@@ -149,6 +156,8 @@ class BoardCheck:
     """Of the frequency of its first core; empty: the board does not tell."""
     load: Annotated[float, between(0, _LARGEST)] = 0.0
     """Mean number of processes that could run, in the last minute."""
+    address: Annotated[str, Only(_is_ipv4_or_empty, "an IPv4 address")] = ""
+    """At which it is reached; empty: unknown. Its host may be a name that only ssh knows."""
 
 
 @dataclass(frozen=True, slots=True)

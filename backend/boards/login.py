@@ -21,6 +21,9 @@ from rankslice.framework.wording import quoted
 FILE = "boards.json"
 """File of a build folder with the accounts on the boards."""
 
+LOOPBACK = "127.0.0.1"
+"""The address of this machine at which it reaches itself."""
+
 _SHAPE = 'expected {"<board>": {"user": "<account>"}, ...}'
 
 
@@ -63,7 +66,7 @@ def address_for(host: str) -> str:
         RankSliceError: there is no way to the host.
     """
     if is_this_machine(host):
-        return "127.0.0.1"
+        return LOOPBACK
     with suppress(OSError):
         kind, *_, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         # Nothing is sent: the kernel chooses the way to the host.

@@ -11,6 +11,7 @@ from pathlib import Path
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.login import address_for
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
 from rankslice.backend.launch.mpirun import MpiRun
@@ -40,6 +41,15 @@ class CheckedBoards:
         """Return the shell and the answer of a board."""
         pairs = zip(self.work, self.looks, strict=True)
         return next((shell, look) for (shell, _), look in pairs if shell.login.board == board)
+
+    def address_for(self, board: str) -> str:
+        """Return the address of this machine at which a board reaches it.
+
+        Raises:
+            RankSliceError: there is no way to the board.
+        """
+        shell, look = self.of(board)
+        return address_for(shell.login.host if shell.is_here else look.address or shell.login.host)
 
     def file(self, name: str) -> str:
         """Return the path of a file of the run on each board, for messages."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.backend.agent.memory import free_bytes
-from rankslice.backend.boards.login import is_this_machine
+from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
@@ -61,6 +61,18 @@ class PreparedRun:
         """What this machine is called in a job that runs on it alone."""
         boards = {rank.board for rank in self.plan.ranks}
         return boards.pop() if len(boards) == 1 else _HERE
+
+    @property
+    def meeting_points(self) -> tuple[str, str]:
+        """Addresses of this machine at which source and sink reach it.
+
+        Raises:
+            RankSliceError: there is no way to a board.
+        """
+        source, sink = (self.plan.ranks[rank].board for rank in (self.plan.source, self.plan.sink))
+        if self.boards is None:
+            return LOOPBACK, LOOPBACK
+        return self.boards.address_for(source), self.boards.address_for(sink)
 
     @property
     def is_endless(self) -> bool:

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from rankslice.backend.boards.login import address_for
 from rankslice.backend.keeper.keeper import (
     HasFailed,
     Keeper,
@@ -350,9 +349,7 @@ class Pipeline:
 
     def _start(self, prepared: PreparedRun) -> int:
         """Start a job; return its epoch."""
-        ranks, plan = prepared.plan.ranks, prepared.plan
-        ends = ranks[plan.source].host, ranks[plan.sink].host
-        addresses = address_for(ends[0]), address_for(ends[1])
+        addresses = prepared.meeting_points
         with self._starting:
             epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
             self._jobs[epoch] = prepared

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.boards.login import address_for
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.sampling import Sample
@@ -227,9 +226,6 @@ def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
     from rankslice.commands.run.drain import drained_by_signals
     from rankslice.commands.run.standard_input import StandardInput
 
-    plan = prepared.plan
-    source, sink = (plan.ranks[rank].host for rank in (plan.source, plan.sink))
-    hosts = address_for(source), address_for(sink)
     outputs = load_job(prepared.folder / PLAN).outputs
     stdin = StandardInput()
     feed = stdin.send_to if is_streamed(options.inputs) else None
@@ -238,7 +234,7 @@ def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
         listeners.on_drain(signal)
         connection.drain()
 
-    with Connection(outputs, hosts, listeners.on_result, feed) as connection:
+    with Connection(outputs, prepared.meeting_points, listeners.on_result, feed) as connection:
         with drained_by_signals(drain if options.drain else None) as told:
             try:
                 run_in(

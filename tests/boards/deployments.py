@@ -73,7 +73,10 @@ def chain_for(boards: Boards, folder: Path, width: int = 16) -> Path:
 
 
 def survivable_chain(boards: Boards, folder: Path) -> Path:
-    """Return a build folder of a chain, two layers a board, that may lose any board."""
+    """Return a build folder of a chain, two layers a board, that may lose any board.
+
+    Its hosts are names that ssh's configuration alone knows.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     layers = 2 * len(boards)
     onnx.save(chain(layers), folder / "model.onnx")
@@ -82,7 +85,8 @@ def survivable_chain(boards: Boards, folder: Path) -> Path:
     (folder / "profile.json").write_text(profile)
     mapping = {key: [f"L{2 * n}..L{2 * n + 1}"] for n, key in enumerate(keys)}
     given = {"survive": ("all",), "profile": folder / "profile.json"}
-    return build_for(boards, folder, folder / "model.onnx", mapping, **given)
+    hosts = {board.name: {"host": board.name, "cores": 2} for board in boards}
+    return build_on(hosts, folder, folder / "model.onnx", mapping, **given)
 
 
 def sleeping_chain(boards: Boards, folder: Path, sleep_ms: float, width: int = 16) -> Path:

@@ -67,8 +67,11 @@ def test_hosts_may_be_names_of_the_ssh_configuration(
     with pytest.raises(OSError, match=r"not known|resolution"):
         socket.getaddrinfo(rack[0].name, 22)
     hosts = {f"edge{index}": {"host": board.name} for index, board in enumerate(rack)}
-    ended = deployed_and_run(rack, build_halves(hosts, tmp_path), "--mpirun", open_mpi())
+    lines = tmp_path / "lines.jsonl"  # come by a connection from the sink to this machine
+    options = ("--mpirun", open_mpi(), "--output", lines)
+    ended = deployed_and_run(rack, build_halves(hosts, tmp_path), *options)
     assert 0 == ended.code, ended.err
+    assert 20 == len(lines.read_text().splitlines())
 
 
 @pytest.mark.slow

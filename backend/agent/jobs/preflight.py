@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,8 +32,7 @@ def look(request: Request) -> Answer:
     if problems or daemon is None:
         return _looked(problems)
     address = _address(request)
-    network = _network_at(address)
-    if ":" in address and not network:
+    if ":" in address and not ipv4_at(address):
         found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
         return _looked([f"{found}; give it one"])
     bases = [run.name for run in newest(HOME / "runs") if (run / "input").is_dir()]
@@ -43,13 +43,16 @@ def look(request: Request) -> Answer:
         (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
         write_scripts(run, package, daemon, library)
     bases = [name for name in bases if RUN.fullmatch(name)]
-    return _looked([], network, bases[:MAX_BASES])
+    return _looked([], address, bases[:MAX_BASES])
 
 
-def _looked(problems: list[str], network: str = "", bases: Sequence[str] = ()) -> Answer:
+def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
+    own = ipv4_at(address)
+    is_ipv4 = re.fullmatch(r"[0-9.]+", address) is not None
     return {
         "problems": problems,
-        "network": network,
+        "network": str(ipaddress.ip_interface(f"{own[0]}/{own[1]}").network) if own else "",
+        "address": own[0] if own else address if is_ipv4 else "",
         "hostname": socket.gethostname(),
         "bases": list(bases),
         "free_bytes": free_bytes(),
@@ -93,9 +96,3 @@ def _address(request: Request) -> str:
     words = os.environ.get("SSH_CONNECTION", "").split()
     given: str = request.get("address", "")
     return words[2] if request["over_ssh"] and len(words) == 4 else given
-
-
-def _network_at(address: str) -> str:
-    """Return the IPv4 network of the interface that has an address, as CIDR; empty: none has."""
-    own = ipv4_at(address)
-    return str(ipaddress.ip_interface(f"{own[0]}/{own[1]}").network) if own else ""

@@ -379,6 +379,14 @@ def test_a_network_that_would_open_all_interfaces_is_none(network: str, liar: Li
         ASKED["look"][0](liar)
 
 
+@pytest.mark.parametrize("address", ["other.example", "10.0.0.1 ", "::1", "10.0.0.256"])
+def test_an_address_that_would_be_looked_up_elsewhere_is_none(address: str, liar: Liar) -> None:
+    check = BoardCheck((), NETWORK, "edge01", (), address=address)
+    liar.says(json.dumps(asdict(check)))
+    with pytest.raises(RankSliceError, match="sends an invalid answer: address"):
+        ASKED["look"][0](liar)
+
+
 @pytest.mark.parametrize("error", ["[]", '["$(touch owned)"]', "1", "null", "{}"])
 def test_a_refusal_is_a_text(error: str) -> None:
     with pytest.raises(UntrustedJsonError, match="its error is not a text"):

@@ -149,7 +149,9 @@ def ask_for(kind: type) -> Callable[[Liar], None]:
 
 
 def look(liar: Liar) -> None:
-    boards = check_boards([(liar.shell, package(liar.folder / "package"))], None, MPIRUN)
+    boards = check_boards(
+        [(liar.shell, package(liar.folder / "package"))], None, MPIRUN, liar.folder
+    )
     words = [*boards.mpirun_options(MPIRUN), *boards.program[:2], boards.program[-1]]
     harmless = re.compile(r"(\$HOME/)?[A-Za-z0-9_~/.,=: -]+")
     assert all(harmless.fullmatch(word) for word in words), words

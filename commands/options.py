@@ -245,13 +245,14 @@ def _sizes(option: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
-        if not name or not all(_is_number(size) for size in sizes.split(",")):
+        parts = sizes.split(",") if sizes else []  # a scalar has no sizes
+        if not name or not all(map(_is_number, parts)):
             raise typer.BadParameter(
                 f"{text!r} is not of the form IN=1,3,224,224", param_hint=option
             )
         if name in found:
             raise RankSliceError(Mistake(f"{option} {name}", "is given twice", "leave one out"))
-        found[name] = tuple(int(size) for size in sizes.split(","))
+        found[name] = tuple(map(int, parts))
     return found
 
 

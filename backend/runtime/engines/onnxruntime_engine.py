@@ -127,7 +127,10 @@ class OnnxRuntimeEngine:
             # Drivers in software choose cores for their threads themselves.
             bind_to_cores(sorted(os.sched_getaffinity(0)))
             self._acceleration = self._count(path)
-        self._check(path, "input", inputs, self._session.get_inputs())
+        names = {spec.name for spec in inputs}
+        defaults = self._session.get_overridable_initializers()
+        brought = [*self._session.get_inputs(), *(arg for arg in defaults if arg.name in names)]
+        self._check(path, "input", inputs, brought)
         self._check(path, "output", outputs, self._session.get_outputs())
         if self._cuda is not None and self._cuda.has(BUFFERS):
             self._bind_buffers(self._cuda)

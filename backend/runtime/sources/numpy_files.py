@@ -17,6 +17,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import TensorSpec
 from ..sizes import Slot, shaped
+from . import refuse_others
 
 MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
@@ -278,6 +280,7 @@ def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
             with zipfile.ZipFile(_ShortReads(file)) as archive:
                 names = {spec.name for spec in specs}
                 members = [_members(path, archive, spec, names) for spec in specs]
+                _refuse_others(path, archive, specs)
                 _check_memory(path, sum(one.file_size for found in members for one in found))
                 pairs = zip(members, specs, strict=True)
                 return [_read_members(path, archive, *pair) for pair in pairs]
@@ -329,6 +332,17 @@ def _members(
     names = sorted(present)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     raise JobError(f"{path}: has no array {lacks!r}; it has {names[:_MAX_NAMES]}{more}")
+
+
+def _refuse_others(path: Path, archive: zipfile.ZipFile, specs: Sequence[TensorSpec]) -> None:
+    """Raise if the file has an array that is neither of an input nor of one of its frames."""
+    names = {spec.name for spec in specs}
+    for member in archive.infolist():
+        name = _name_of(member)
+        stem, _, number = name.rpartition("/")
+        if name not in names and not (stem in names and number.isdecimal()):
+            with archive.open(member) as file, suppress(ValueError):  # texts may be remarks
+                refuse_others(str(path), {name: _read_head(file).shape}, specs)
 
 
 def _read_members(

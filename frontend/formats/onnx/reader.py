@@ -33,6 +33,9 @@ from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
 
+_INPUTS_HAVE_DEFAULTS = 4
+"""From this version of ONNX's format on."""
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
@@ -79,6 +82,8 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         raise_mistakes(header_mistakes(where, model))
         raise_mistakes((*tensor_mistakes(where, model.graph), *function_mistakes(where, model)))
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
+    for name in _overridden(model, sizes) & weights.keys():
+        del weights[name]
     outside = _inner_data(path, scan, model)
     bound, settled, mistakes = bind_inputs(where, model, weights, sizes)
     raise_mistakes(mistakes)
@@ -95,6 +100,24 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         functions=_functions(path, scan, model),
         inner_data=outside,
     )
+
+
+def _overridden(model: ModelProto, sizes: GivenSizes) -> set[str]:
+    """Return the inputs with a default to which sizes are given: frames bring their values.
+
+    The defaults are taken out of the model. Before version 4 all weights had to be listed as
+    inputs, so being listed says nothing there.
+    """
+    if model.ir_version < _INPUTS_HAVE_DEFAULTS:
+        return set()
+    graph = model.graph
+    wanted = {value.name for value in graph.input} & {*sizes.fixed, *sizes.at_most}
+    kept = [tensor for tensor in graph.initializer if tensor.name not in wanted]
+    sparse = [each for each in graph.sparse_initializer if each.values.name not in wanted]
+    del graph.initializer[:], graph.sparse_initializer[:]
+    graph.initializer.extend(kept)
+    graph.sparse_initializer.extend(sparse)
+    return wanted
 
 
 def _graph(

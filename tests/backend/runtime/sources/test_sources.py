@@ -120,8 +120,16 @@ def test_frames_beyond_the_last_begin_again_at_the_first(tmp_path: Path) -> None
     assert ["frames.npz[2]", "frames.npz[0]"] == [source.label(2), source.label(3)]
 
 
-def test_arrays_that_the_model_does_not_take_are_left_alone(tmp_path: Path) -> None:
-    stack = npz(tmp_path, x=np.array([7]), other=np.zeros(3))
+@pytest.mark.parametrize("name", ["other", "other/0", "x/", "x/a", "y/x"])
+def test_arrays_that_the_model_does_not_take_are_refused(tmp_path: Path, name: str) -> None:
+    stack = npz(tmp_path, **{"x": np.array([7]), name: np.zeros((3, 2))})
+    expected = f"{stack}: has values for {name!r}, and the model's inputs are 'x': leave them out"
+    assert expected in message([stack], [SCALAR])
+    assert f"build with --shape {name}=3,2" in message([stack], [SCALAR])
+
+
+def test_arrays_of_text_are_remarks(tmp_path: Path) -> None:
+    stack = npz(tmp_path, x=np.array([7]), names=np.array(["seven"]))
     assert 1 == open_source([stack], [SCALAR]).frames
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 _BUSY = 0.7
 """Share of the time per frame from which something counts as the bottleneck."""
+_ALWAYS = 0.85
+"""Share from which a source that reads a frame or has none to read never waits for room."""
+_COUNTS = 0.1
+"""Share from which a part is told, and a difference means something."""
+_READS, _COMPUTES, _WRITES = "reading frames", "computing", "writing results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,52 +100,135 @@ def _with_load(rank: RankSummary, rate: float) -> RankSummary:
         rate: of the route's frames, over their number.
     """
     share = min(1.0, 1e-3 * rank.compute_ms["mean"] * rank.frames * rate)
-    return replace(rank, steady={"compute_share": share, "cpu_share": 0.0})
+    return replace(rank, steady={**(rank.steady or {}), "compute_share": share, "cpu_share": 0.0})
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Something that may limit the rate."""
+
+    share: float
+    """Of the time in which it is busy, from 0 to 1."""
+    text: str
+    rank: RankSummary | None = None
+    """If it is a rank's core, or its computing thread."""
 
 
 def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -> str:
-    """Say what limits the rate in the steady state: a rank, a core that ranks share, or the frames.
+    """Say what limits the rate in the steady state: a rank, a core, an end, or the world outside.
 
     Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
     takes turns, too, though it may take longer for a frame.
     """
     period_ms = 1e3 / rate
+    of = f"of the {period_ms:.3g} ms per frame"
+
+    def ms(share: float) -> str:
+        return f"{min(1.0, share) * period_ms:.3g} ms"
+
     slowest = max(ranks, key=_compute_share)
-    turns = "" if slowest.turns == ALL else f"; frames {slowest.turns}"
-    where = f"rank {slowest.rank} ({slowest.key}{turns})"
-    share = f"{_compute_share(slowest) * period_ms:.3g} ms of the {period_ms:.3g} ms per frame"
+    busiest = f"the busiest, {_name(slowest)}, computes {ms(_compute_share(slowest))} {of}"
+    no_frame = max(_steady(rank, "no_frame_share") for rank in ranks)
+    from_outside = f"the source: no frame has come for {ms(no_frame)} {of}; {busiest}"
+    if arrivals.fps is not None:
+        from_outside = f"the source: {arrivals.fps:g} frames/s arrive; {busiest}"
+    elif arrivals.are_listed:
+        from_outside = f"the source: frames arrive at the times of --arrivals; {busiest}"
+    if no_frame >= _COUNTS and no_frame + max(map(_reads, ranks)) >= _ALWAYS:
+        return from_outside
+    load = max(_loads(ranks, ms, of), key=lambda each: each.share)
     core, busy, crowd = _busiest_core(ranks)
-    is_crowded = len(crowd) > 1 and busy >= _BUSY and _core_share(slowest) < _BUSY
-    if _compute_share(slowest) >= _BUSY and not is_crowded:
-        fewer = "fewer layers" if slowest.turns == ALL else "fewer layers or frames"
-        advice = f"; {fewer} there would make it faster" if len(ranks) > 1 else ""
-        return f"{where} computes {share}{advice}"
-    fps = arrivals.fps
-    if fps is not None and rate >= _BUSY * fps:
-        return f"the source: {fps:g} frames/s arrive; the busiest, {where}, computes {share}"
-    if busy >= _BUSY:
-        computing = min(busy, sum(map(_compute_share, crowd)))
-        ranks_keep = f"rank {crowd[0].rank} keeps"
+    if busy >= _BUSY and _is_told_by_core(load, busy, crowd):
+        parts = _parts(crowd, busy)
+        keep = f"rank {crowd[0].rank} keeps"
         if len(crowd) > 1:
-            ranks_keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
-        return (
-            f"{core}: {ranks_keep} it busy for {busy * period_ms:.3g} ms of the"
-            f" {period_ms:.3g} ms per frame, {computing * period_ms:.3g} ms of that computing"
-        )
-    if arrivals.are_listed:
-        return (
-            "the source: frames arrive at the times of --arrivals; the busiest,"
-            f" {where}, computes {share}"
-        )
+            keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
+        others = [f", {ms(parts[name])} {name}" for name in (_READS, _WRITES) if name in parts]
+        computing = f"{ms(parts.get(_COMPUTES, 0.0))} of that computing"
+        return f"{core}: {keep} it busy for {ms(busy)} {of}, {computing}{''.join(others)}"
+    if load.share >= _BUSY:
+        return load.text
+    if arrivals.are_listed or no_frame >= 1 - _BUSY or rate >= _BUSY * (arrivals.fps or math.inf):
+        return from_outside
     return (
-        f"no rank: the busiest, {where}, computes {share}; the rest is waiting for the source or"
-        " for other ranks, which a larger --window may hide"
+        f"no rank: {busiest}; the rest is waiting for other ranks, which a larger --window may hide"
     )
+
+
+def _name(rank: RankSummary) -> str:
+    turns = "" if rank.turns == ALL else f"; frames {rank.turns}"
+    return f"rank {rank.rank} ({rank.key}{turns})"
+
+
+def _loads(ranks: Sequence[RankSummary], ms: Callable[[float], str], of: str) -> Iterator[_Load]:
+    """Yield what each rank, the threads of source and sink, and the reader of results take."""
+    faster = "would make it faster"
+    for rank in ranks:
+        parts = _parts([rank], 1.0)
+        fewer = "fewer layers" if rank.turns == ALL else "fewer layers or frames"
+        advice = [f"{fewer} there"] if len(ranks) > 1 and _COMPUTES in parts else []
+        text = f"{_name(rank)} computes {ms(_compute_share(rank))} {of}"
+        reading = ["frames that are read faster"]
+        if len({each.host for each in ranks}) > 1:
+            reading.append("another --source-board")
+        if parts.keys() - {_COMPUTES}:
+            told = ", ".join(f"{ms(part)} {name}" for name, part in parts.items())
+            text = f"{_name(rank)} is busy for {ms(sum(parts.values()))} {of}: {told}"
+            advice += reading if _READS in parts else []
+        text += f"; {' or '.join(advice)} {faster}" if advice else ""
+        yield _Load(sum(parts.values()), text, rank)
+        read, write = _steady(rank, "read_share"), _steady(rank, "write_share")
+        yield _Load(
+            read * ("source" in rank.apart),
+            f"the source: reading frames takes {ms(read)} {of}; {' or '.join(reading)} {faster}",
+        )
+        yield _Load(
+            write * ("sink" in rank.apart), f"the sink: writing results takes {ms(write)} {of}"
+        )
+        taken = _steady(rank, "not_taken_share")
+        text = f"the sink: whoever reads the results takes {ms(taken)} {of}"
+        yield _Load(taken, text)
+
+
+def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
+    """Return in which shares of the time ranks do what with their computing thread, or only core.
+
+    Args:
+        ranks: those of a core, or one.
+        whole: what the parts may be together, at most.
+    """
+    parts: dict[str, float] = defaultdict(float)
+    for rank in ranks:
+        is_one_core = len(rank.cores) == 1 and rank.accelerated is None
+        parts[_COMPUTES] += _compute_share(rank)
+        parts[_READS] += _reads(rank) * (is_one_core or "source" not in rank.apart)
+        parts[_WRITES] += _steady(rank, "write_share") * (is_one_core or "sink" not in rank.apart)
+    total = sum(parts.values())
+    scale = min(1.0, whole / total) if total else 1.0
+    told = {name: scale * parts[name] for name in (_READS, _COMPUTES, _WRITES)}
+    most = max(told.values())
+    return {name: part for name, part in told.items() if part >= _COUNTS * most and part}
+
+
+def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankSummary]) -> bool:
+    """Return whether it is not a single rank, or something else, that is the busiest."""
+    if load.share < _BUSY or load.rank not in crowd:
+        return busy > load.share + _COUNTS * (load.share >= _BUSY)
+    return len(crowd) > 1 and _core_share(load.rank) < _BUSY
+
+
+def _reads(rank: RankSummary) -> float:
+    return _steady(rank, "read_share")
+
+
+def _steady(rank: RankSummary, name: str) -> float:
+    """Return a share of the steady state, 0 to 1; 0 if there was none."""
+    return min(1.0, (rank.steady or {}).get(name, 0.0))
 
 
 def _compute_share(rank: RankSummary) -> float:
     """Return in which part of the steady state a rank computed, 0 to 1."""
-    return min(1.0, rank.steady["compute_share"]) if rank.steady else 0.0
+    return _steady(rank, "compute_share")
 
 
 def _core_share(rank: RankSummary) -> float:

@@ -51,6 +51,10 @@ class _Steady(_Record):
     frames: _Count
     compute_share: _Figure
     cpu_share: _Figure
+    read_share: _Figure = 0.0
+    no_frame_share: _Figure = 0.0
+    write_share: _Figure = 0.0
+    not_taken_share: _Figure = 0.0
 
 
 class _Turns(_Record):
@@ -142,6 +146,7 @@ class _Rank(_Record):
     warm_up_ms: _Figure
     not_warmed_up: list[str]
     not_direct: str = ""
+    apart: list[Literal["source", "sink"]] = []
     steady: _Steady | None
     source: _Source | None = None
     sink: _Sink | None = None

@@ -56,7 +56,8 @@ class RankSummary:
     compute_ms: dict[str, float]
     """``mean``, ``p50``, ``p99`` and ``max``, all segments of the rank together."""
     wait_ms: float
-    """Mean time in which no segment was ready."""
+    """Mean time in which the computing thread had nothing to do, nor had another one of its only
+    core."""
     send_ms: float
     """Mean time from the start of each send until its slot was reusable; overlaps computing."""
     cpu_ms: float
@@ -69,11 +70,16 @@ class RankSummary:
     """Time of the runs on zeros before frame 0, of all its segments together."""
     not_warmed_up: tuple[str, ...] = ()
     """Segments without such a run, and why: ``segment 0: it draws random numbers``."""
+    apart: tuple[str, ...] = ()
+    """Which of source and sink have a thread of their own here."""
     not_direct: str = ""
     """Why ranks of one board exchange messages instead of sharing memory; empty: they share it."""
     steady: dict[str, float] | None = None
     """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
-    time (the latter over 1 where several cores worked); ``None`` where no others came."""
+    time (the latter over 1 where several cores worked). Of the source's rank ``read_share``, and
+    ``no_frame_share``, in which no frame had come though there was room; of the sink's
+    ``write_share``, and ``not_taken_share``, in which the reader of its results took none. ``None``
+    where no others came."""
     gpu_memory_mb: float | None = None
     """Memory on NVIDIA's GPUs in 10^6 bytes; ``None``: it has none, or the driver does not tell."""
     accelerated: dict[str, Any] | None = None
@@ -264,6 +270,7 @@ def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values["processor"] = record.get("processor", "")
     values["compute_counts"] = counts_of(record.get("compute_counts", ()))
     values["not_direct"] = record.get("not_direct", "")
+    values["apart"] = tuple(record.get("apart", ()))
     values["turns"] = _turns(record)
     if surge := record.get("surge"):
         told = {name: surge[name] for name in ("frames", "compute_ms", "steady")}

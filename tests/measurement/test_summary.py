@@ -336,7 +336,7 @@ def test_a_core_that_ranks_share_is_the_bottleneck_when_it_is_busy() -> None:
 def test_where_nobody_is_busy_no_rank_is_blamed() -> None:
     assert (
         "no rank: the busiest, rank 1 (board_cpu1), computes 2 ms of the 10 ms per frame; the"
-        " rest is waiting for the source or for other ranks, which a larger --window may hide"
+        " rest is waiting for other ranks, which a larger --window may hide"
         == summary(rank(0), rank(1, compute=2)).bottleneck
     )
 
@@ -376,6 +376,91 @@ def test_ranks_that_wait_for_their_common_core_while_they_compute_are_told_as_it
     assert (
         "core 0 of board: ranks 0 and 1 keep it busy for 8 ms of the 10 ms per frame,"
         " 8 ms of that computing" == summary(*ranks).bottleneck
+    )
+
+
+def end(number: int, *, apart: Sequence[str] = (), host: str = "board", **how: Any) -> Any:
+    """Return what the rank of source or sink reports; of ``how``, shares are of the time."""
+    shares = {name: how.pop(name) for name in [*how] if name.endswith("_share")}
+    told = rank(number, **how) | {"apart": [*apart], "host": host}
+    told["steady"] |= shares
+    return told
+
+
+def test_a_rank_that_reads_frames_besides_is_busy_with_both() -> None:
+    # As with JPEGs, and the source in the thread of the first rank: the other one computes more.
+    ranks = [end(0, compute=1.1, cpu=9.9, read_share=0.85), rank(1, compute=8)]
+    assert (
+        "rank 0 (board_cpu0) is busy for 9.6 ms of the 10 ms per frame: 8.5 ms reading frames,"
+        " 1.1 ms computing; fewer layers there or frames that are read faster would make it faster"
+        == summary(*ranks).bottleneck
+    )
+
+
+def test_fewer_layers_are_not_advised_where_layers_take_nothing() -> None:
+    ranks = [end(0, compute=0.1, cpu=9.9, read_share=0.95), end(1, compute=8, host="other")]
+    assert (
+        "rank 0 (board_cpu0) is busy for 9.5 ms of the 10 ms per frame: 9.5 ms reading frames;"
+        " frames that are read faster or another --source-board would make it faster"
+        == summary(*ranks).bottleneck
+    )
+
+
+def test_a_rank_that_writes_results_besides_is_busy_with_both() -> None:
+    assert (
+        "rank 1 (board_cpu1) is busy for 9 ms of the 10 ms per frame: 5 ms computing, 4 ms writing"
+        " results; fewer layers there would make it faster"
+        == summary(rank(0), end(1, compute=5, write_share=0.4)).bottleneck
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        (
+            {"read_share": 0.9, "apart": ["source"]},
+            "the source: reading frames takes 9 ms of the 10 ms per frame; frames that are read"
+            " faster would make it faster",
+        ),
+        (
+            {"write_share": 0.9, "apart": ["sink"]},
+            "the sink: writing results takes 9 ms of the 10 ms per frame",
+        ),
+        (
+            {"not_taken_share": 0.9, "apart": ["sink"]},
+            "the sink: whoever reads the results takes 9 ms of the 10 ms per frame",
+        ),
+        (
+            {"no_frame_share": 0.8, "read_share": 0.1, "apart": ["source"]},
+            "the source: no frame has come for 8 ms of the 10 ms per frame; the busiest, rank 0"
+            " (board_cpu0), computes 8 ms of the 10 ms per frame",
+        ),
+        (
+            {"no_frame_share": 0.4, "read_share": 0.1, "apart": ["source"]},
+            "rank 0 (board_cpu0) computes 8 ms of the 10 ms per frame",
+        ),
+    ],
+)
+def test_source_sink_and_world_limit_where_they_take_more_than_any_rank(
+    shares: dict[str, Any], words: str
+) -> None:
+    told = end(0, compute=8, cpu=1, **shares) | {"cores": [0, 1]}
+    assert summary(told, rank(1)).bottleneck.startswith(words)
+
+
+def test_frames_that_come_at_a_rate_limit_though_a_rank_is_busy_with_each() -> None:
+    ranks = [end(0, no_frame_share=0.95, apart=["source"]), rank(1, compute=8)]
+    assert summary(*ranks, fps=100.0).bottleneck.startswith("the source: 100 frames/s arrive; the")
+    # They come faster than they are taken: some are dropped.
+    ranks = [end(0, no_frame_share=0.0, apart=["source"]), rank(1, compute=8)]
+    assert summary(*ranks, fps=110.0).bottleneck.startswith("rank 1 (board_cpu1) computes 8 ms")
+
+
+def test_a_core_that_sends_most_of_the_time_is_busier_than_a_rank_that_computes_less() -> None:
+    ranks = [end(0, compute=4, cpu=9.8, read_share=0.2), rank(1, compute=8)]
+    assert (
+        "core 0 of board: rank 0 keeps it busy for 9.8 ms of the 10 ms per frame,"
+        " 4 ms of that computing, 2 ms reading frames" == summary(*ranks).bottleneck
     )
 
 

@@ -79,6 +79,35 @@ class ComputeTimes:
         }
 
 
+class EndTimes:
+    """How long the source or the sink of a rank worked, and waited for the world outside."""
+
+    def __init__(self, window: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Count from now on; ``window``: how many frames may be inside the pipeline."""
+        self.histogram = Histogram()
+        """Of the work on a frame, without waiting."""
+        self._left_out = max(window, MIN_WARM_UP)
+        self._clock = clock
+        self._begin_s = self._end_s = self._worked_s = self._waited_s = 0.0
+
+    def add(self, worked_s: float, waited_s: float) -> None:
+        """Count a frame that is done."""
+        self.histogram.add(worked_s)
+        if self.histogram.count <= self._left_out:
+            self._begin_s = self._clock()
+            return
+        self._worked_s += worked_s
+        self._waited_s += waited_s
+        self._end_s = self._clock()
+
+    def steady(self) -> tuple[float, float]:
+        """Return the shares of the steady state in which it worked, and waited for the world."""
+        passed_s = self._end_s - self._begin_s
+        if passed_s <= 0:
+            return 0.0, 0.0
+        return self._worked_s / passed_s, self._waited_s / passed_s
+
+
 def count_process(process: int) -> None:
     """Count the time and memory of a helper process from now on."""
     _helpers.add(process)

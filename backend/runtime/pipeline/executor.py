@@ -134,6 +134,7 @@ class Executor:
         posts: Sequence[Post] = (),
         foretells: bool = False,
         events: EventRing | None = None,
+        beside: Executor | None = None,
     ) -> None:
         """Prepare the thread.
 
@@ -147,10 +148,12 @@ class Executor:
                 work of several.
             foretells: wake a little before frames are due, and wait for them without sleep.
             events: takes its steps and waits.
+            beside: another thread of the same core, for whose waits this one's work does not count.
         """
         self.name = name
         self._events = events or EventRing()
         self._number = THREADS.index(name)
+        self._beside = beside
         self._stages = list(stages)
         self._on_failure = on_failure
         self._on_finished = on_finished
@@ -179,8 +182,10 @@ class Executor:
         """Number of the step that runs now; ``None`` while the thread waits."""
         self.slowest_s = 0.0
         """Time of the slowest step so far, in seconds."""
-        self.waited_s = 0.0
-        """Time without a ready stage, in seconds."""
+        self._waits: tuple[float, float | None] = 0.0, None
+        """Time without a ready stage, in seconds, and when the present wait began."""
+        self._worked_meanwhile_s = 0.0
+        """Work that another thread of this one's core did while this one waited, in seconds."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -197,6 +202,16 @@ class Executor:
     def finished(self) -> bool:
         """Whether all stages have come to their end."""
         return not self._stages
+
+    @property
+    def waited_s(self) -> float:
+        """Time in which there was nothing to do, in seconds."""
+        return max(0.0, self._waits[0] - self._worked_meanwhile_s)
+
+    def _waited_until(self, now_s: float) -> float:
+        """Return the time without a ready stage so far; any thread may ask."""
+        waited_s, begun_s = self._waits
+        return waited_s if begun_s is None else waited_s + now_s - begun_s
 
     def start(self, messages: Messages | None = None) -> None:
         """Start the thread.
@@ -257,11 +272,15 @@ class Executor:
         if self._messages is not None:
             self._messages.begin_step(self._last_s.get(stage, 0.0))
         self.step_under_way = self._steps
-        frame = stage.frame
+        frame, beside = stage.frame, self._beside
         begin = time.perf_counter()
+        before_s = (time.thread_time(), beside._waited_until(begin)) if beside else (0.0, 0.0)
         stage.step()
         self._flush()
         end = time.perf_counter()
+        if beside is not None:
+            work_s, overlap_s = time.thread_time(), beside._waited_until(end)
+            beside._worked_meanwhile_s += min(work_s - before_s[0], overlap_s - before_s[1])
         self._last_s[stage] = passed = end - begin
         self.slowest_s = max(self.slowest_s, passed)
         self.step_under_way = None
@@ -311,7 +330,8 @@ class Executor:
 
     def _wait(self) -> Stage | None:
         """Look and sleep by turns until a stage is ready, which none was just now; return it."""
-        begin = time.perf_counter()
+        begin, waited_s = time.perf_counter(), self._waits[0]
+        self._waits = waited_s, begin
         self.is_waiting = True
         if self._messages is not None:
             self._messages.begin_wait()
@@ -329,7 +349,7 @@ class Executor:
         if self._messages is not None:
             self._messages.end_wait()
         end = time.perf_counter()
-        self.waited_s += end - begin
+        self._waits = waited_s + end - begin, None
         if stage is not None:
             self._note(WAIT, begin, end, stage, stage.frame)
         return stage

@@ -159,8 +159,11 @@ class _Rank:
         stages = [*self._segments.stages, *(others[name] for name in others if name in joined)]
         kinds = ["compute", *(name for name in others if name in joined)]
         computing = self._executor("compute", stages, kinds, self._setup.on_step)
+        beside = computing if len(self._setup.spec.cores) == 1 else None
         return {"compute": computing} | {
-            name: computing if name in joined else self._executor(name, [stage], [name])
+            name: computing
+            if name in joined
+            else self._executor(name, [stage], [name], beside=beside)
             for name, stage in others.items()
         }
 
@@ -170,6 +173,7 @@ class _Rank:
         stages: Sequence[Stage],
         kinds: Sequence[str],
         on_step: Callable[[str], None] | None = None,
+        beside: Executor | None = None,
     ) -> Executor:
         return Executor(
             name,
@@ -180,6 +184,7 @@ class _Rank:
             posts=[self._channels.post(kind) for kind in kinds],
             foretells=self._setup.options.latency,
             events=self._setup.events,
+            beside=beside,
         )
 
     def _finish(self, kinds: Sequence[str]) -> None:
@@ -274,12 +279,19 @@ class _Rank:
             "numpy": np.__version__,
             "mpi": getattr(transport, "library", ""),
             "not_direct": self._not_direct,
+            "apart": [name for name in self._threads if self._threads[name].name != "compute"],
             **self._segments.figures(),
         }
+        shares: dict[str, float] = {}
         if self._source is not None:
             record["source"] = self._source.figures()
+            shares["read_share"], shares["no_frame_share"] = self._source.reads.steady()
         if self._sink is not None:
-            record["sink"] = {"postprocess_ms": self._sink.writes.with_mean_ms(50, 99)}
+            record["sink"] = {"postprocess_ms": self._sink.writes.histogram.with_mean_ms(50, 99)}
+            shares["write_share"], shares["not_taken_share"] = self._sink.writes.steady()
+        for computed in (record, record.get("surge", {})):
+            if computed.get("steady"):
+                computed["steady"] |= shares
         return record
 
 

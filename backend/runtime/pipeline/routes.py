@@ -151,9 +151,10 @@ class RoutedSink(SinkStage):
         sinks: Sequence[Sink],
         exits: Sequence[Sequence[Input | MergedInput]],
         credit: Ring,
+        window: int = 0,
     ) -> None:
         """Take opened sinks, and what the sink sees of each route; see :class:`SinkStage`."""
-        super().__init__(sinks, [each for inputs in exits for each in inputs], credit)
+        super().__init__(sinks, [each for inputs in exits for each in inputs], credit, window)
         self._exits = exits
 
     def is_ready(self) -> bool:

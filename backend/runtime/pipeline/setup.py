@@ -316,5 +316,5 @@ def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage
     exits = [make_inputs(parts, rings) for parts in wiring.exits]
     credit = rings[wiring.sink.outputs[0]]
     if len(exits) == 1:
-        return SinkStage(sinks, exits[0], credit)
-    return RoutedSink(sinks, exits, credit)
+        return SinkStage(sinks, exits[0], credit, max(setup.windows))
+    return RoutedSink(sinks, exits, credit, max(setup.windows))

@@ -13,11 +13,12 @@ from ..engines import Engine
 from ..errors import JobError
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
+from ..figures.rank_figures import EndTimes
 from ..recording import TakeFrame
 from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
-from ..sources.arrivals import Arrivals, Live, Timed
+from ..sources.arrivals import Arrivals, Live, Pulled, Timed
 from ..sources.switching import ROUTE_NAMES
 from ..turns import ALL, Turns
 from .slots import Ring
@@ -274,8 +275,9 @@ class SourceStage(_Stage):
         super().__init__((), outputs)
         self._events = events or EventRing()
         self.latencies = Histogram()
-        self.reads = Histogram()
-        """Times of reading and preprocessing a frame, without the wait for it."""
+        self.reads = EndTimes(window)
+        """Times of reading and preprocessing a frame, and of waits for one while there was room."""
+        self._done_s = time.monotonic()
         self._source = source
         self._arrivals = arrivals
         self._window = window
@@ -301,7 +303,7 @@ class SourceStage(_Stage):
             "window": self._window,
             "latency_ms": self.latencies.with_mean_ms(50, 90, 99),
             "latency_counts": self.latencies.counts_ms(),
-            "preprocess_ms": self.reads.with_mean_ms(50, 99),
+            "preprocess_ms": self.reads.histogram.with_mean_ms(50, 99),
             "dropped": self._arrivals.dropped,
             "fps": self._arrivals.fps,
             "more_dropped": self._arrivals.more_dropped,
@@ -367,7 +369,11 @@ class SourceStage(_Stage):
             raise JobError(found)
         waited_s = self._source.waited_s - waited_s
         self._entered_s[self.frame % self._window] = arrived_s + waited_s
-        self.reads.add(max(0.0, time.perf_counter() - begin - waited_s))
+        worked_s = max(0.0, time.perf_counter() - begin - waited_s)
+        if not isinstance(self._arrivals, Pulled):  # else the last wait was for room
+            waited_s += max(0.0, arrived_s - self._done_s)
+        self.reads.add(worked_s, waited_s)
+        self._done_s = time.monotonic()
 
     def pause_s(self) -> float | None:
         """Return the seconds until the next arrival, if frames come by the clock."""
@@ -403,20 +409,32 @@ class SinkStage(_Stage):
     kind = WRITE
 
     def __init__(
-        self, sinks: Sequence[Sink], inputs: Sequence[Input | MergedInput], credit: Ring
+        self,
+        sinks: Sequence[Sink],
+        inputs: Sequence[Input | MergedInput],
+        credit: Ring,
+        window: int = 0,
     ) -> None:
-        """Take opened sinks, which all get each frame, and the ring of completion credits."""
+        """Take opened sinks, which all get each frame, and the ring of completion credits.
+
+        ``window``: how many frames may be inside the pipeline.
+        """
         super().__init__(inputs, [credit])
-        self.writes = Histogram()
-        """Times of taking a frame's results."""
+        self.writes = EndTimes(window)
+        """Times of taking a frame's results, and of waits for whoever takes them from a sink."""
         self._sinks = sinks
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
-        begin = time.perf_counter()
+        begin, before_s = time.perf_counter(), self._waited_s
         for sink in self._sinks:
             sink.write(self.frame, inputs)
-        self.writes.add(time.perf_counter() - begin)
+        waited_s = self._waited_s - before_s
+        self.writes.add(max(0.0, time.perf_counter() - begin - waited_s), waited_s)
         values_in(outputs[0])[:] = self.frame, time.monotonic_ns()
+
+    @property
+    def _waited_s(self) -> float:
+        return sum(sink.waited_s for sink in self._sinks)
 
     def _end(self) -> None:
         for sink in self._sinks:

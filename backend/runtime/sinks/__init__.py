@@ -26,6 +26,9 @@ class Sink(ABC):
     is_last: ClassVar[bool] = False
     """Whether it gets each frame after the other sinks."""
 
+    waited_s: float = 0.0
+    """Seconds that :meth:`write` has waited for whoever takes the results from it, in all."""
+
     @classmethod
     @abstractmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:

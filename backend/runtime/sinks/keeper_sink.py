@@ -49,10 +49,12 @@ class KeeperSink(Sink):
         self._send(end_of(self._form), ())
 
     def _send(self, head: bytes, tensors: Sequence[NDArray[Any]]) -> None:
+        begin = time.perf_counter()
         try:
             send(self._connection, head, tensors)
         except OSError as error:
             raise JobError(f"the keeper of the frames: {reason_of(error)}") from None
+        self.waited_s += time.perf_counter() - begin
 
     def close(self) -> None:
         """Close the connection."""

@@ -238,6 +238,24 @@ def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) ->
     assert 0 < written["mean"] <= written["max"]
 
 
+@pytest.mark.parametrize("direct", [None, ()])
+def test_a_rank_computes_or_waits_and_sends_messages_for_as_long_as_they_take(
+    tmp_path: Path, direct: tuple[()] | None
+) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder, sleep_ms=3)
+    records = run_in_process(
+        folder, RunOptions(frames=40, direct=direct is None), direct=direct, eager_bytes=0
+    )
+    for record in records:
+        passed_ms = record["compute_ms"]["mean"] + record["wait_ms"]
+        assert passed_ms <= 1e3 * record["wall_s"] / 40
+    # The others have two segments, so a frame comes each 6 ms, and it takes this one 3 ms.
+    assert records[1]["wait_ms"] > 1
+    sent = [record["send_ms"] for record in records]
+    assert [0, 0, 0] == sent if direct is None else min(sent) > 0
+
+
 def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=20)

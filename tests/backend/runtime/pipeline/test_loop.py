@@ -22,6 +22,7 @@ from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
+from rankslice.backend.runtime.pipeline import loop as loop_module
 from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.pipeline.direct_channels import Post
 from rankslice.backend.runtime.pipeline.executor import Executor
@@ -451,6 +452,87 @@ def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     assert (3, False) == (stage.frame, executor._thread.is_alive())
 
 
+class Clock:
+    """Takes the place of a module's ``time``; passes as the test has it."""
+
+    def __init__(self) -> None:
+        self.now_s = self.worked_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def thread_time(self) -> float:
+        return self.worked_s
+
+    def spend(self, seconds: float, *, working: bool = True) -> None:
+        self.now_s += seconds
+        self.worked_s += seconds * working
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (executor_module, loop_module):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+class Timely(Counting):
+    """A stage that is ready each 20 ms, and takes 8 ms then."""
+
+    def __init__(self, clock: Clock, frames: int, *, works: bool = True) -> None:
+        super().__init__(frames)
+        self.clock, self.works = clock, works
+
+    def is_ready(self) -> bool:
+        return self.clock.now_s >= 20e-3 * (self.frame + 1) - 1e-9
+
+    def step(self) -> None:
+        self.clock.spend(8e-3, working=self.works)
+        self.frame += 1
+        self.finished = self.frame == self.frames
+
+
+def test_the_time_without_a_ready_stage_is_counted(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = Executor("compute", [Timely(clock, 6)], on_failure=lambda *_: None)
+    monkeypatch.setattr(executor, "_sleep", lambda _: clock.spend(4e-3))
+    executor._run()
+    assert 20e-3 + 5 * 12e-3 == pytest.approx(executor.waited_s)
+    assert 8e-3 == pytest.approx(executor.slowest_s)
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_work_of_another_thread_of_the_core_does_not_count_as_waiting(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    stage = Timely(clock, 5, works=works)
+    computing = Executor("compute", [Counting(0)], on_failure=lambda *_: None)
+    source = Executor("source", [stage], on_failure=lambda *_: None, beside=computing)
+
+    def sleep(_: object) -> None:
+        """Let the other thread work while this one sleeps."""
+        if stage.is_ready():
+            source._run_step(stage)
+        else:
+            clock.spend(4e-3, working=False)
+        if stage.finished:
+            computing.stop()
+
+    monkeypatch.setattr(computing, "_sleep", sleep)
+    computing._run()
+    assert 108e-3 - 5 * 8e-3 * works == pytest.approx(computing.waited_s)
+
+
+def test_work_beside_a_thread_that_computes_leaves_its_waits_as_they_are(clock: Clock) -> None:
+    stage = Timely(clock, 5)
+    computing = Executor("compute", [Counting(1)], on_failure=lambda *_: None)
+    source = Executor("source", [stage], on_failure=lambda *_: None, beside=computing)
+    source._run_step(stage)
+    assert 0 == computing.waited_s
+
+
 class Departures(Mailbox):
     """A transport that notes what is sent."""
 
@@ -485,6 +567,19 @@ def test_only_the_frames_that_the_receiver_handles_are_sent() -> None:
         assert not outgoing.is_under_way
     assert [1, 0, 2] == departures.sent
     assert [7] == ring.read
+
+
+def test_a_send_lasts_from_its_start_until_its_slot_can_be_reused(clock: Clock) -> None:
+    departures, ring = Departures(), ring_of(EACH, depth=2)
+    outgoing = Outgoing(1, 1, ring, 0)
+    for _ in range(2):
+        ring.put()
+    outgoing.advance(departures, 0)
+    for slot in range(2):
+        clock.spend(10e-3)
+        outgoing.complete(slot, is_end=False)
+    # The first took 10 ms, the second one 20 ms.
+    assert 30e-3 == pytest.approx(outgoing.busy_s)
 
 
 def test_slots_of_frames_that_are_not_sent_are_given_back_in_order_with_the_others() -> None:

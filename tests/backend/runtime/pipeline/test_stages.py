@@ -12,18 +12,23 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, EndTimes
 from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.pipeline import stages as stages_module
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import (
     Input,
     MergedInput,
     SegmentStage,
     SinkStage,
+    SourceStage,
     make_input,
     make_inputs,
 )
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
+from rankslice.backend.runtime.sources import arrivals as arrivals_module
+from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
 from rankslice.backend.runtime.turns import ALL, EACH, Turns
 from rankslice.framework.turns import by_weights
 
@@ -32,6 +37,8 @@ NUMBER = TensorSpec("t", "int64", (1,))
 
 class Doubling:
     """An engine that doubles a number, and a sink that keeps numbers."""
+
+    waited_s = 0.0
 
     def __init__(self) -> None:
         self.given: list[int] = []
@@ -229,3 +236,103 @@ def test_the_sink_takes_results_in_order_and_counts_all_frames() -> None:
             sink.step()
     assert [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] == keeping.given
     assert [0, 1, 2, 3, 4] == [int(credit.slots[index][0]) for index in range(credit.written)]
+
+
+class Clock:
+    """Takes the place of a module's ``time``; passes as the test has it."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    monotonic = perf_counter
+
+    def monotonic_ns(self) -> int:
+        return int(1e9 * self.now_s)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (stages_module, arrivals_module):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+class Slow:
+    """A source that waits for each frame and works on it, and a sink that does so with results."""
+
+    waited_s = 0.0
+    can_replay = True
+
+    def __init__(self, clock: Clock, works_s: float, waits_s: float) -> None:
+        self.clock, self.works_s, self.waits_s = clock, works_s, waits_s
+
+    def read(self, *_: object) -> None:
+        self.clock.now_s += self.waits_s + self.works_s
+        self.waited_s += self.waits_s
+
+    write = read
+
+
+def source_of(source: Slow, arrivals: Arrivals) -> SourceStage:
+    """Return a stage with room for all frames, after the first of which its steady state begins."""
+    ring, credits = Ring(NUMBER, 50, 0), Ring(CREDIT, 50, 1)
+    stage = SourceStage(source, arrivals, 50, Input(credits, 0), [ring])  # type: ignore[arg-type]
+    stage.reads = EndTimes(1, source.clock)
+    return stage
+
+
+def test_work_and_waits_of_the_source_are_told_apart(clock: Clock) -> None:
+    stage = source_of(Slow(clock, works_s=6e-3, waits_s=2e-3), Pulled(20))
+    while not stage.finished:
+        stage.step()
+        clock.now_s += 2e-3  # there is no room
+    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == stage.reads.steady()
+    assert 6 == pytest.approx(stage.figures()["preprocess_ms"]["mean"])
+
+
+def test_a_source_lacks_frames_until_they_arrive_by_the_clock(clock: Clock) -> None:
+    arrivals = Timed(20, 100.0, 20, "fail", clock=clock)
+    stage = source_of(Slow(clock, works_s=4e-3, waits_s=0.0), arrivals)
+    while not stage.finished:
+        if stage.is_ready():
+            stage.step()
+        else:
+            clock.now_s += stage.pause_s() or 0
+    assert (pytest.approx(0.4), pytest.approx(0.6)) == stage.reads.steady()
+
+
+def test_a_source_that_waits_for_room_lacks_no_frames(clock: Clock) -> None:
+    arrivals = Timed(20, 1000.0, 20, "fail", clock=clock)
+    stage = source_of(Slow(clock, works_s=4e-3, waits_s=0.0), arrivals)
+    while not stage.finished:
+        if stage.is_ready():
+            stage.step()
+        clock.now_s += 6e-3
+    assert (pytest.approx(0.4, rel=0.05), pytest.approx(0.0, abs=1e-6)) == stage.reads.steady()
+
+
+def test_work_and_waits_of_the_sink_are_told_apart(clock: Clock) -> None:
+    ring, credit = Ring(NUMBER, 20, 1), Ring(CREDIT, 30, 1)
+    slow = Slow(clock, works_s=6e-3, waits_s=2e-3)
+    sink = SinkStage([slow], [Input(ring, 0)], credit)  # type: ignore[list-item]
+    sink.writes = EndTimes(1, clock)
+    for frame in range(20):
+        put(ring, frame)
+        sink.step()
+        clock.now_s += 2e-3
+    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == sink.writes.steady()
+    assert 6e-3 == pytest.approx(sink.writes.histogram.mean_s)
+
+
+def test_without_frames_after_the_first_ones_there_are_no_shares() -> None:
+    times = EndTimes(3)
+    for _ in range(MIN_WARM_UP):
+        times.add(1.0, 1.0)
+    assert (0.0, 0.0) == times.steady()

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import RunOptions
     from ..sizes import Slot
+    from .arrivals import Arrivals
 
 _FRAMES = 100
+_POOL_BYTES, _MOST_IN_POOL, _FEWEST_IN_POOL = 32 << 20, 1024, 4
+"""The pool of frames takes at most that memory. Where it would hold fewer, there is none."""
 
 
 class RandomSource(Source):
@@ -24,6 +27,10 @@ class RandomSource(Source):
 
     Floats have mean 0 and variance 1, integers and booleans are 0 or 1. Open sizes are drawn from
     1 to their bound, one for all inputs that name it.
+
+    On the source's board, frames are drawn before frame 0, so that no other rank waits for that:
+    they come from a pool over and over. Its size depends on the model's inputs alone. Where frames
+    are too large for a pool, each is drawn as it is read.
     """
 
     usage = ("random",)
@@ -41,9 +48,31 @@ class RandomSource(Source):
         self._inputs = inputs
         self._seed = options.seed
         self._bounds = _bounds(inputs)
+        fitting = _POOL_BYTES // max(1, sum(spec.nbytes for spec in inputs))
+        self._distinct = min(fitting, _MOST_IN_POOL) if fitting >= _FEWEST_IN_POOL else None
+        self._pool: list[list[NDArray[Any]]] = []
+
+    def start(self, arrivals: Arrivals) -> None:
+        """Draw the frames of the pool."""
+        from ..sizes import make_slot, values_in
+
+        for index in range(min(self._distinct or 0, self.frames or _MOST_IN_POOL)):
+            slots = [make_slot(spec) for spec in self._inputs]
+            self._draw(index, slots)
+            self._pool.append([values_in(slot) for slot in slots])
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Fill the slots with the values of frame ``index``."""
+        from ..sizes import shaped
+
+        index %= self._distinct or index + 1
+        if index >= len(self._pool):
+            self._draw(index, slots)
+            return
+        for slot, values in zip(slots, self._pool[index], strict=True):
+            shaped(slot, values.shape)[...] = values
+
+    def _draw(self, index: int, slots: Sequence[Slot]) -> None:
         import numpy as np
 
         from ..sizes import OpenSlot

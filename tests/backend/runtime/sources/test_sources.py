@@ -19,8 +19,10 @@ from PIL import Image
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources import open_source as open_source_of
+from rankslice.backend.runtime.sources.arrivals import Pulled
 
 X = TensorSpec("x", "float32", (1, 2))
 SCALAR = TensorSpec("x", "int64", ())
@@ -48,6 +50,46 @@ def message(given: list[str], specs: list[TensorSpec]) -> str:
 def npz(folder: Path, **arrays: Any) -> str:
     np.savez(folder / "frames.npz", **arrays)
     return str(folder / "frames.npz")
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (1, 2**20), (1, 2**22)])
+def test_random_frames_come_from_a_pool_that_was_drawn_before(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    spec, count = TensorSpec("x", "float32", shape), {2: 1024, 2**20: 8}.get(shape[1], 0)
+    source, slot = open_source(["random"], [spec], frames=3000), np.empty(shape, np.float32)
+    source.start(Pulled(3000))
+    drawn: list[int] = []
+    draw = source._draw  # type: ignore[attr-defined]
+    monkeypatch.setattr(source, "_draw", lambda n, s: (drawn.append(n), draw(n, s)))
+    for index in (0, 7, 8, 1024, 2999):
+        source.read(index, [slot])
+        # The launcher's own source, which verifies, has no pool.
+        np.testing.assert_array_equal(frame(["random"], [spec], index)[0], slot)
+        if count:
+            np.testing.assert_array_equal(frame(["random"], [spec], index % count)[0], slot)
+    assert drawn == ([] if count else [0, 7, 8, 1024, 2999])
+
+
+def test_the_pool_holds_no_more_than_the_frames_of_the_run_and_33_mb() -> None:
+    for shape, frames, expected in (((1, 2), 5, 5), ((1, 2), None, 1024), ((1, 2**20), 100, 8)):
+        unlimited = {"unlimited": True} if frames is None else {"frames": frames}
+        source = open_source(["random"], [TensorSpec("x", "float32", shape)], **unlimited)
+        source.start(Pulled(frames))
+        pool = source._pool  # type: ignore[attr-defined]
+        assert expected == len(pool)
+        assert sum(values.nbytes for parts in pool for values in parts) <= 1 << 25
+
+
+def test_open_sizes_of_the_pool_are_those_that_are_drawn() -> None:
+    spec = TensorSpec("x", "float32", (1, 9), ("", "n"))
+    source, slot = open_source(["random"], [spec], frames=20), make_slot(spec)
+    source.start(Pulled(20))
+    for index in range(20):
+        source.read(index, [slot])
+        pooled = values_in(slot).copy()
+        open_source(["random"], [spec]).read(index, [slot])
+        np.testing.assert_array_equal(pooled, values_in(slot), strict=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "bool", "uint64"])

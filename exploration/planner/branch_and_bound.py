@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -54,7 +55,7 @@ class Costs:
 
     chain: Chain
     weights: tuple[float, ...]
-    """Type -> what a slice costs per second of its time."""
+    """Device -> what a slice costs per second of its time."""
     message: float
     """What a message costs per second of its time."""
     limit: float
@@ -62,11 +63,23 @@ class Costs:
     boards: tuple[float, ...]
     """Board -> what its first slice costs on top."""
 
+    @cached_property
+    def least(self) -> tuple[float, ...]:
+        """Type -> the least weight of its devices."""
+        owners = zip(self.chain.type_of, self.weights, strict=True)
+        by_type = sorted(owners, reverse=True)  # the least weight of a type comes last
+        return tuple(weight for _, weight in sorted(dict(by_type).items()))
+
+    def above(self, devices: tuple[int, ...]) -> float:
+        """Return what a slice costs per second of its time above the least of the type."""
+        mean = sum(self.weights[device] for device in devices) / len(devices)
+        return mean - self.least[self.chain.type_of[devices[0]]]
+
     def spans(self, kind: int, turns: int) -> Floats:
-        """Return what slices cost on devices of a type that take turns, (cuts, cuts)."""
+        """Return what slices cost at least on devices of a type that take turns, (cuts, cuts)."""
         table = self.chain.span_s[kind]
         fine = self.chain.fits[kind] & (table <= limit_in_turn(self.limit, turns))
-        return np.where(fine, self.weights[kind] * np.where(fine, table, 0.0), np.inf)
+        return np.where(fine, self.least[kind] * np.where(fine, table, 0.0), np.inf)
 
     def messages(self, link_s: Floats, load_s: Floats) -> Floats:
         """Return what messages cost, of the time that they take, and the load that they are."""
@@ -342,6 +355,8 @@ class Walk:
                     if math.isinf(extra):
                         continue
                     costs = slices + extra
+                    if above := self.costs.above(devices):
+                        costs = costs + above * self.chain.span_s[kind][cut]
                     totals = costs + self.least[target]
                     fine = (totals < self._worth) & self._is_held(devices, cut)
                     for end in np.flatnonzero(fine).tolist():

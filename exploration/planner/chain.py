@@ -65,7 +65,10 @@ class Chain:
 
     @cached_property
     def types(self) -> tuple[tuple[int, float, float], ...]:
-        """Kind, memory and power of each type of device: to one slice its devices are alike."""
+        """Kind, memory and power of each type of device: to one slice its devices are alike.
+
+        Where devices can take turns, only as far as its time and memory go: 0 is for any power.
+        """
         return tuple(dict.fromkeys(map(self._type, range(len(self.devices)))))
 
     @cached_property
@@ -76,7 +79,8 @@ class Chain:
 
     def _type(self, device: int) -> tuple[int, float, float]:
         it = self.devices[device]
-        watts = it.busy_w or 0.0 if self.counts_power else 0.0
+        # Whoever takes turns may draw another power than the others.
+        watts = it.busy_w or 0.0 if self.counts_power and self.most_turns == 1 else 0.0
         return it.kind, self.capacity_bytes[self.board_of[device]], watts
 
     @cached_property

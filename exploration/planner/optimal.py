@@ -166,7 +166,7 @@ def _best(
     if objective == "throughput":
         return fastest(chain, most_steps)
     is_energy = objective == "energy"
-    weights = tuple(power if is_energy else 1.0 for _, _, power in chain.types)
+    weights = tuple((each.busy_w or 0.0) if is_energy else 1.0 for each in chain.devices)
     idle = tuple(
         _idle_j(chain, board, period) if is_energy else 0.0 for board in range(len(chain.boards))
     )

@@ -215,7 +215,7 @@ class _Fastest:
     def _try(self, limit: float) -> bool:
         """Look for a plan within a limit; return whether the answer is certain."""
         least = np.where(completions(self.chain, self.graph, limit), 0.0, np.inf)
-        nothing = (0.0,) * len(self.chain.types)
+        nothing = (0.0,) * len(self.chain.devices)
         costs = Costs(self.chain, nothing, 0.0, limit, (0.0,) * len(self.chain.boards))
         steps = Steps(min(self.left, self.each))
         granted = steps.left

@@ -167,8 +167,8 @@ def _is_uniform(chain: Chain) -> bool:
     types = np.array(chain.type_of)
     numbers = np.arange(types.size)
     for one in range(len(chain.types)):
-        idle = {chain.devices[device].idle_w for device in np.flatnonzero(types == one)}
-        if chain.counts_power and len(idle) > 1:
+        alike = [chain.devices[device] for device in np.flatnonzero(types == one)]
+        if chain.counts_power and len({(each.idle_w, each.busy_w) for each in alike}) > 1:
             return False
         for other in range(len(chain.types)):
             pairs = np.outer(types == one, types == other) & (numbers[:, None] != numbers)

@@ -88,8 +88,7 @@ class TriedInTurns(Tried):
                     yield group
 
     def _likeness(self, device: Device) -> object:
-        power = device.busy_w if self.objective == "energy" else None
-        return device.kind, device.memory_bytes, power
+        return device.kind, device.memory_bytes
 
     def _held(
         self, group: tuple[int, ...], held: dict[str, float], size: float
@@ -106,7 +105,8 @@ class TriedInTurns(Tried):
     def _joules(self, group: tuple[int, ...], held: dict[str, float], span: float) -> float:
         fresh = {self.devices[index].board: self.devices[index].idle_w for index in group}
         idle = sum(watts * self.period_s for board, watts in fresh.items() if board not in held)
-        return span * (self.devices[group[0]].busy_w or 0.0) + idle
+        power = sum(self.devices[index].busy_w or 0.0 for index in group) / len(group)
+        return span * power + idle
 
     def _exchanged(
         self, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int

@@ -212,7 +212,7 @@ def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
 
 def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankSummary]) -> bool:
     """Return whether it is not a single rank, or something else, that is the busiest."""
-    if load.share < _BUSY or load.rank not in crowd:
+    if load.share < _BUSY or load.rank is None or load.rank not in crowd:
         return busy > load.share + _COUNTS * (load.share >= _BUSY)
     return len(crowd) > 1 and _core_share(load.rank) < _BUSY
 

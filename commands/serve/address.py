@@ -53,7 +53,10 @@ def listen(option: str, address: Address) -> socket.socket:
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, *_, place = found[0]
-        return socket.create_server(place[:2], family=family, backlog=1024)
+        server = socket.create_server(place[:2], family=family, backlog=1024)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RankSliceError(Mistake(f"{option} {address}", f"cannot be used: {reason}")) from None
+    # Opened by number, a socket has its protocol from the kernel. asyncio sets TCP_NODELAY only if
+    # that is TCP; without it, each answer would wait for an acknowledgement.
+    return socket.socket(fileno=server.detach())

@@ -35,9 +35,9 @@ PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LARGE_BYTES = 256 * 1024
-"""JSON above this size is read in a thread, beside which others are answered,"""
+"""JSON above this size is read in a thread, one request at a time; others are answered beside it."""
 _LARGE_NUMBERS = 10_000
-"""and written in one if an answer has more numbers."""
+"""An answer with more numbers is written in a thread."""
 _OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
 
 
@@ -244,6 +244,7 @@ class _Answers:
     def __init__(self, models: Models, metrics: Metrics, limits: Limits) -> None:
         self._models, self._metrics, self._limits = models, metrics, limits
         self._held_bytes = 0
+        self._reading = asyncio.Lock()
 
     async def live(self, request: Request) -> Response:
         return Response()
@@ -282,8 +283,9 @@ class _Answers:
             await self._read(request, limit, body)
             model.check_ready()
             arguments = (bytes(body), header_bytes, model.inputs, model.outputs)
-            if len(body) > _LARGE_BYTES and header_bytes is None:
-                asked = await asyncio.to_thread(rest.read_request, *arguments)
+            if (len(body) if header_bytes is None else header_bytes) > _LARGE_BYTES:
+                async with self._reading:
+                    asked = await asyncio.to_thread(rest.read_request, *arguments)
             else:
                 asked = rest.read_request(*arguments)
             results = await _unless_gone(request, model.infer(asked))

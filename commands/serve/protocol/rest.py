@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankslice.backend.runtime.job import TensorSpec
-from rankslice.commands.serve.protocol.refusal import invalid
+from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import (
     Request,
     all_inputs,
@@ -33,6 +35,11 @@ _HEADER_BYTES = 64 * 1024
 """Of the JSON besides numbers."""
 _NUMBER_BYTES = 32
 """Most characters of a number in JSON, with comma, blanks and brackets."""
+_OF_NUMBERS = b"0123456789+-.eE,[] \t\r\ntrufalsNaInity"
+"""Characters of lists of numbers, and of ``true``, ``false``, ``NaN`` and ``Infinity``."""
+_NO_ASCII = re.compile(rb"[\x80-\xff]+")
+_STEP = 1 << 14
+"""Bytes or numbers that are handled at a time: between two steps other threads go on."""
 
 
 def most_bytes(inputs: Sequence[TensorSpec], *, is_binary: bool) -> int:
@@ -69,7 +76,9 @@ def read_request(
         return _raw_request(body, inputs, outputs)
     if header_bytes is not None and header_bytes > len(body):
         raise invalid(f"Inference-Header-Content-Length is {header_bytes}, the body {len(body)}")
-    record = _object("the request", _json(body[:header_bytes]))
+    text = body[:header_bytes]
+    _check_count(text, inputs)
+    record = _object("the request", _json(text))
     parameters = _parameters("the request", record)
     binary = _BinaryData(memoryview(body)[len(body) if header_bytes is None else header_bytes :])
     given = [_input(item, inputs, binary) for item in _list("inputs", record.get("inputs"))]
@@ -98,7 +107,7 @@ def write_answer(
     Raises:
         RefusalError: JSON cannot hold a value.
     """
-    items: list[dict[str, Any]] = []
+    items: list[str] = []
     binary: list[bytes] = []
     for spec in request.outputs:
         values = results[spec.name]
@@ -110,12 +119,18 @@ def write_answer(
         if spec.name in request.as_bytes:
             binary.append(np.ascontiguousarray(values).tobytes())
             item["parameters"] = {"binary_data_size": len(binary[-1])}
+            items.append(json.dumps(item))
         else:
-            item["data"] = _numbers(spec, values)
-        items.append(item)
-    record = {"model_name": model, "model_version": "1", "outputs": items}
-    header = json.dumps({"id": request.id, **record} if request.id else record).encode()
-    return (b"".join((header, *binary)), len(header)) if binary else (header, None)
+            items.append(_with_list(item, "data", _numbers(spec, values)))
+    record = {"model_name": model, "model_version": "1"}
+    header = _with_list({"id": request.id, **record} if request.id else record, "outputs", items)
+    content = header.encode()
+    return (b"".join((content, *binary)), len(content)) if binary else (content, None)
+
+
+def _with_list(record: Mapping[str, Any], key: str, items: Iterable[str]) -> str:
+    """Return an object as JSON, with a list of texts that are JSON under a further key."""
+    return f'{json.dumps(record)[:-1]}, "{key}": [{", ".join(items)}]}}'
 
 
 class _BinaryData:
@@ -166,19 +181,71 @@ def _input(
     return spec, partial(array_of_numbers, shaped, record["data"])
 
 
-def _numbers(spec: TensorSpec, values: NDArray[Any]) -> list[Any]:
+def _numbers(spec: TensorSpec, values: NDArray[Any]) -> Iterator[str]:
+    """Return the numbers as JSON, step by step."""
     advice = "ask for it with the parameter binary_data"
     if spec.dtype == "bfloat16":
         raise invalid(f"output {quoted(spec.name)}: JSON has no values of type BF16; {advice}")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise invalid(f"output {quoted(spec.name)}: JSON has no infinity and no NaN; {advice}")
-    numbers: list[Any] = values.reshape(-1).tolist()
-    return numbers
+    flat = values.reshape(-1)
+    steps = range(0, len(flat), _STEP)
+    return (json.dumps(flat[begin : begin + _STEP].tolist())[1:-1] for begin in steps)
+
+
+def _check_count(text: bytes, inputs: Sequence[TensorSpec]) -> None:
+    """Raise if a text has more in it than the model can need: a value takes memory once it is read.
+
+    All but the first value of a list follow a comma. Objects and texts have other characters.
+
+    Raises:
+        RefusalError: see above.
+    """
+    shapes = [spec.shape for spec in inputs]
+    numbers = sum(map(math.prod, shapes))
+    lists = sum(math.prod(shape[:axis]) for shape in shapes for axis in range(len(shape)))
+    steps = [slice(begin, begin + _STEP) for begin in range(0, len(text), _STEP)]
+    for most, found in (
+        (numbers + lists, sum(text[step].count(b",") for step in steps)),
+        (lists, sum(text[step].count(b"[") for step in steps)),
+        (0, sum(len(text[step].translate(None, _OF_NUMBERS)) for step in steps)),
+    ):
+        if found > _HEADER_BYTES + most:
+            told = f"the request has more than {numbers} numbers, the most for this model"
+            raise RefusalError(Reason.TOO_LARGE, told)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Return letters outside of ASCII as JSON writes them in it, and where they end.
+
+    With one of them, each character of the text would take up to four bytes.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    found = _NO_ASCII.match(error.object, error.start)
+    assert found is not None
+    return json.dumps(found[0].decode())[1:-1], found.end()
+
+
+_ESCAPE = "rankslice.escape"
+codecs.register_error(_ESCAPE, _escaped)
+
+
+def _float(text: str) -> float:
+    return float(text)
+
+
+def _int(text: str) -> int:
+    return int(text)
 
 
 def _json(text: bytes) -> object:
+    """Return what a text means.
+
+    The reader in C keeps other threads waiting, but for calls of functions in Python.
+    """
     try:
-        return json.loads(text)
+        ascii_ = text.decode("ascii", _ESCAPE)
+        return json.loads(ascii_, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError) as error:
         reason = "" if isinstance(error, UnicodeDecodeError) else f" ({error})"
         raise invalid(f"the request is not valid JSON{reason}") from None

@@ -35,6 +35,8 @@ _DATATYPES = {
 
 _MOST_DIMENSIONS = 64
 _MOST_SIZE = 2**63 - 1
+_STEP = 1 << 14
+"""Numbers that are converted at a time: between two steps other threads go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +179,24 @@ def array_of_numbers(spec: TensorSpec, data: object) -> NDArray[Any]:
     numbers, found = _flat(where, data)
     if len(numbers) != math.prod(shape) or found not in (shape, (len(numbers),)):
         raise invalid(f"{where}: has values of shape {list(found)}, not {list(shape)}")
+    values = np.empty(len(numbers), dtype)
+    for begin in range(0, len(numbers), _STEP):
+        values[begin : begin + _STEP] = _array(where, spec, numbers[begin : begin + _STEP])
+    return values.reshape(shape)
+
+
+def _array(where: str, spec: TensorSpec, numbers: Sequence[Any]) -> NDArray[Any]:
+    dtype, _ = spec.storage
     kinds, told = _KINDS[dtype.kind]
     if not kinds.issuperset(map(type, numbers)):
         raise invalid(f"{where}: expected {told}")
-    if dtype.kind in "iu" and numbers:
+    if dtype.kind in "iu":
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         if min(numbers) < least or max(numbers) > most:
             raise invalid(f"{where}: a value is not within {least} to {most}")
     try:
         with np.errstate(over="ignore"):
-            return np.array(numbers, dtype).reshape(shape)
+            return np.array(numbers, dtype)
     except OverflowError:
         raise invalid(f"{where}: an integer is too large for {datatype_of(spec)}") from None
 

@@ -25,6 +25,8 @@ Raises:
     JobError: what came does not fit the job, which finds its connection closed and says why.
 """
 
+_PAUSE_S = 0.1
+"""After a connection could not be accepted: descriptors or threads may be free later."""
 _MOST_STRANGERS = 64
 """Connections that may be about to prove that they belong to the job."""
 
@@ -37,6 +39,7 @@ class Door:
         self._welcome = welcome
         self._secret = secrets.token_hex(32)
         self._lock = threading.Lock()
+        self._is_closed = threading.Event()
         self._strangers: dict[socket.socket, None] = {}
         """Connections that have proven nothing yet, the oldest first."""
         self._connections: set[socket.socket] = set()
@@ -58,6 +61,7 @@ class Door:
 
     def close(self) -> None:
         """Close all connections, and let nobody in."""
+        self._is_closed.set()
         with self._lock:
             listeners = list(self._listeners.values())
             connections = list(self._connections)
@@ -75,19 +79,31 @@ class Door:
 
     def _listen(self, listener: socket.socket) -> None:
         """Take connections until the listener is closed."""
-        while True:
+        while not self._is_closed.is_set():
             try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._connections.add(connection)
-                self._strangers[connection] = None
-                if len(self._strangers) > _MOST_STRANGERS:
-                    oldest = next(iter(self._strangers))
-                    del self._strangers[oldest]
-                    shut(oldest)
+                self._take(listener.accept()[0])
+            except (OSError, RuntimeError):
+                self._is_closed.wait(_PAUSE_S)
+
+    def _take(self, connection: socket.socket) -> None:
+        """Serve a connection in a thread.
+
+        Raises:
+            RuntimeError: the system has no room for another thread.
+        """
+        with self._lock:
+            self._connections.add(connection)
+            self._strangers[connection] = None
+            if len(self._strangers) > _MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                shut(oldest)
+        try:
             start_thread("connection", self._serve, connection)
+        except RuntimeError:
+            self._forget(connection)
+            connection.close()
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
         """Serve one connection to its end."""
@@ -103,8 +119,12 @@ class Door:
         except (OSError, JobError):
             pass
         finally:
-            with self._lock:
-                self._connections.discard(connection)
+            self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(connection, None)
+            self._connections.discard(connection)
 
 
 def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArray[Any]]]:

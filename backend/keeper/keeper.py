@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -60,6 +59,8 @@ Raises:
 
 _LAST_RESULTS_S = 1.0
 """How long results may be on their way after the end of their job."""
+_LAST_WORDS_S = 15.0
+"""How long a job may take to say why its source or sink has gone."""
 
 
 class PipelineError(RankSliceError):
@@ -86,6 +87,8 @@ class _Ends:
     """What is to be sent to the source: frames, then ``None`` for the end."""
     is_fed: bool = False
     """Whether the source has connected."""
+    is_complete: bool = False
+    """Whether the end of the frames was sent to it."""
     has_results: bool = False
     """Whether the sink is connected, so that results may come."""
     connections: list[socket.socket] = field(default_factory=list)
@@ -241,11 +244,17 @@ class Keeper:
             self._changed.notify_all()
         # Callbacks of futures run here, and may do anything.
         for kept, has_result in settled:
-            with suppress(InvalidStateError):  # cancelled
+            try:
                 if has_result and outputs is not None:
                     kept.future.set_result(outputs)
                 else:
                     kept.future.set_exception(self._why_ended())
+            except InvalidStateError:  # cancelled
+                pass
+            except BaseException as error:  # what callbacks raise; Exceptions are logged
+                if isinstance(event, CameOut):
+                    told = f"a callback of a result raised {_told(error)}"
+                    self._fail(event.epoch, RankSliceError(told))
 
     def _do(self, action: Action) -> tuple[_Kept, bool] | None:
         """Do what was decided; return the frame that is done with, and whether it has a result."""
@@ -276,7 +285,7 @@ class Keeper:
         except RankSliceError as found:
             error = found
         except BaseException as found:
-            error = RankSliceError(f"{type(found).__name__}: {found}")
+            error = RankSliceError(_told(found))
         with self._changed:
             # Results that are on their way here still count.
             ends = self._ends[epoch]
@@ -284,7 +293,7 @@ class Keeper:
             if error is None and (self.kept or not self._takes_none()):
                 error = RankSliceError("the job ended unexpectedly")
             if error is not None and self._follow is None:
-                self.error = error
+                self.error = self._errors.get(epoch, error)
         self._fail(epoch, error or RankSliceError("the job has ended"))
         with self._changed:
             ends = self._ends.pop(epoch)
@@ -306,7 +315,7 @@ class Keeper:
         except RankSliceError as found:
             error = RankSliceError(*error.mistakes, *found.mistakes)
         except BaseException as found:
-            error = RankSliceError(*error.mistakes, f"{type(found).__name__}: {found}")
+            error = RankSliceError(*error.mistakes, _told(found))
         if successor is None:
             self.error = error
         else:
@@ -314,10 +323,21 @@ class Keeper:
         self._happen(Replaced(successor))
 
     def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
-        if role == wire.ROLE_SOURCE:
-            self._feed(connection, epoch)
-        elif role == wire.ROLE_SINK:
-            self._take_results(connection, epoch)
+        """Serve source or sink of a job; whatever goes wrong ends the job, and is told."""
+        try:
+            if role == wire.ROLE_SOURCE:
+                self._feed(connection, epoch)
+            elif role == wire.ROLE_SINK:
+                self._take_results(connection, epoch)
+        except OSError as error:
+            with self._changed:  # a job that fails says why
+                self._changed.wait_for(lambda: not self.is_alive(epoch), _LAST_WORDS_S)
+            told = f"the connection of the {role} ended early: {error.strerror or 'it was closed'}"
+            self._fail(epoch, RankSliceError(told))
+        except JobError as error:
+            self._fail(epoch, RankSliceError(f"the {role}: {error}"))
+        except BaseException as error:
+            self._fail(epoch, RankSliceError(f"the {role}: {_told(error)}"))
 
     def _feed(self, connection: socket.socket, epoch: int) -> None:
         """Send frames to the source of a job."""
@@ -328,19 +348,33 @@ class Keeper:
             ends.is_fed = True
             ends.connections.append(connection)
             self._happen(Ready(epoch))
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: ends.frames or not self.is_alive(epoch))
-                if not self.is_alive(epoch):
-                    return
-                number = ends.frames.popleft()
-                arrays = () if number is None else self._frames[number].arrays
-            if number is None:
+        start_thread("frames", self._send_frames, connection, epoch, ends)
+        wire.receive(connection, bytearray(1))  # until the source closes it
+        if self.is_alive(epoch) and not ends.is_complete:
+            raise ConnectionError
+
+    def _send_frames(self, connection: socket.socket, epoch: int, ends: _Ends) -> None:
+        """Send frames as long as there are some; end the connection if there will be no others."""
+        try:
+            while (number := self._next_frame(epoch, ends)) is not None:
+                arrays = self._frames[number].arrays
+                head = self._inputs.head.pack(number, 0.0, *self._inputs.sizes_of(arrays))
+                wire.send(connection, head, arrays)
+            if self.is_alive(epoch):
+                ends.is_complete = True
                 wire.send(connection, wire.end_of(self._inputs))
-                wire.receive(connection, bytearray(1))  # until the source closes it
                 return
-            sizes = self._inputs.sizes_of(arrays)
-            wire.send(connection, self._inputs.head.pack(number, 0.0, *sizes), arrays)
+        except OSError:  # whoever waits for the end of the connection tells that
+            pass
+        except BaseException as error:
+            self._fail(epoch, RankSliceError(f"the source: {_told(error)}"))
+        shut(connection)
+
+    def _next_frame(self, epoch: int, ends: _Ends) -> int | None:
+        """Wait for a frame to send, and return it; ``None``: no more are sent."""
+        with self._changed:
+            self._changed.wait_for(lambda: ends.frames or not self.is_alive(epoch))
+            return ends.frames.popleft() if self.is_alive(epoch) else None
 
     def _take_results(self, connection: socket.socket, epoch: int) -> None:
         """Take the results of a job's sink."""
@@ -364,3 +398,7 @@ class Keeper:
                 self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
             except UnexpectedResultError:
                 raise JobError("a result came, and no frame is inside") from None
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -35,7 +35,7 @@ PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LARGE_BYTES = 256 * 1024
-"""JSON above this size is read in a thread, one request at a time; others are answered beside it."""
+"""JSON above this size is read in a thread, one request at a time; others are answered then."""
 _LARGE_NUMBERS = 10_000
 """An answer with more numbers is written in a thread."""
 _OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")

@@ -56,14 +56,14 @@ class KeeperSource(Source):
             self.waited_s += time.perf_counter() - begin
             if head is not None and head[0] == END:
                 raise EndOfStreamError
-            whole = head is not None
-            for spec, slot in zip(
-                self._form.outputs_of(head[1]) if head else (), slots, strict=True
-            ):
-                whole = whole and receive(self._connection, bytes_of(shaped(slot, spec.shape)))
+            specs = self._form.outputs_of(head[1]) if head else ()
+            is_whole = head is not None and all(
+                receive(self._connection, bytes_of(shaped(slot, spec.shape)))
+                for spec, slot in zip(specs, slots, strict=True)
+            )
         except OSError as error:
             raise JobError(f"the keeper of the frames: {reason_of(error)}") from None
-        if not whole:
+        if not is_whole:
             raise JobError("the program that has the frames has ended")
 
     def close(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rankslice.backend.keeper import keeper as keeper_module
+from rankslice.backend.keeper.door import Door
 from rankslice.backend.keeper.keeper import (
     HasFailed,
     Keeper,
@@ -29,7 +33,7 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import EndOfStreamError, open_source
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.framework.errors import RankSliceError
 
 X = TensorSpec("x", "float32", (2, 3))
@@ -211,6 +215,93 @@ def test_a_callback_may_give_the_next_frame() -> None:
     assert [0, 2, 4, 6, 8] == seen
 
 
+def test_a_callback_that_ends_its_thread_fails_the_job_and_is_told() -> None:
+    job = Double()
+    job.go_on.clear()
+    keeper = opened(job)
+    futures = [keeper.submit(frame(number)) for number in range(4)]
+    futures[1].add_done_callback(lambda future: sys.exit(3))
+    job.go_on.set()
+    assert [0.0, 2.0] == [value(future) for future in futures[:2]]
+    for future in futures[2:]:
+        with pytest.raises(PipelineError, match="a callback of a result raised SystemExit: 3"):
+            value(future)
+    keeper.close()
+    assert "SystemExit" in str(keeper.error)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_module, "_LAST_WORDS_S", 0.2)
+
+
+class Broken:
+    """A job that goes on when its connections have ended, until its frames are given up."""
+
+    def __init__(self, breaks: Callable[[Source, KeeperSink], None]) -> None:
+        self.breaks, self.may_end = breaks, threading.Event()
+
+    def __call__(self, keeper: wire.Keeper, has_failed: HasFailed) -> None:
+        os.environ[wire.VARIABLE] = keeper.to_text()
+        sink, source = KeeperSink([X]), open_source(KEPT, [X])
+        source.read(0, [make_slot(X)])
+        with suppress(JobError):
+            self.breaks(source, sink)
+        assert self.may_end.wait(30)
+        source.close()
+        sink.close()
+
+
+def write_another(source: Source, sink: KeeperSink) -> None:
+    sink.write(7, frame(1))
+
+
+def write_too_many(source: Source, sink: KeeperSink) -> None:
+    for number in range(9):
+        sink.write(number, frame(1))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        (lambda source, sink: sink.close(), "connection of the sink ended early: it was closed"),
+        (lambda source, sink: source.close(), "connection of the source ended early: "),
+        (write_another, "the sink: result 7 came where 0 was due"),
+        (write_too_many, "the sink: a result came, and no frame is inside"),
+    ],
+    ids=["no-sink", "no-source", "wrong-number", "too-many"],
+)
+def test_a_connection_that_breaks_fails_the_job_with_the_cause(
+    breaks: Callable[[Source, KeeperSink], None], message: str, impatient: None
+) -> None:
+    job = Broken(breaks)
+    keeper = opened(job, limit=100)
+    given = keeper.submit(frame(0))
+    ends = time.monotonic() + 10
+    while not keeper.state.has_ended:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    with pytest.raises(PipelineError, match=message):
+        keeper.submit(frame(1))
+    assert given.done()
+    job.may_end.set()
+    keeper.close()
+    assert message in str(keeper.error)
+
+
+def test_a_job_that_fails_says_why_its_connections_ended() -> None:
+    def job(keeper: wire.Keeper, has_failed: HasFailed) -> None:
+        os.environ[wire.VARIABLE] = keeper.to_text()
+        KeeperSink([X]).close()
+        time.sleep(0.1)
+        raise RankSliceError("rank 1: killed")
+
+    keeper = opened(job)
+    with pytest.raises(PipelineError, match="rank 1: killed"):
+        value(keeper.submit(frame(0)))
+    keeper.close()
+
+
 @pytest.fixture
 def ready() -> Iterator[Keeper]:
     """A keeper whose job takes frames."""
@@ -266,6 +357,31 @@ def test_many_who_connect_and_say_nothing_keep_nobody_out(ready: Keeper) -> None
     assert len(threads) <= 2 + 64
     for connection in idle:
         connection.close()
+
+
+def test_a_door_that_finds_no_descriptor_lets_in_who_comes_later(ready: Keeper) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as early:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (early.fileno() + 1, limits[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                os.dup(0)
+            early.connect(keeper_of_job().sink)
+            time.sleep(0.2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    wire.connect(wire.ROLE_SOURCE).close()
+    assert 2.0 == value(ready.submit(frame(1)))
+
+
+def test_a_source_whose_keeper_is_gone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(lambda connection, role, epoch: None)
+    monkeypatch.setenv(wire.VARIABLE, door.keeper(("127.0.0.1", "127.0.0.1")).to_text())
+    source = open_source(KEPT, [X])
+    with pytest.raises(JobError, match="the program that has the frames has ended"):
+        source.read(0, [make_slot(X)])
+    source.close()
+    door.close()
 
 
 def test_a_second_source_gets_no_frames(ready: Keeper) -> None:

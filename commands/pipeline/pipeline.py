@@ -234,7 +234,7 @@ class Pipeline:
     def cpu_s(self) -> dict[int, float]:
         """Return the processor time of each rank of the job that has the frames, in seconds.
 
-        It is as of the last second; ranks that have just started may not be there yet.
+        It is as of the last second; 0 for a rank that has just started.
         """
         told = self.rank_figures()
         return {rank: figures["cpu_s"] for rank, figures in told.items() if "cpu_s" in figures}
@@ -245,13 +245,16 @@ class Pipeline:
         The figures are ``cpu_s``, ``memory_mb``, ``processor_share``, ``frames_per_s``,
         ``compute_share`` and ``wait_share``, as far as they are known.
         """
-        samples = self._running.get(self._keeper.state.epoch, {})
-        figures: dict[int, dict[str, float]] = {}
+        epoch = self._keeper.state.epoch
+        samples = self._running.get(epoch)
+        if samples is None:
+            return {}
+        figures = {rank: {"cpu_s": 0.0} for rank in range(len(self._job(epoch).plan.ranks))}
         for sample in list(samples.values()):
             for name, value in sample.values.items():
                 quantity, rank = split_name(name)
                 if isinstance(rank, int):
-                    figures.setdefault(rank, {})[quantity] = value
+                    figures[rank][quantity] = value
         return figures
 
     def wait_until_ready(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +13,7 @@ from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import Request, check_served, metadata_of
+from rankslice.commands.serve.rate import Rate
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import quoted
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 VERSION = "1"
 """Of each model: a build folder has one."""
 PLATFORM = "rankslice"
-_RATE_OVER_S = 10.0
 _POLL_S = 0.05
 
 
@@ -94,7 +93,7 @@ class Model:
         self.inputs: Sequence[TensorSpec] = pipeline.inputs
         self.outputs: Sequence[TensorSpec] = pipeline.outputs
         self._closed: RefusalError | None = None
-        self._ended_at: deque[float] = deque()
+        self._rate = Rate()
         check_served(self.name, (*self.inputs, *self.outputs))
 
     @property
@@ -111,10 +110,7 @@ class Model:
     @property
     def fps(self) -> float:
         """Results per second, over the last ten."""
-        now = time.monotonic()
-        while self._ended_at and self._ended_at[0] < now - _RATE_OVER_S:
-            self._ended_at.popleft()
-        return len(self._ended_at) / _RATE_OVER_S
+        return self._rate.per_second(time.monotonic())
 
     def close(self, why: str = "is shutting down", retry_after_s: int | None = None) -> None:
         """Take no more requests.
@@ -161,6 +157,7 @@ class Model:
             RefusalError: there are none.
         """
         self.check_ready()
+        self._rate.begin(time.monotonic())
         try:
             future = self.pipeline.submit(request.inputs, timeout=0)
         except QueueFullError:
@@ -176,7 +173,7 @@ class Model:
             raise RefusalError(Reason.LATE, f"model {self.name}: {waited}") from None
         except RankSliceError as error:
             raise self._failed(error) from None
-        self._ended_at.append(time.monotonic())
+        self._rate.count(time.monotonic())
         return results
 
     def metadata(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
 _POLL_S = 0.1
+_TELL_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Serving:
 
     async def start(self) -> None:
         """Answer from now on: that models are starting, until they are ready."""
+        asyncio.get_running_loop().set_exception_handler(_LoopErrors())
         await asyncio.gather(*(server.start() for server in self._servers))
 
     async def drain(self) -> None:
@@ -214,6 +217,25 @@ async def _reload(model: Model, job: ServedJob, max_delay_s: float | None) -> No
 
 async def _end_all(ends: Iterable[Callable[[], None]]) -> None:
     await asyncio.gather(*map(asyncio.to_thread, ends))
+
+
+class _LoopErrors:
+    """Logs errors of the event loop; once a minute that no connection can be accepted.
+
+    asyncio tells that thousands of times a second.
+    """
+
+    def __init__(self) -> None:
+        self._told_s = -_TELL_EVERY_S
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error, now_s = context.get("exception"), time.monotonic()
+        if not isinstance(error, OSError) or "socket" not in context:
+            loop.default_exception_handler(context)
+        elif now_s - self._told_s >= _TELL_EVERY_S:
+            self._told_s = now_s
+            message = f"no connection can be accepted: {error.strerror}; see ulimit -n"
+            log(logging.ERROR, "no_connection", message)
 
 
 class _Signals:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from real_jobs import digits_folder
 
 import rankslice
+from rankslice.backend.runtime.figures import sampling
 from rankslice.backend.runtime.keeper import VARIABLE
 from rankslice.backend.runtime.sinks.results import read_results
 
@@ -114,12 +115,14 @@ def test_a_job_that_dies_is_told_at_once_and_at_each_later_call(
 
 @pytest.mark.ci
 def test_an_error_of_the_program_ends_the_job_at_once(
-    folder: Path, images: NDArray[np.float32]
+    folder: Path, images: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = []
+    monkeypatch.setattr(sampling, "PERIOD_S", 60.0)  # the only sample is taken before any rank
 
     def fail() -> None:
         with rankslice.open(folder) as pipeline:
+            assert {0: 0.0, 1: 0.0} == pipeline.cpu_s()
             waiting.append(pipeline.submit(images[0]))
             raise ZeroDivisionError
 

@@ -58,7 +58,7 @@ def test_all_that_the_model_can_need_is_read(
 
 
 def test_what_is_no_utf_8_is_no_json() -> None:
-    with pytest.raises(RefusalError, match="is no JSON"):
+    with pytest.raises(RefusalError, match="is not valid JSON"):
         rest.read_request(HEAD.encode() + b'"\xff"]}]}', None, [X], [X])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import socket
 import ssl
 import subprocess
 import time
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from descriptors import none_left
 from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
 
@@ -211,7 +214,7 @@ def test_a_connection_may_be_encrypted(tmp_path: Path) -> None:
 
 
 def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
-    pipeline = Doubling()
+    pipeline, began_s = Doubling(), time.monotonic()
     with served(pipeline) as server:
         ask_http(server)
         ask_grpc(server)
@@ -228,6 +231,8 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
     assert "1.0" == lines['rankslice_request_seconds_count{model="double",protocol="grpc"}']
     gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
     assert GAUGES == gauges
+    frames_per_second = float(lines['rankslice_frames_per_second{model="double"}'])
+    assert frames_per_second >= 2 / (time.monotonic() - began_s)
     assert "1.5" == lines['rankslice_rank_cpu_seconds_total{model="double",rank="0"}']
     assert "0.75" == lines['rankslice_rank_compute_share{model="double",rank="0"}']
 
@@ -236,9 +241,23 @@ GAUGES = {
     "ready": "1.0",
     "frames": "0.0",
     "frames_limit": "64.0",
-    "frames_per_second": "0.2",
     "restarts": "0.0",
 }
+
+
+def test_a_server_without_descriptors_says_so_once_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with served(Doubling()) as server, socket.socket() as early:
+        assert 200 == ask_http(server)[0]
+        host, _, port = server.http.rpartition(":")
+        with none_left():
+            early.connect((host, int(port)))
+            until(lambda: bool(caplog.records))
+            time.sleep(0.1)
+        assert 200 == ask_http(server)[0]
+    (told,) = (each for each in caplog.records if each.levelno >= logging.ERROR)
+    assert "no connection can be accepted: Too many open files" in told.getMessage()
 
 
 def test_models_of_one_name_cannot_be_served_together() -> None:

@@ -65,6 +65,7 @@ def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
             or (found.number < 0 and found.kind in ("buffer", "opcode"))
             or (found.number <= 0 and found.kind == "subgraph")
             or (found.number < 0 and found.table == "SubGraph")
+            or found.number < -1  # -1 stands for no tensor
         }
         order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
         for found in order[:_MAX_SHOWN]:

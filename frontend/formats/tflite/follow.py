@@ -265,7 +265,9 @@ def _values(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[
     """Return the values of an operator's results, if they are few and can be computed."""
     compute = _COMPUTED.get(name)
     shapes = [call.facts.shapes.get(number) for number in results]
-    if compute is None or not shapes or call.option("fused_activation_function"):
+    if compute is None or min(results, default=-1) < 0:
+        return ()
+    if call.option("fused_activation_function"):
         return ()
     kind = dtype_of(call.facts.tensors[results[0]])
     few = all(shape is not None and math.prod(shape) <= _MAX_FOLLOWED for shape in shapes)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tflite_models import model_file, written
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.tflite.checks import reference_mistakes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 from rankslice.frontend.partition.partition import partition
@@ -117,6 +118,16 @@ def test_a_list_longer_than_the_file_is_refused_at_once():
     content = struct.pack("<I4s", 16, b"TFL3") + vtable
     content += struct.pack("<iI", 8, 4) + struct.pack("<I", 0xFFFFFFF0)
     assert "a list of 4294967280 tables" in sliced_or_refused(content)
+
+
+@pytest.mark.parametrize("number", [-2, -65514, 1])
+def test_an_operator_that_names_no_tensor_of_its_subgraph_is_refused(number):
+    operator = Table("Operator", {"outputs": struct.pack("<2i", -1, number)})
+    subgraph = Table("SubGraph", {"tensors": (Table("Tensor", {}),), "operators": (operator,)})
+    tables = {"subgraphs": (subgraph,), "operator_codes": (Table("OperatorCode", {}),)}
+    model = Table("Model", {**tables, "buffers": (Table("Buffer", {}),)})
+    (mistake,) = reference_mistakes("model.tflite", model)
+    assert f"Operator.outputs names tensor {number}, which cannot be" in str(mistake)
 
 
 def bomb(width: int) -> bytes:

@@ -174,7 +174,7 @@ def _inner_data(
     ]
     found = {
         ByteRange(path, field.start, field.end - field.start): inner_data(
-            f"{path}: {name}", path.parent, held
+            f"{path}: {name}", path, held
         )
         for name, field, held in owners
     }

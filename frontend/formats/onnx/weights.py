@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
 from rankslice.frontend.formats.onnx.wire import BYTES, Field, Scan, WireFile
+from rankslice.frontend.formats.positioned_file import PositionedFile
 
 _RAW_DATA = 9
 _PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
@@ -62,23 +64,23 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
     where = f"{file.path}: weight {quoted(tensor.name)}"
     dtype, shape, nbytes = _type_shape_and_size(where, tensor)
     if is_external(tensor):
-        data: ByteRange | None = _external_data(where, file.path.parent, tensor, nbytes)
+        data: ByteRange | None = _external_data(where, file.path, tensor, nbytes)
     else:
         data = _stored_data(where, file, field, dtype, nbytes)
     size = nbytes if dtype_bits(dtype) else field.end - field.body
     return Weight(tensor.name, dtype, shape, size, file.record(field), data)
 
 
-def inner_data(where: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
+def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
     """Return where the values lie that nodes have in other files, in the order of the tensors.
 
     Args:
         where: the model file and the layer or function, for messages.
-        folder: of the model file; the others must lie in it.
+        model: the model file, beside which the others must lie.
         nodes: with constants in attributes and bodies, as :func:`inner_tensors` yields them.
 
     Raises:
-        RankSliceError: with all that are damaged, too short, missing or outside of the folder.
+        RankSliceError: with all that are damaged, too short, missing or elsewhere.
     """
     found: list[ByteRange] = []
     mistakes: list[Mistake | str] = []
@@ -86,7 +88,7 @@ def inner_data(where: str, folder: Path, nodes: Iterable[NodeProto]) -> tuple[By
         here = f"{where}: constant {quoted(tensor.name)}" if tensor.name else f"{where}: constant"
         try:
             nbytes = _type_shape_and_size(here, tensor)[2]
-            found.append(_external_data(here, folder, tensor, nbytes))
+            found.append(_external_data(here, model, tensor, nbytes))
         except RankSliceError as error:
             mistakes += error.mistakes
     raise_mistakes(mistakes)
@@ -147,7 +149,7 @@ def _stored_data(
     return data
 
 
-def _external_data(where: str, folder: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
+def _external_data(where: str, model: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
     """Return where the values lie beside the model file.
 
     The entries are those of https://github.com/onnx/onnx/blob/main/docs/ExternalData.md.
@@ -155,9 +157,10 @@ def _external_data(where: str, folder: Path, tensor: TensorProto, nbytes: int) -
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     raise_mistakes(Mistake(where, problem) for problem in _numbers_wrong(entries, nbytes))
-    path = _inside(where, folder, location)
+    path = _inside(where, model, location)
     offset = int(entries.get("offset", "0"))
-    size = path.stat().st_size
+    with PositionedFile(path, "expected the model's weights") as file:
+        size = file.size
     if offset + nbytes > size:
         raise RankSliceError(
             Mistake(
@@ -178,14 +181,19 @@ def _numbers_wrong(entries: dict[str, str], nbytes: int) -> Iterator[str]:
             yield f"its external length is {text}, but type and shape need {nbytes} bytes"
 
 
-def _inside(where: str, folder: Path, location: str) -> Path:
-    """Return the path of an external data file; it must be an ordinary file in the folder."""
+def _inside(where: str, model: Path, location: str) -> Path:
+    """Return the path of an external data file: an ordinary file in the model's folder.
+
+    If the model file is a link, as in caches of downloads, the folder of its target counts, too.
+    """
     try:
-        path = folder / location
+        name = Path(os.path.normpath(location))
+        path = model.parent / name
+        folders = (model.parent.resolve(), model.resolve().parent)
         inside = (
             bool(location)
-            and ".." not in Path(location).parts
-            and path.resolve().is_relative_to(folder.resolve())
+            and name.parts[:1] != ("..",)
+            and any(path.resolve().is_relative_to(folder) for folder in folders)
         )
         exists = inside and path.is_file()
     except (OSError, ValueError, RuntimeError):

@@ -376,6 +376,38 @@ def test_external_data_must_lie_inside_the_model_folder(tmp_path, location):
         read_onnx(path)
 
 
+def cached(folder: Path, location: str = "model.data") -> Path:
+    """Return a model as caches of downloads hold it: it and its data are links."""
+    blobs, snapshot = folder / "blobs", folder / "snapshots" / "0a1b" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    external(blobs / "1111", location=location)
+    (blobs / "2222").write_bytes(bytes(16))
+    (folder / "w.bin").write_bytes(bytes(16))
+    (snapshot / "model.onnx").symlink_to("../../../blobs/1111")
+    (snapshot / "model.data").symlink_to("../../../blobs/2222")
+    (snapshot / "link.bin").symlink_to("../../../w.bin")
+    return snapshot / "model.onnx"
+
+
+def test_model_and_external_data_may_be_links_into_one_folder(tmp_path):
+    path = cached(tmp_path)
+    data = read_onnx(path).graph.weights[0].data
+    assert (path.with_name("model.data"), 0, 16) == (data.path, data.offset, data.length)
+
+
+@pytest.mark.parametrize("location", ["link.bin", "../../../blobs/2222", "../../../w.bin"])
+def test_external_data_must_not_lead_out_of_the_folders_of_a_linked_model(tmp_path, location):
+    with pytest.raises(RankSliceError, match="expected a file inside the model's folder"):
+        read_onnx(cached(tmp_path, location))
+
+
+def test_a_location_may_lead_out_of_a_folder_inside_the_model_folder(tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    path = external(tmp_path / "model.onnx", location="sub/../w.bin")
+    assert tmp_path / "w.bin" == read_onnx(path).graph.weights[0].data.path
+
+
 @pytest.mark.parametrize(
     "entries",
     [

@@ -6,7 +6,15 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
+
+_DOWNLOADED_INSTEAD = {
+    b"version https://git-lfs": ("is a Git LFS pointer, not the file itself", "run: git lfs pull"),
+    b"<!doctype html": ("is an HTML page, not the file itself", "download the file itself"),
+    b"<html": ("is an HTML page, not the file itself", "download the file itself"),
+}
+"""How files begin that people have instead of a model's, what those are, and the remedy."""
 
 _Own = TypeVar("_Own", bound="PositionedFile")
 
@@ -22,11 +30,17 @@ class PositionedFile:
             expected: how messages end: ``expected a .tflite model file``.
 
         Raises:
-            RankSliceError: there is no such file, it may not be read, or is not an ordinary file.
+            RankSliceError: there is no such file, it may not be read, is not an ordinary file, or
+                is a page or pointer that was downloaded instead.
         """
         self.path = path
         self._descriptor = open_ordinary(path, expected)
         self.size = os.fstat(self._descriptor).st_size
+        beginning = self.bytes_at(0, 64).lstrip().lower()
+        for known, (found, remedy) in _DOWNLOADED_INSTEAD.items():
+            if beginning.startswith(known):
+                os.close(self._descriptor)
+                raise RankSliceError(Mistake(str(path), found, remedy))
 
     def __enter__(self: _Own) -> _Own:
         return self

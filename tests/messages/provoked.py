@@ -31,6 +31,9 @@ MAPPING = """{
 }"""
 PLATFORM = "boards: {edge01: {cores: 0-5}, pi-4_b: {cores: 6}}"
 
+LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 16\n"
+HTML_PAGE = "\n<!DOCTYPE html>\n<html><body>Sign in to see this file</body></html>\n"
+
 
 @dataclass(frozen=True)
 class Provoked:
@@ -324,6 +327,11 @@ def _no_models() -> Iterator[Provoked]:
         BUILD.replace("model.onnx", "model.tflite"),
         {"model.tflite": b"\x1c\0\0\0TFL3"},
     )
+    for suffix in ("onnx", "tflite", "keras"):
+        name = f"bad.{suffix}"
+        command = BUILD.replace("model.onnx", name)
+        yield Provoked(f"a pointer of Git LFS as .{suffix} file", command, {name: LFS_POINTER})
+        yield Provoked(f"an HTML page as .{suffix} file", command, {name: HTML_PAGE})
     for suffix in ("tflite", "keras"):
         command = BUILD.replace("model.onnx", f"model.{suffix}")
         yield Provoked(f"no such .{suffix} file", command)
@@ -453,6 +461,7 @@ def _external_data() -> Iterator[Provoked]:
     yield external("a missing file", location="w.data")
     yield external("no file named", offset="0")
     yield external("a file that is too short", {"w.data": bytes(8)}, location="w.data")
+    yield external("a pointer of Git LFS", {"w.data": LFS_POINTER}, location="w.data")
     yield external("an offset beyond the end", sixteen, location="w.data", offset="8")
     yield external("an offset that is none", sixteen, location="w.data", offset="-8")
     yield external("a length that is wrong", sixteen, location="w.data", length="12")

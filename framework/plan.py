@@ -267,7 +267,8 @@ def _record_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistak
     if len({rank.key for rank in plan.ranks}) < len(plan.ranks):
         yield Mistake(f"{where}: ranks", "two ranks have the same key")
     for number, tensor in enumerate(plan.tensors):
-        if not tensor.nbytes or min(tensor.shape or (), default=1) < 0:
+        size = tensor.nbytes
+        if size is None or not (size or tensor.is_open) or min(tensor.shape or (), default=1) < 0:
             yield Mistake(f"{where}: tensors[{number}]", "it has no type and shape of a fixed size")
         if tensor.symbols and len(tensor.symbols) != len(tensor.shape or ()):
             here, found = f"{where}: tensors[{number}].symbols", f"found {len(tensor.symbols)}"

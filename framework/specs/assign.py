@@ -46,14 +46,15 @@ class _UnknownError(RankSliceError):
 def assign(mapping: Mapping, graph: Graph) -> Assignment:
     """Return the layers of each entry: names, names of output tensors and ranges resolved.
 
-    A text is a layer's name or the name of a tensor that a layer makes; if it is neither, it
-    can be a range ``first..last`` in the graph's order. Every layer must be in one key;
-    constant layers (see :func:`rankslice.framework.graph.constant_layers`) may be in none
-    or in several, since they are copied to where they are needed. Layers that only quantise or
-    dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go then.
+    A text is a layer's name; if there is none of this name, the name of a tensor that a layer
+    makes; if it is neither, it can be a range ``first..last`` in the graph's order. Every layer
+    must be in one key; constant layers (see :func:`rankslice.framework.graph.constant_layers`) may
+    be in none or in several, since they are copied to where they are needed. Layers that only
+    quantise or dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go
+    then.
 
     Raises:
-        RankSliceError: A text names no layer or two, a layer is in no key or in several,
+        RankSliceError: A text names no layer, a layer is in no key or in several,
             or an entry has no layers. All mistakes at once.
     """
     names = _names(graph)
@@ -108,45 +109,25 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
 
 def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, ...]:
     """Return the layers that a text means; ``hint``: whether to look for similar names."""
-    if _matches(text, names):
-        return (_one(text, names, where),)
+    if layer := _one(text, names):
+        return (layer,)
     splits = [(text[:at], text[at + 2 :]) for at in range(len(text)) if text[at : at + 2] == ".."]
-    ranges = [ends for ends in splits if all(_matches(end, names) for end in ends)]
+    ranges = [ends for ends in splits if all(_one(end, names) for end in ends)]
     if len(ranges) > 1:
         found = f"{quoted(text)} can be read as {len(ranges)} different ranges"
         raise RankSliceError(Mistake(where, found, "name the layers one by one"))
     if ranges:
-        first, last = (_one(end, names, where) for end in ranges[0])
+        first, last = (_one(end, names) for end in ranges[0])
         return _between(first, last, names, where)
     # A text that begins or ends with dots is not a range of two names, but one unknown name.
     ends = next((split for split in splits if all(split)), (text,))
-    lacking = [end for end in ends if not _matches(end, names)]
+    lacking = [end for end in ends if not _one(end, names)]
     raise _UnknownError(*(_no_layer(name, names, where, hint=hint) for name in lacking))
 
 
-def _matches(name: str, names: _Names) -> tuple[str, ...]:
-    """Return the layers that a name can mean: as a layer's name, as an output's name."""
-    own = (name,) if name in names.position else ()
-    maker = names.maker.get(name, name)
-    return own if maker == name else (*own, maker)
-
-
-def _one(name: str, names: _Names, where: str) -> str:
-    matches = _matches(name, names)
-    if len(matches) == 1:
-        return matches[0]
-    layer, maker = matches
-    found = f"{quoted(name)} is a layer, and is also an output of layer {quoted(maker)}"
-    raise RankSliceError(Mistake(where, found, _clear_names(layer, maker, names)))
-
-
-def _clear_names(layer: str, maker: str, names: _Names) -> str:
-    """Return how to name two layers apart of which one has the name of the other's output."""
-    outputs = [tensor for tensor, by in names.maker.items() if by == layer]
-    by_output = next((name for name in outputs if len(_matches(name, names)) == 1), None)
-    if by_output is None or len(_matches(maker, names)) > 1:
-        return "give one of them another name in the model"
-    return f"write {quoted(by_output)} (its output) or {quoted(maker)} instead"
+def _one(name: str, names: _Names) -> str:
+    """Return the layer that a name means: its own name comes before that of another's output."""
+    return name if name in names.position else names.maker.get(name, "")
 
 
 def _between(first: str, last: str, names: _Names, where: str) -> tuple[str, ...]:

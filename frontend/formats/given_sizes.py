@@ -45,7 +45,7 @@ def given_sizes(
         at_most: the largest of any frame.
 
     Raises:
-        RankSliceError: both are given of one name, or a largest size is zero.
+        RankSliceError: both are given of one name, or a size is zero.
     """
     raise_mistakes(
         Mistake(f"--shape {name}", "--at-most gives sizes of the same name", "leave one out")
@@ -53,8 +53,9 @@ def given_sizes(
         if name in at_most
     )
     raise_mistakes(
-        Mistake(f"--at-most {name}", f"found {list(sizes)}", "expected sizes of 1 or more")
-        for name, sizes in at_most.items()
+        Mistake(f"{option} {name}", f"found {list(sizes)}", "expected sizes of 1 or more")
+        for option, given in (("--shape", fixed), ("--at-most", at_most))
+        for name, sizes in given.items()
         if 0 in sizes
     )
     return GivenSizes(fixed, at_most)

@@ -87,7 +87,9 @@ class _Settling:
     ) -> None:
         """Note what one option gives."""
         for name, shape in given.items():
-            if name in self._declared:
+            # One number for an input of several sizes can only mean a size of the same name.
+            is_size = name in self._symbols and len(shape) == 1
+            if name in self._declared and not (is_size and len(self._sizes[name] or shape) > 1):
                 self._take_input(name, shape, values)
             elif name in self._symbols:
                 self._take_symbol(name, shape, option, values)

@@ -440,7 +440,7 @@ def crossing_fault(tensor: Tensor) -> str:
         return f"its elements ({tensor.dtype}) have no fixed size"
     if size is None:
         return "its sizes have no known bound"
-    if not size:
+    if not size and not tensor.is_open:
         return "it has no elements"
     if tensor.is_open and len(tensor.shape or ()) > MAX_DIMENSIONS:
         return f"it has open sizes and more than {MAX_DIMENSIONS} dimensions"

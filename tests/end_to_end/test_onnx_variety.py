@@ -16,7 +16,7 @@ from rankslice.frontend.formats.onnx.reader import read_onnx
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 g (float[N, 4] x, int64[N] ids, bool[N, 4] flags)
   => (float[N, 4] y, bool[N, 4] flags, float[4] w, int64[N, 4] counts, float[N, 2] left)
-<float[4] w = {0.5, -1.5, 2.0, 3.0}, bool yes = {1}, float[3, 4] table =
+<int64[1] zero = {0}, float[4] w = {0.5, -1.5, 2.0, 3.0}, bool yes = {1}, float[3, 4] table =
   {0.5, 1.0, 1.5, 2.0, -0.5, -1.0, -1.5, -2.0, 0.25, 0.75, 1.25, 1.75}>
 { [scale] k = Constant <value = float[4] {1.5, 2.5, -0.5, 1.0}> ()
   [embed] e = Gather(table, ids)
@@ -31,7 +31,10 @@ g (float[N, 4] x, int64[N] ids, bool[N, 4] flags)
   [branch] d = If (yes) <
     then_branch = t () => (float[M, 4] p) { p = Mul(c, k) },
     else_branch = o () => (float[M, 4] q) { q = Identity(c) }>
-  [call] f = local.Twice(d)
+  [nothing] none = Slice(d, zero, zero)
+  [after] nobody = Neg(none)
+  [rejoin] whole = Concat <axis = 0> (nobody, d)
+  [call] f = local.Twice(whole)
   [last] y = Add(f, k) }
 <domain: "local", opset_import: ["" : 17]>
 Twice (v) => (u) { u = Add(v, v) }
@@ -48,6 +51,9 @@ LAYERS = [
     "count",
     "choose",
     "branch",
+    "nothing",
+    "after",
+    "rejoin",
     "call",
     "last",
 ]

@@ -46,7 +46,9 @@ _DTYPES = {
     "tensor(uint64)": ("uint64", 13),
     "tensor(bfloat16)": ("bfloat16", 16),
     "tensor(float8e4m3fn)": ("float8e4m3fn", 17),
+    "tensor(float8e4m3fnuz)": ("float8e4m3fnuz", 18),
     "tensor(float8e5m2)": ("float8e5m2", 19),
+    "tensor(float8e5m2fnuz)": ("float8e5m2fnuz", 20),
     "tensor(uint4)": ("uint4", 21),
     "tensor(int4)": ("int4", 22),
 }

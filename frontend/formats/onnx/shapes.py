@@ -19,7 +19,7 @@ from onnx import (
 )
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.graph import Tensor, Weight, dtype_bits
+from rankslice.framework.graph import UNNAMED, Tensor, Weight, dtype_bits
 from rankslice.framework.wording import quoted, size_option
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
@@ -347,4 +347,7 @@ def _value_of(name: str, tensor: TensorProto) -> ValueInfoProto:
 
 def _tensor(name: str, declared: TypeProto) -> Tensor:
     dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
-    return Tensor(name, dtype_of_value(declared), tuple(dims) if is_fixed(declared) else None)
+    # A message of no bytes would end the stream; one of open sizes has a header.
+    symbols = tuple("" if size else UNNAMED for size in dims) if 0 in dims else ()
+    shape = tuple(dims) if is_fixed(declared) else None
+    return Tensor(name, dtype_of_value(declared), shape, symbols if shape else ())

@@ -70,12 +70,11 @@ def test_a_range_that_can_be_read_in_two_ways_is_a_mistake() -> None:
     ] == mistakes_of({"a_cpu0": ["a..b..c"], "a_cpu1": ["a..c"]}, graph)
 
 
-def test_a_name_of_two_layers_is_a_mistake_that_tells_how_to_name_them_apart() -> None:
-    graph = line_graph("p: x -> q\nq: q -> y", outputs="y")
-    assert [
-        "mapping.json: a_cpu0[0]: 'q' is a layer, and is also an output of layer 'p';"
-        " write 'y' (its output) or 'p' instead"
-    ] == mistakes_of({"a_cpu0": ["q"], "a_cpu1": ["p", "y"]}, graph)
+def test_the_name_of_a_layer_comes_before_that_of_anothers_output() -> None:
+    graph = line_graph("p: x -> q\nq: q -> r\nr: r -> y", outputs="y")
+    assert Assignment((("p", "q"), ("r",))) == assigned(
+        {"a_cpu0": ["p..q"], "a_cpu1": ["r"]}, graph
+    )
 
 
 def test_a_layer_with_the_name_of_its_own_output_is_clear() -> None:

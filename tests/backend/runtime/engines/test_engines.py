@@ -96,7 +96,8 @@ def test_the_order_of_tensors_is_the_plans_and_not_the_models(tmp_path: Path) ->
     engine.close()
 
 
-TYPES = ["bfloat16", "float16", "float64", "float8e4m3fn", "int8", "uint64", "bool"]
+FLOAT8 = ["float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"]
+TYPES = ["bfloat16", "float16", "float64", *FLOAT8, "int8", "uint64", "bool"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)

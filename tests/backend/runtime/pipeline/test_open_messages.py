@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from in_process import run_in_process
 from jobs import build_folder, use_null_engine
@@ -145,3 +146,19 @@ def test_a_jobs_memory_does_not_grow_with_its_frames(
     quarters = np.median(samples.reshape(4, -1), axis=1)
     # Over half of the frames: 16 bytes for each.
     assert quarters[3] - quarters[1] < 8 * frames
+
+
+@pytest.mark.parametrize("by_messages", [True, False])
+def test_a_tensor_that_has_no_elements_in_any_frame_ends_no_stream(
+    tmp_path: Path, by_messages: bool
+) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 4] x, float[0, 4] past) =>
+        (float[2, 4] y, float[0, 4] now) <int64[1] zero = {0}>
+        { [cut] none = Slice(x, zero, zero)  [join] y = Concat <axis = 0> (none, x)
+          [keep] now = Neg(past) }"""
+    )
+    folder = build_folder(tmp_path, model, {"cut": 0, "join": 1, "keep": 1})
+    assert 30 == run(folder, 30, by_messages=by_messages)
+    results = read_results(folder / "results.bin")
+    assert [[(2, 4)] * 30, [(0, 4)] * 30] == [results.shapes(output) for output in (0, 1)]

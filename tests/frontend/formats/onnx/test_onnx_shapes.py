@@ -297,6 +297,16 @@ def test_a_size_that_inputs_share_needs_to_be_given_once(tmp_path: Path):
     assert [(3, 3), (3, 5)] == [tensor.shape for tensor in graph.inputs]
 
 
+@pytest.mark.parametrize("number", [{"points": (8,)}, {"points": (1, 8, 2)}])
+def test_one_number_for_a_size_with_the_name_of_an_input_is_that_size(
+    tmp_path: Path, number: dict[str, tuple[int, ...]]
+):
+    text = "g (float[1, points, 2] points, float[points] z) => (float[points] y) { y = Relu(z) }"
+    path = save(tmp_path, HEAD + text)
+    for sizes in (GivenSizes(number), GivenSizes(at_most=number)):
+        assert [(1, 8, 2), (8,)] == [tensor.shape for tensor in read_onnx(path, sizes).graph.inputs]
+
+
 def test_sizes_that_contradict_each_other_are_named(tmp_path: Path):
     path = save(tmp_path, HEAD + "g (float[N, 3] x, float[N] z) => (float[N, 3] y) { y = Relu(x) }")
     with pytest.raises(RankSliceError, match=r"'z': dimension 0 \('N'\) is 5, and 4 elsewhere"):

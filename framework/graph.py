@@ -97,6 +97,10 @@ class Weight:
     ``None`` where the format stores them otherwise inside ``record``."""
 
 
+RANDOM = "a generator of random numbers"
+"""What a layer that draws random numbers takes along from frame to frame."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One node or operator of the model file."""
@@ -129,6 +133,12 @@ class Layer:
     def settings(self) -> dict[str, AttributeValue]:
         """The attributes by name."""
         return dict(self.attributes)
+
+    @property
+    def is_unseeded(self) -> bool:
+        """Whether it draws other random numbers in each run: TensorFlow's two seeds may be 0."""
+        seeds = [self.settings[name] for name in ("seed", "seed2") if name in self.settings]
+        return RANDOM in self.lasting and (not seeds or (len(seeds) == 2 and not any(seeds)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ class Verification:
     first_frame: int | None = None
     """The first frame that differs more than allowed."""
     first_difference: str = ""
-    """Which tensor at a cut differs first in that frame, or why nobody knows."""
+    """Which tensor at a cut differs first in that frame, or why that is not known. Where outputs
+    are inconclusive: what the tensors at cuts show."""
+    inconclusive: bool = False
+    """Whether no output differs, and some could hardly have: they are constant, for example."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
@@ -226,31 +229,40 @@ class _OutputComparison:
     def relative(self) -> float:
         return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
 
-    def complaint(self, allowed: float | None, *, others_vary: bool) -> str:
-        """Say what is wrong.
+    def fault(self, allowed: float | None) -> str:
+        """Say how the output differs; empty: it does not.
 
         Args:
             allowed: the share of the range that may differ, if given.
-            others_vary: whether another output is not constant. Then one that counts may be: a
-                detector may find as many objects as it has room for in every frame.
         """
         if self.other_shapes:
             more = f" ({frames_text(self.other_shapes)} with other shapes)"
             return self.shape_complaint + (more if self.other_shapes > 1 else "")
-        if self.is_empty:
-            what = f"the unsliced model's output {self.name!r}"
-            return f"{what} is empty in every frame: inconclusive"
-        if not self.is_finite:
-            return f"the unsliced model's output {self.name!r} is not finite: inconclusive"
-        if self.is_float and self.is_constant and not (self.is_count and others_vary):
-            return f"the unsliced model's output {self.name!r} is constant: inconclusive"
-        if self.is_float and self.is_saturated:
-            return f"the unsliced model's output {self.name!r} is saturated: inconclusive"
-        if self._differs(allowed):
+        if self.is_finite and not self.is_empty and self._differs(allowed):
             return (
                 f"output {self.name!r} differs by up to {self.difference:.3g},"
                 f" {self.relative:.3g} of its range"
             )
+        return ""
+
+    def weakness(self, *, others_vary: bool) -> str:
+        """Say why equal values prove little; empty: they prove something.
+
+        Args:
+            others_vary: whether another output is not constant. Then one that counts may be: a
+                detector may find as many objects as it has room for in every frame.
+        """
+        what = f"the unsliced model's output {self.name!r}"
+        if self.other_shapes:
+            return ""
+        if self.is_empty:
+            return f"{what} is empty in every frame: inconclusive"
+        if not self.is_finite:
+            return f"{what} is not finite: inconclusive"
+        if self.is_float and self.is_constant and not (self.is_count and others_vary):
+            return f"{what} is constant: inconclusive"
+        if self.is_float and self.is_saturated:
+            return f"{what} is saturated: inconclusive"
         return ""
 
     def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
@@ -299,14 +311,20 @@ class Comparison:
         """
         outputs = self._outputs if self._frames else []
         others_vary = not all(output.is_constant for output in outputs)
-        told = (output.complaint(tolerance, others_vary=others_vary) for output in outputs)
-        complaints = [text for text in told if text]
+        told = [
+            (output.weakness(others_vary=others_vary), output.fault(tolerance))
+            for output in outputs
+        ]
+        complaints = [weakness or fault for weakness, fault in told if weakness or fault]
+        differs = any(fault for _, fault in told)
         bit_equal = all(output.bit_equal for output in self._outputs)
         if not self._frames:
             complaints.append("no frame was compared")
+            differs = True
         elif all(output.is_constant for output in self._outputs) and not complaints:
             complaints.append("all outputs of the unsliced model are constant: inconclusive")
         if exact and not bit_equal:
+            differs = True
             complaints.append("results are not bit-equal to those of the unsliced model")
             if rounds:
                 complaints.append(
@@ -322,6 +340,7 @@ class Comparison:
             complaint="; ".join(complaints),
             first_frame=self._first_frame(exact=exact, tolerance=tolerance),
             shapes_equal=not any(output.other_shapes for output in self._outputs),
+            inconclusive=bool(complaints) and not differs,
         )
 
     def _first_frame(self, *, exact: bool, tolerance: float | None) -> int | None:

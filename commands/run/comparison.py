@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.commands.build_folder import PLAN, converted_name, unsliced_model
+from rankslice.commands.built_model import built_model
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run import unsliced
-from rankslice.commands.run.first_difference import first_difference
+from rankslice.commands.run.first_difference import agreement_at_cuts, first_difference
 from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
+from rankslice.framework.wording import quoted
 from rankslice.measurement.verify import Comparison, Verification, explained
 
 
@@ -59,6 +61,16 @@ def verified(
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    if verdict.inconclusive:
+        on_search()
+        proven, found = agreement_at_cuts(prepared, 0, arrivals, tolerance)
+        if not proven:
+            return replace(verdict, first_difference=found)
+        found = f"{verdict.complaint}; {found}"
+        return replace(verdict, passed=True, complaint="", first_difference=found)
+    if random := "" if verdict.passed else _unseeded(prepared):
+        reason = f"layer {quoted(random)} draws random numbers without a seed, so no two runs agree"
+        return replace(verdict, complaint=f"{verdict.complaint}; {reason}")
     differs = verdict.max_rel_diff or not verdict.shapes_equal
     if not verdict.passed and differs and not exact:
         verdict = explained(verdict, _optimisation_effect(prepared, reference, arrivals))
@@ -68,6 +80,15 @@ def verified(
     on_search()
     found = first_difference(prepared, results, frame, arrivals, tolerance)
     return replace(verdict, first_difference=found)
+
+
+def _unseeded(prepared: PreparedRun) -> str:
+    """Return a layer whose random numbers are others in each run; empty: none is known."""
+    try:
+        graph = built_model(prepared.folder, prepared.plan, "name random layers").graph
+    except RankSliceError:
+        return ""
+    return next((layer.name for layer in graph.layers if layer.is_unseeded), "")
 
 
 def _compared(

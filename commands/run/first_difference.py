@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.measurement.recording import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
 
+_Told = TypeVar("_Told")
 _NOT_LOOKED_FOR = "which tensor differs first is not known: "
 
 
@@ -61,20 +62,59 @@ def first_difference(
     Returns:
         A sentence; empty if the model is not cut.
     """
+    found, reason = _searched(
+        *(prepared, frame, arrivals, tolerance),
+        lambda search: search.difference() or search.nothing(results),
+    )
+    return found or (reason and _NOT_LOOKED_FOR + reason)
+
+
+def agreement_at_cuts(
+    prepared: PreparedRun, frame: int, arrivals: Sequence[int], tolerance: float | None
+) -> tuple[bool, str]:
+    """Return whether the tensors at the cuts of a frame prove that slicing changed nothing.
+
+    That is for outputs that prove nothing, as they are constant. Tensors prove something if each
+    segment that sends some has one whose values are not all equal.
+
+    Args:
+        prepared: the run.
+        frame: number of the frame.
+        arrivals: number of each frame of the results.
+        tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
+
+    Returns:
+        The answer, and a sentence; empty if the model is not cut.
+    """
+    found, reason = _searched(prepared, frame, arrivals, tolerance, _Search.agreement)
+    return found or (False, reason and f"the tensors at the cuts were not compared: {reason}")
+
+
+def _searched(
+    prepared: PreparedRun,
+    frame: int,
+    arrivals: Sequence[int],
+    tolerance: float | None,
+    tell: Callable[[_Search], _Told],
+) -> tuple[_Told | None, str]:
+    """Return what is told of a search in a frame, or why there is none.
+
+    The reason is empty if the model is not cut. The files of the search are gone afterwards.
+    """
     job = load_job(prepared.folder / PLAN)
     if all(len(route.segments) < 2 for route in job.routes):
-        return ""
+        return None, ""
     if reason := _why_not(prepared):
-        return _NOT_LOOKED_FOR + reason
+        return None, reason
     try:
         with own_folder(prepared) as folder:
             recorded = _recorded(prepared, job, folder, frame, arrivals)
             expected = _unsliced(prepared, recorded.job, folder, arrivals[frame])
-            return _Search(prepared, recorded, expected, frame, tolerance).text(results)
+            return tell(_Search(prepared, recorded, expected, frame, tolerance)), ""
     except (RankSliceError, JobError) as error:
-        return _NOT_LOOKED_FOR + on_one_line(str(error))
+        return None, on_one_line(str(error))
     except OSError as error:
-        return f"{_NOT_LOOKED_FOR}a file cannot be written: {error.strerror}"
+        return None, f"a file cannot be written: {error.strerror}"
 
 
 def _why_not(prepared: PreparedRun) -> str:
@@ -245,8 +285,8 @@ class _Search:
         self._worst = 0.0
         """Largest difference of tensors that agree, relative to their range."""
 
-    def text(self, results: Results) -> str:
-        """Return what is found first."""
+    def difference(self) -> str:
+        """Return what is found first; empty: nothing differs."""
         recorded, job = self._recorded, self._recorded.job
         for spec in job.inputs:
             if found := self._differs(spec.name):
@@ -260,7 +300,19 @@ class _Search:
                 if found := self._differs(name):
                     return f"first difference: {self._place(name)} {found}; {self._inputs(segment)}"
         arrived = (self._arrival(spec.name, job.sink_rank) for spec in job.outputs)
-        return next(filter(None, arrived), "") or self._nothing(results)
+        return next(filter(None, arrived), "")
+
+    def agreement(self) -> tuple[bool, str]:
+        """Return whether all tensors agree and prove something, and what to say of them."""
+        if difference := self.difference():
+            return False, difference
+        outputs = {spec.name for spec in self._recorded.job.outputs}
+        for segment in self._recorded.segments:
+            sent = [name for name in segment.outputs if name not in outputs]
+            if sent and not any(_varies(self._expected[name]) for name in sent):
+                what = f"tensor {quoted(sent[0])} at a cut is constant, too"
+                return False, f"{what} (frame {self._frame})"
+        return True, f"the tensors at the cuts agree, and vary (frame {self._frame})"
 
     def _differs(self, name: str) -> str:
         """Say how a tensor differs as it was made; empty: it agrees."""
@@ -310,7 +362,7 @@ class _Search:
             return f"what is before it agrees within {self._worst:.2g} of the range"
         return "its inputs agree"
 
-    def _nothing(self, results: Results) -> str:
+    def nothing(self, results: Results) -> str:
         """Say why no tensor differs, though results do."""
         for number, spec in enumerate(results.outputs):
             once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
@@ -327,3 +379,8 @@ class _Search:
         if self._exact:
             return f"{found}: outputting them changes its results"
         return f"{found}: the engine fuses layers across the cuts"
+
+
+def _varies(values: NDArray[Any]) -> bool:
+    """Return whether the values are numbers, and not all equal."""
+    return bool(np.isfinite(values).all() and (values != values.flat[:1]).any())

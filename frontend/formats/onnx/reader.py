@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from rankslice.framework.errors import raise_mistakes
-from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor, Weight
+from rankslice.framework.graph import RANDOM, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.onnx.checks import (
@@ -222,7 +222,7 @@ def _layers(
             weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
             record=ByteRange(path, field.start, field.end - field.start),
             deterministic=not (is_drawn := draws_random_numbers(node, functions)),
-            lasting=("a generator of random numbers",) if is_drawn else (),
+            lasting=(RANDOM,) if is_drawn else (),
             operands=tuple(
                 (weights.get(name) or known[name]) if name else None for name in node.input
             ),

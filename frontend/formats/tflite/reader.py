@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import (
+    RANDOM,
     ByteRange,
     Graph,
     Layer,
@@ -459,7 +460,7 @@ class _Reading:
             deterministic=not self._kept[position] and kinds <= _DETERMINISTIC,
             lasting=(
                 *sorted(self._kept[position]),
-                *(("a generator of random numbers",) if kinds & _RANDOM else ()),
+                *((RANDOM,) if kinds & _RANDOM else ()),
             ),
             operands=operands,
             attributes=tuple(attributes(operator)),

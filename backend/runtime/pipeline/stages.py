@@ -255,6 +255,8 @@ class SourceStage(_Stage):
 
     precedence = 2
     kind = READ
+    on_enter: Callable[[int, float, str], None] | None = None
+    """Told the number, the time of arrival (``time.monotonic``) and the name of each frame."""
 
     def __init__(
         self,
@@ -361,12 +363,13 @@ class SourceStage(_Stage):
         begin, waited_s = time.perf_counter(), self._source.waited_s
         try:
             self._source.read(index, outputs)
-        except EndOfStreamError:
-            # Frames that do not exist cannot have been dropped.
-            self._arrivals.dropped[:] = [n for n in self._arrivals.dropped if n < index]
+        except EndOfStreamError as ended:
+            self._arrivals.end_at(index if ended.frames is None else ended.frames)
             raise
         if self._has_open_sizes and (found := disagreement(outputs)):
             raise JobError(found)
+        if self.on_enter is not None:
+            self.on_enter(index, arrived_s, self._source.label(index))
         waited_s = self._source.waited_s - waited_s
         self._entered_s[self.frame % self._window] = arrived_s + waited_s
         worked_s = max(0.0, time.perf_counter() - begin - waited_s)

@@ -34,6 +34,11 @@ __all__ = [
 class EndOfStreamError(Exception):
     """There is no such frame: the stream has ended before it."""
 
+    def __init__(self, frames: int | None = None) -> None:
+        """Say how many frames there were; ``None``: as many as the number of that frame."""
+        super().__init__()
+        self.frames = frames
+
 
 class Source(ABC):
     """A source of frames.
@@ -61,6 +66,8 @@ class Source(ABC):
     fps: float | None = None
     """How many frames arrive per second, unless the options say otherwise; ``None``: they are
     read as fast as they are taken."""
+    names_late: bool = False
+    """Whether only the source on its board knows what frames are called, once it has read them."""
     waited_s: float = 0.0
     """Seconds that :meth:`read` has waited for frames to come, in all."""
 

@@ -37,6 +37,9 @@ class Arrivals(Protocol):
     def end(self) -> None:
         """Let no further frame arrive; called by any thread."""
 
+    def end_at(self, frames: int) -> None:
+        """Forget what arrived after the last of so many frames: it does not exist."""
+
     @property
     def fps(self) -> float | None:
         """Frames that arrive per second by the clock; ``None``: there is no such rate."""
@@ -84,6 +87,9 @@ class Pulled:
     def end(self) -> None:
         """Have none left."""
         self._frames = 0
+
+    def end_at(self, frames: int) -> None:
+        """None arrives before it is taken."""
 
     def is_exhausted(self) -> bool:
         """Whether all frames have been taken."""
@@ -175,6 +181,15 @@ class _Queued(ABC):
     def end(self) -> None:
         """Keep those that wait."""
         self._frames = self._arrived
+
+    def end_at(self, frames: int) -> None:
+        """Forget what waits, too, and what was dropped; the one that was taken has neither."""
+        absent = self._arrived - frames - len(self._queue) - 1
+        kept = [number for number in self.dropped if number < frames]
+        self.more_dropped -= max(0, absent - (len(self.dropped) - len(kept)))
+        self.dropped[:] = kept
+        self._queue.clear()
+        self._arrived = self._frames = frames
 
     def is_exhausted(self) -> bool:
         """Whether all frames have arrived and none waits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import EndOfStreamError, Source, names_file
+from .containers import is_cut_short
 from .opencv import captured_input, load_opencv, size_of, write_captured
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ _SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm")
 _ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
 """Options of FFmpeg. Playlists would name other files."""
 _OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
-_ESTIMATED = (".mkv", ".webm")
-"""Files that give their duration, with the sound's, and no number of frames."""
-_ESTIMATE_ERROR = 0.1
+_LOOKED_BEYOND = 100
+"""Frames that are tried after one that cannot be read."""
 _MAX_FPS = 1000.0
 
 
@@ -160,26 +159,31 @@ class VideoSource(Source):
         if not self._capture.grab():
             self._check_end()
             if not self._begins_again:
-                raise EndOfStreamError
+                raise EndOfStreamError(self._next)
             self._rewind()
             if not self._capture.grab():
                 raise JobError(f"{self._path}: cannot be read any more")
         self._next += 1
         self._count += 1
-        self._at_s = 1e-3 * self._get("POS_MSEC")
+        self._at_s = max(self._at_s, 1e-3 * self._get("POS_MSEC"))
 
     def _check_end(self) -> None:
-        """Raise an error if the file promises more frames: OpenCV ends at a damaged one."""
+        """Raise an error if frames are missing.
+
+        The container's number of frames proves nothing: it counts those that a cut leaves out, or
+        is an estimate by the length of the sound. Only AVI files have neither. But OpenCV also
+        ends at a damaged frame; then the next ones can be read.
+        """
         promised, fps = self._get("FRAME_COUNT"), self._get("FPS")
-        if not (fps > 0 and self._count < promised < math.inf):
-            return
-        # Frames that a cut with an edit list leaves out are promised, too; so the time decides.
-        left_s = promised / fps - self._at_s - 1 / fps
-        is_estimated = self._path.suffix.lower() in _ESTIMATED
-        if left_s > (_ESTIMATE_ERROR * promised / fps if is_estimated else 0.5 / fps):
+        lacks_time = self._path.suffix.lower() == ".avi" and self._at_s * fps < 0.9 * promised
+        if self._count < promised and (
+            lacks_time
+            or any(self._capture.grab() for _ in range(_LOOKED_BEYOND))
+            or is_cut_short(self._path)
+        ):
             raise JobError(
-                f"{self._path}: only {self._count} of {promised:.0f} frames can be read: one is"
-                " damaged, or the file was cut short"
+                f"{self._path}: only {self._count} frames can be read: the next one is damaged, or"
+                " the file was cut short"
             )
 
     def _get(self, name: str) -> float:

@@ -13,7 +13,7 @@ from in_process import run_in_process
 from jobs import build_folder
 from numpy.typing import NDArray
 from PIL import Image
-from videos import PICTURE, RELUS, number_of, write_video
+from videos import PICTURE, RELUS, leave_out_first, number_of, prolong, write_video
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
@@ -21,6 +21,7 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, opencv
 from rankslice.backend.runtime.sources import open_source as open_source_of
+from rankslice.backend.runtime.sources.containers import is_cut_short
 
 GREY = TensorSpec("x", "float32", (1, 1, 4, 4))
 
@@ -103,21 +104,103 @@ def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
     assert "is not a regular file" in message(str(tmp_path / "folder.mp4"))
 
 
-@pytest.mark.parametrize("suffix", [".avi", ".mkv"])
+def numbers(source: Source) -> list[int]:
+    """Return all frames of a video, up to its end."""
+    found: list[int] = []
+    while True:
+        try:
+            found.append(number_of(read(source, len(found))))
+        except EndOfStreamError:
+            return found
+
+
+def test_frames_that_a_cut_leaves_out_are_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "cut.mp4"
+    source = open_source(write_video(path, 30))
+    assert list(range(30)) == numbers(source)
+    leave_out_first(path, 8)
+    assert list(range(8, 30)) == numbers(open_source(str(path)))
+
+
+def test_sound_that_is_longer_than_the_pictures_makes_no_frames(tmp_path: Path) -> None:
+    path = tmp_path / "long.mkv"
+    write_video(path, 12)
+    prolong(path, 60.0)
+    assert list(range(12)) == numbers(open_source(str(path)))
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    middle = len(content) // 2
+    noise = np.random.default_rng(0).bytes(1000)
+    changed = {
+        "cut short": content[:middle],
+        "noise": content[:middle] + noise + content[middle + 1000 :],
+        "zeros": content[:middle] + bytes(len(content) - middle),
+    }
+    path.write_bytes(changed[how])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "how"),
+    [
+        (".avi", "cut short"),
+        (".mkv", "cut short"),
+        (".mkv", "noise"),
+        (".mp4", "noise"),
+        (".avi", "zeros"),
+    ],
+)
 def test_a_damaged_frame_is_an_error_after_the_frames_before_it(
-    tmp_path: Path, suffix: str
+    tmp_path: Path, suffix: str, how: str
 ) -> None:
     path = tmp_path / f"v{suffix}"
-    write_video(path, 30)
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    path.write_bytes(content[:middle])
+    write_video(path, 30, size=(96, 128))
+    damage(path, how)
     source = open_source(str(path))
-    with pytest.raises(JobError, match=r"only \d+ of 30 frames can be read"):
+    with pytest.raises(JobError, match=r"only \d+ frames can be read: the next one is damaged, or"):
         all(read(source, index).size for index in range(31))
     count = source._count  # type: ignore[attr-defined]
     assert 0 < count < 30
-    assert list(range(count)) == [number_of(read(source, index)) for index in range(count)]
+    whole = range(count - 2)  # decoders hide the beginning of the damage
+    assert list(whole) == [number_of(read(source, index)) for index in whole]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\0\0\0\x08free\0\0\0\x10mdat" + bytes(8), False),
+        (b"\0\0\0\x08free\0\0\0\x10mdat" + bytes(7), True),
+        (b"\0\0\0\x01mdat\0\0\0\0\0\0\0\x18" + bytes(8), False),
+        (b"\0\0\0\x01mdat\0\0\0\0\0\0\1\0", True),
+        (b"\0\0\0\0mdat", False),  # up to the end of the file
+        (b"RIFF\x08\0\0\0AVI " + bytes(4), False),
+        (b"RIFF\x08\0\0\0AVI " + bytes(3), True),
+        (b"\x1a\x45\xdf\xa3\x81\0\x18\x53\x80\x67\x42\0" + bytes(512), False),
+        (b"\x1a\x45\xdf\xa3\x81\0\x18\x53\x80\x67\x42\0" + bytes(511), True),
+        (b"\x1a\x45\xdf\xa3\x81\0\x18\x53\x80\x67\xff", False),  # of unknown length
+        (b"\x1a\x45\xdf\xa3\xff", False),
+        (b"\x1a\x45\xdf\xa3\x00\x00", False),
+        (b"", False),
+        (b"\0\0\0", False),
+    ],
+)
+def test_containers_say_how_long_they_should_be(
+    tmp_path: Path, content: bytes, expected: bool
+) -> None:
+    (tmp_path / "v").write_bytes(content)
+    assert expected == is_cut_short(tmp_path / "v")
+
+
+def test_only_frames_that_are_there_count_as_dropped(clip: str, tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 1})
+    options = RunOptions(
+        (clip,), fps=20_000.0, queue=1, overflow="drop", results=tmp_path / "results.bin"
+    )
+    records = run_in_process(folder, options)
+    (source,) = (each["source"] for each in records if "source" in each)
+    assert set(source["dropped"]) < set(range(12))
+    assert 12 == source["frames"] + len(source["dropped"])
 
 
 def test_frames_too_large_are_refused_before_one_is_decoded(

@@ -19,10 +19,12 @@ from rankslice.frontend.formats.onnx.checks import (
     is_text,
     tensor_mistakes,
 )
+from rankslice.frontend.formats.onnx.follow import is_fixed
 from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,
     called_functions,
     draws_random_numbers,
+    executed,
     function_table,
     inputs_of,
     layer_names,
@@ -55,6 +57,10 @@ class OnnxModel:
     functions: Mapping[str, tuple[ByteRange, ...]]
     """Records of the local functions that a layer needs, by the layer's name; layers that call
     none are missing."""
+    branching: frozenset[str]
+    """Names of the layers that run one of several branches."""
+    fixed_inputs: frozenset[str]
+    """Names of the inputs whose sizes are fixed in the file."""
     inner_data: Mapping[ByteRange, tuple[ByteRange, ...]]
     """Values in other files that constants within a layer or a function have, by the record of
     that layer or function; those without are missing."""
@@ -98,6 +104,8 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
+        branching=_branching(model),
+        fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
     )
 
@@ -179,6 +187,15 @@ def _inner_data(
         for name, field, held in owners
     }
     return {record: data for record, data in found.items() if data}
+
+
+def _branching(model: ModelProto) -> frozenset[str]:
+    functions, nodes = function_table(model.functions), model.graph.node
+    return frozenset(
+        name
+        for name, node in zip(layer_names(nodes), nodes, strict=True)
+        if any(each.op_type == "If" for each in executed(node, functions))
+    )
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import (
     GraphProto,
@@ -16,7 +16,7 @@ from onnx import (
 )
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import ByteRange, Layer, Tensor, Weight
+from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
@@ -75,7 +75,7 @@ def segment_pieces(
     outside = _outside(model, weights, (*nodes, *functions), large)
     data = _data_file(f"{name}.data", outside)
     graph = [
-        _graph_head(model, weights, inputs, outputs),
+        _graph_head(model, weights, [*_declarable(model, layers, inputs)], outputs),
         *model.graph_notes,
         *(_record(model, record, data, GraphProto) for record in nodes),
         *(piece for weight in weights for piece in _initializer(model, weight, data)),
@@ -173,6 +173,22 @@ def _move(nodes: Iterable[NodeProto], values: Iterable[ByteRange], file: _DataFi
     """Let the constants in nodes that had their values in other files have them in this one."""
     for tensor, data in zip(filter(is_external, inner_tensors(nodes)), values, strict=True):
         _point(tensor, data, file)
+
+
+def _declarable(
+    model: OnnxModel, layers: Iterable[Layer], inputs: Iterable[Tensor]
+) -> Iterator[Tensor]:
+    """Yield the inputs of some layers with the sizes that a sub-model may declare.
+
+    A branch that is never taken may be for other sizes. Engines compare them all the same, so
+    no sizes are declared there but those that the file has.
+    """
+    has_branches = any(layer.name in model.branching for layer in layers)
+    for tensor in inputs:
+        if has_branches and tensor.name not in model.fixed_inputs:
+            symbols = tensor.symbols or ("",) * len(tensor.shape or ())
+            tensor = replace(tensor, symbols=tuple(each or UNNAMED for each in symbols))
+        yield tensor
 
 
 def _graph_head(

@@ -7,8 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import LIGHT_MODELS, borders, random_inputs, run, save, session, write_segment
+from slices import check_slices
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.writer import segment_pieces
 
@@ -193,3 +195,31 @@ def test_a_tensor_of_unknown_type_cannot_cross(tmp_path):
     custom = model.graph.layers[0]
     with pytest.raises(RankSliceError, match="tensor 'h': its element type is unknown"):
         segment_pieces(model, [custom], custom.inputs, custom.outputs, name="part.onnx")
+
+
+TWO_RATES = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+g (float[1, N] x, int64 rate) => (float[1, 2] y) <int64 low = {8000}, float[3, 2] short =
+  {1, 2, 3, 4, 5, 6}, float[4, 2] long = {1, 2, 3, 4, 5, 6, 7, 8}>
+{ [first] r = Relu(x)  [ask] is_low = Equal(rate, low)
+  [choose] i = CHOOSE
+  [last] y = Neg(i) }"""
+BRANCHES = """If (is_low) <then_branch = t () => (float[A, B] p) { p = MatMul(r, short) },
+    else_branch = e () => (float[C, D] q) { q = MatMul(r, long) }>"""
+IN_A_FUNCTION = """
+<domain: "local", opset_import: ["" : 17]> Choose (is_low, r, short, long) => (i) { i = IF }
+"""
+
+
+@pytest.mark.parametrize("by", ["branches", "a function"])
+def test_a_branch_for_other_sizes_is_no_fault_of_a_sub_model(tmp_path: Path, by: str) -> None:
+    text = TWO_RATES.replace("CHOOSE", BRANCHES)
+    if by == "a function":
+        call = "local.Choose(is_low, r, short, long)"
+        text = TWO_RATES.replace("CHOOSE", call) + IN_A_FUNCTION.replace("IF", BRANCHES)
+    given = GivenSizes({"N": (4,)}, {"i": (1, 2)})
+    model = read_onnx(save(tmp_path, text), given)
+    brought = {
+        "x": np.array([[1, -2, 3, 4]], np.float32),
+        "rate": np.array(16000),
+    }
+    check_slices(model, tmp_path, inputs=brought)

@@ -100,6 +100,49 @@ def passing() -> Any:
     return Model(x, [y, z, w, layers.ReLU(name="relu")(w)])
 
 
+def augmented() -> Any:
+    """Layers that change images in training only, also inside of a model."""
+    from keras import Input, Model, Sequential, layers
+
+    image = Input((8, 8, 3), name="image")
+    augmentation = Sequential(
+        [
+            layers.RandomFlip("horizontal_and_vertical", name="flip"),
+            layers.RandomRotation(0.2, name="rotation"),
+            layers.RandomZoom(0.2, name="zoom"),
+        ],
+        name="augmentation",
+    )
+    x = layers.RandomTranslation(0.1, 0.1, name="translation")(augmentation(image))
+    x = layers.RandomContrast(0.2, name="contrast")(x)
+    x = layers.RandomBrightness(0.2, value_range=(0, 1), name="brightness")(x)
+    x = layers.GaussianNoise(0.1, name="noise")(layers.Conv2D(4, 3, name="conv")(x))
+    x = layers.BatchNormalization(name="norm")(x)
+    return Model(image, layers.Dense(3, name="out")(layers.Flatten(name="flat")(x)))
+
+
+def named_oddly() -> Any:
+    """Names that TensorFlow takes for no name of its own."""
+    from keras import Input, Model, layers
+
+    x = Input((6,), name="_x")
+    y = layers.Dense(4, activation="relu", name="-dense")(x)
+    z = layers.Dense(4, name="_dense")(y)
+    return Model(x, layers.Dense(2, name="out.")(layers.Add(name="add.-")([y, z])))
+
+
+def attention_scores() -> Any:
+    """Attention that gives its scores, too."""
+    from keras import Input, Model, layers
+
+    x, memory = Input((6, 8), name="x"), Input((5, 8), name="memory")
+    heads = layers.MultiHeadAttention(2, 4, name="heads")
+    y, scores = heads(x, memory, return_attention_scores=True)
+    z, weights = layers.Attention(name="plain")([y, x], return_attention_scores=True)
+    w, more = layers.AdditiveAttention(name="additive")([z, x], return_attention_scores=True)
+    return Model([x, memory], [layers.Dense(2, name="out")(w), scores, weights, more])
+
+
 def masked() -> Any:
     """A sequence whose zeros are padding: layers hand a mask on beside the tensors."""
     from keras import Input, Model, layers
@@ -181,7 +224,8 @@ def of_applications() -> Any:
 NETWORKS: Mapping[str, Callable[[], Any]] = {
     function.__name__: function
     for function in (
-        *(residual, shared, nested, several, operations, passing, masked, attention),
+        *(residual, shared, nested, several, operations, passing, augmented, named_oddly),
+        *(masked, attention, attention_scores),
         *(convolutions, normalised, of_applications),
     )
 }

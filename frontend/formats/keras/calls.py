@@ -2,14 +2,15 @@
 
 A layer of Keras is like a function: it may be called several times, and each call is a node of
 the model. Models that are called inside of a model are taken apart, so that cuts can go through
-them. A slice is some of the calls, done again, one by one, with other tensors: symbolic ones to
-learn shapes, real ones to compute, those of a TensorFlow function to convert it.
+them. A slice is some of the calls, done again, one by one, with other tensors: those of a
+TensorFlow function, to learn their sizes and to convert it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,9 +69,48 @@ def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
         symbols = {number: known[name] for number, name in call.reads.items()}
         given = (call.arguments.args, call.arguments.kwargs)
         args, kwargs = tree.map_structure(partial(_replaced, symbols), given)
-        made = tree.flatten(call.operation(*args, **kwargs))
+        made = tree.flatten(call.operation(*args, **(kwargs | _inference(call.operation))))
         known |= zip(call.makes, made, strict=True)
     return known
+
+
+def function_of(
+    calls: Sequence[Call],
+    inputs: Mapping[str, tuple[Sequence[int | None], str]],
+    results: Callable[[dict[str, Any]], Any],
+) -> Any:
+    """Return calls as a TensorFlow function of tensors, with the weights of their layers in it.
+
+    Args:
+        calls: in a topological order.
+        inputs: shapes and dtypes of the tensors that they read and do not make, by name.
+        results: takes the tensors of the function, by name, and returns those that it gives.
+    """
+    import keras
+    import tensorflow as tf
+
+    # A name such as "-dense" must not be that of an outermost scope.
+    has_odd_names = any(not call.name[0].isalnum() for call in calls)
+
+    def compute(*arrays: Any) -> Any:
+        # Layers that only act in training may advance their random generators all the same, which
+        # cannot be converted.
+        scope = tf.name_scope("slice") if has_odd_names else nullcontext()
+        with scope, keras.StatelessScope():
+            return results(replay(calls, dict(zip(inputs, arrays, strict=True))))
+
+    signature = [
+        tf.TensorSpec(shape, dtype, name=f"input_{number}")
+        for number, (shape, dtype) in enumerate(inputs.values())
+    ]
+    function = tf.function(compute, input_signature=signature, autograph=False)
+    return function.get_concrete_function()
+
+
+def _inference(operation: Any) -> dict[str, bool]:
+    """Return what tells a layer that it is not trained: some take training for the usual case."""
+    has_training = getattr(operation, "_call_has_training_arg", False)
+    return {"training": False} if has_training else {}
 
 
 def _replaced(tensors: Mapping[int, Any], item: Any) -> Any:

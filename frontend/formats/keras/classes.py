@@ -16,6 +16,12 @@ _BY_DIMENSION = (
     *("UpSampling", "ZeroPadding"),
 )
 
+_RANDOM_CHANGES = (
+    *("Brightness", "ColorDegeneration", "ColorJitter", "Contrast", "Crop", "ElasticTransform"),
+    *("Erasing", "Flip", "GaussianBlur", "Grayscale", "Hue", "Invert", "Perspective"),
+    *("Posterization", "Rotation", "Saturation", "Sharpness", "Shear", "Translation", "Zoom"),
+)
+
 LAYERS = frozenset(
     {
         *(f"{name}{dimension}D" for name in _BY_DIMENSION for dimension in (1, 2, 3)),
@@ -26,6 +32,8 @@ LAYERS = frozenset(
         ),
         *("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
         *("SeparableConvolution1D", "SeparableConvolution2D"),
+        *(f"Random{change}" for change in _RANDOM_CHANGES),
+        *("AugMix", "AutoContrast", "Equalization", "RandAugment", "Solarization"),
         *("Activation", "ActivityRegularization", "Add", "AdditiveAttention", "AlphaDropout"),
         *("Attention", "Average", "BatchNormalization", "Bidirectional", "CategoryEncoding"),
         *("CenterCrop", "Concatenate", "Dense", "Discretization", "Dot", "Dropout", "ELU"),
@@ -40,10 +48,9 @@ LAYERS = frozenset(
             "Permute",
             "RMSNormalization",
         ),
-        *("RNN", "RandomBrightness", "RandomContrast", "RandomCrop", "RandomFlip"),
-        *("RandomRotation", "RandomTranslation", "RandomZoom", "ReLU", "RepeatVector"),
-        *("Rescaling", "Reshape", "Resizing", "ReversibleEmbedding", "STFTSpectrogram"),
-        *("SimpleRNN", "Softmax", "SpectralNormalization", "Subtract", "TimeDistributed"),
+        *("RNN", "ReLU", "RepeatVector", "Rescaling", "Reshape", "Resizing"),
+        *("ReversibleEmbedding", "STFTSpectrogram", "SimpleRNN", "Softmax"),
+        *("SpectralNormalization", "Subtract", "TimeDistributed"),
         *("UnitNormalization",),
     }
 )

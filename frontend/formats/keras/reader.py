@@ -12,7 +12,7 @@ from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, La
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.input_shapes import InputSizes, settle_inputs
-from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, replay
+from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, function_of
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
 
@@ -59,9 +59,9 @@ def read_keras(path: Path, sizes: GivenSizes = NO_SIZES) -> KerasModel:
     call_graph = call_graph_of(model)
     raise_mistakes(_graph_mistakes(where, call_graph))
     inputs = _inputs(where, call_graph, sizes)
-    largest = _replayed(where, call_graph, inputs, is_open=False)
+    largest = _traced(where, call_graph, inputs, is_open=False)
     found = (
-        _replayed(where, call_graph, inputs, is_open=True)
+        _traced(where, call_graph, inputs, is_open=True)
         if any(map(any, inputs.symbols.values()))
         else largest
     )
@@ -114,10 +114,12 @@ def _inputs(where: str, call_graph: CallGraph, sizes: GivenSizes) -> InputSizes:
     return found
 
 
-def _replayed(
+def _traced(
     where: str, call_graph: CallGraph, inputs: InputSizes, *, is_open: bool
 ) -> dict[str, Any]:
-    """Return symbolic tensors for all that the calls read and make.
+    """Return tensors of a TensorFlow function for all that the calls read and make.
+
+    Some layers of Keras declare other sizes than those of what they compute.
 
     Args:
         where: the model file.
@@ -128,19 +130,22 @@ def _replayed(
     Raises:
         RankSliceError: a layer cannot work on these sizes.
     """
-    import keras
-
-    symbols = {}
-    for name, tensor in call_graph.inputs:
-        shape = open_shape(inputs.shapes[name], inputs.symbols[name] if is_open else ())
-        symbols[name] = keras.Input(batch_shape=shape, dtype=tensor.dtype, name=name)
+    given = {
+        name: (
+            open_shape(inputs.shapes[name], inputs.symbols[name] if is_open else ()),
+            str(tensor.dtype),
+        )
+        for name, tensor in call_graph.inputs
+    }
+    found: dict[str, Any] = {}
     try:
         with quiet():
-            return replay(call_graph.calls, symbols)
+            function_of(call_graph.calls, given, found.update)
     except Exception as error:  # a layer that finds these sizes too small, say
-        found = f"a layer cannot work on {'open sizes' if is_open else 'it'}: {first_line(error)}"
-        raise_mistakes([Mistake(where, found, "fix the sizes with --shape" if is_open else "")])
+        fault = f"a layer cannot work on {'open sizes' if is_open else 'it'}: {first_line(error)}"
+        raise_mistakes([Mistake(where, fault, "fix the sizes with --shape" if is_open else "")])
         raise
+    return found
 
 
 def open_shape(shape: Sequence[int], symbols: Sequence[str]) -> tuple[int | None, ...]:
@@ -162,7 +167,7 @@ class _Graph:
         symbols: Mapping[str, Any],
         inputs: InputSizes,
     ) -> None:
-        """Take symbolic tensors by name: with their bounds, and with open sizes left open."""
+        """Take tensors of TensorFlow by name: with their bounds, and with open sizes left open."""
         self._path, self._call_graph, self._inputs = path, call_graph, inputs
         self._largest, self._symbols = largest, symbols
         self._nowhere = ByteRange(path, 0, 0)
@@ -201,7 +206,7 @@ class _Graph:
 
     def _tensor(self, name: str) -> Tensor:
         shape = tuple(self._largest[name].shape)
-        dtype = str(self._largest[name].dtype)
+        dtype: str = self._largest[name].dtype.name
         if None in shape:
             return Tensor(name, dtype, None)
         symbols = self._inputs.symbols.get(name) or tuple(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.formats.conversion import FLOAT32, Conversion
-from rankslice.frontend.formats.keras.calls import Call, replay
+from rankslice.frontend.formats.keras.calls import Call, function_of
 from rankslice.frontend.formats.keras.reader import KerasModel, open_shape
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
 from rankslice.frontend.formats.pieces import Piece, SubModelFiles
@@ -46,13 +46,13 @@ def keras_submodel(
     """
     lite = tensorflow(name).lite
     calls = model.calls(layer.name for layer in layers)
-    function = _function(calls, inputs, outputs)
     with quiet():
-        converter = lite.TFLiteConverter.from_concrete_functions([function])
-        _configure(converter, conversion.kind)
-        if conversion.kind == "int8":
-            converter.representative_dataset = _representative(model, inputs, conversion)
         try:
+            function = _function(calls, inputs, outputs)
+            converter = lite.TFLiteConverter.from_concrete_functions([function])
+            _configure(converter, conversion.kind)
+            if conversion.kind == "int8":
+                converter.representative_dataset = _representative(model, inputs, conversion)
             content: bytes = converter.convert()
         except Exception as error:  # of many kinds
             hint = _hint(inputs)
@@ -73,20 +73,11 @@ def _bytes(piece: Piece) -> bytes:
 
 def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
     """Return calls as a TensorFlow function of tensors in this order."""
-    tf = tensorflow("")
-    names = [tensor.name for tensor in inputs]
-
-    def compute(*arrays: Any) -> list[Any]:
-        values = replay(calls, dict(zip(names, arrays, strict=True)))
-        return [values[tensor.name] for tensor in outputs]
-
-    signature = [
-        tf.TensorSpec(
-            open_shape(tensor.shape or (), tensor.symbols), tensor.dtype, name=f"input_{number}"
-        )
-        for number, tensor in enumerate(inputs)
-    ]
-    return tf.function(compute, input_signature=signature).get_concrete_function()
+    given = {
+        tensor.name: (open_shape(tensor.shape or (), tensor.symbols), tensor.dtype)
+        for tensor in inputs
+    }
+    return function_of(calls, given, lambda values: [values[tensor.name] for tensor in outputs])
 
 
 def _configure(converter: Any, kind: str) -> None:

@@ -73,9 +73,11 @@ def test_the_converted_model_computes_what_keras_computes(name, tmp_path):
 
 def test_hdf5_files_are_sliced_like_archives(tmp_path):
     old, new = (model_of("residual", tmp_path, suffix) for suffix in ("h5", "keras"))
+    folder = tmp_path / "of_archive"
+    folder.mkdir()
     assert [layer.name for layer in new.graph.layers] == [layer.name for layer in old.graph.layers]
     sliced = Sliced(old, every_layer_apart(old), tmp_path)
-    expected = Sliced(new, interleaved(new, 3), tmp_path)
+    expected = Sliced(new, interleaved(new, 3), folder)
     for frame in frames(old, 2):
         assert difference(expected.whole(frame), sliced.run(frame)) <= TOLERANCE
 

@@ -26,6 +26,8 @@ def main() -> NoReturn:
     # So that a terminated build removes what it has half written.
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGALRM, _end)
+    # A parent that ignores it hands that on, and exit codes of children are lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _checked(sys.stdout)

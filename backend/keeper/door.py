@@ -70,6 +70,14 @@ class Door:
         for listener in listeners:
             listener.close()
 
+    def disown(self) -> None:
+        """Let go of all sockets, in a process that was forked: they are those of the parent."""
+        self._lock = threading.Lock()  # a thread of the parent may have held this one
+        for end in (*self._listeners.values(), *self._connections):
+            end.close()
+        self._listeners.clear()
+        self._connections.clear()
+
     def _listener(self, host: str) -> socket.socket:
         if host not in self._listeners:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from rankslice.backend.keeper.door import Door, results, shut, start_thread
 from rankslice.backend.keeper.state import (
+    NO_JOB,
     Action,
     CameOut,
     Closed,
@@ -71,12 +74,27 @@ class QueueFullError(RankSliceError):
     """As many frames as may be kept have no result yet."""
 
 
+class _Result(Future[Outputs]):
+    """Of a frame."""
+
+    def disown(self, error: RankSliceError) -> None:
+        """Have an error at once, in a process that was forked: it has no thread but its own.
+
+        Others may have held the lock. Callbacks and waiting threads are those of the parent.
+        """
+        self._condition = threading.Condition()
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        if not self.done():
+            self.set_exception(error)
+
+
 @dataclass(slots=True)
 class _Kept:
     """A frame without a result."""
 
     arrays: Sequence[NDArray[Any]]
-    future: Future[Outputs] = field(default_factory=Future)
+    future: _Result = field(default_factory=_Result)
 
 
 @dataclass(slots=True)
@@ -137,8 +155,12 @@ class Keeper:
         """Which jobs have made them: the first one's number among the results, and the epoch."""
         self.error: RankSliceError | None = None
         """Why the last job failed."""
+        self.is_foreign = False
+        """Whether it belongs to the process that forked this one."""
         self._door = Door(self._serve)
         self._threads: list[threading.Thread] = []
+        """Those that run jobs."""
+        _open.add(self)
 
     @property
     def kept(self) -> int:
@@ -218,9 +240,36 @@ class Keeper:
     def close(self) -> None:
         """Take no more frames; return when all results are delivered and all jobs have ended."""
         self._happen(Closed())
+        with self._changed:
+            self._changed.wait_for(lambda: self._state.has_ended)
         for thread in self._threads:  # others may be added meanwhile
             thread.join()
         self._door.close()
+
+    def give_up(self) -> None:
+        """Wait for no job that takes over: if none has the frames, they get no results."""
+        with self._changed:
+            if self._state.epoch != NO_JOB or self._state.has_ended:
+                return
+            self.error = RankSliceError("the pipeline was ended")
+        self._happen(Replaced(None))
+
+    def disown(self) -> None:
+        """Have ended, in a process that was forked; what the parent has is left as it is."""
+        self.is_foreign = True
+        self._changed = threading.Condition()
+        self._threads = []
+        self._door.disown()
+        self._state = replace(
+            self._state, epoch=NO_JOB, has_ended=True, ready=frozenset(), waiting=(), inside=()
+        )
+        self.error = RankSliceError(
+            "the pipeline belongs to the parent process, which forked this one: open another one"
+            " here, or start processes in another way (multiprocessing: spawn)"
+        )
+        frames, self._frames = self._frames, {}
+        for kept in frames.values():
+            kept.future.disown(self._why_ended())
 
     def _takes_none(self) -> bool:
         return self._state.is_closing or self._state.has_ended
@@ -273,7 +322,7 @@ class Keeper:
             if action.epoch in self._ends:
                 self._ends[action.epoch].frames.append(None)
         else:
-            self._threads.append(start_thread("successor", self._find_successor, action.epoch))
+            start_thread("successor", self._find_successor, action.epoch)
         return None
 
     def _run(self, run_job: RunJob, keeper: wire.Keeper) -> None:
@@ -316,10 +365,11 @@ class Keeper:
             error = RankSliceError(*error.mistakes, *found.mistakes)
         except BaseException as found:
             error = RankSliceError(*error.mistakes, _told(found))
-        if successor is None:
-            self.error = error
-        else:
-            self.restarts += 1
+        with self._changed:
+            if successor is not None:
+                self.restarts += 1
+            elif not self._state.has_ended:  # by give_up
+                self.error = error
         self._happen(Replaced(successor))
 
     def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
@@ -402,3 +452,14 @@ class Keeper:
 
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+_open: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for keeper in tuple(_open):
+        keeper.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

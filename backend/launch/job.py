@@ -27,7 +27,8 @@ MAX_LINES = 2000
 """Lines of a job's messages that are kept; of mpirun's other output, half as many."""
 _LONGEST_LINE = 1 << 14
 
-_END_TIMEOUT_S = 10.0
+_END_TIMEOUT_S = 12.0
+"""mpirun takes a second request within five seconds for one to end without its ranks."""
 _SESSION_TIMEOUT_S = 1.0
 
 
@@ -140,7 +141,7 @@ def _run(
                     on_completed(int(number))
         code = process.wait()
     except BaseException:
-        _end(process)
+        end_job(process)
         raise
     reader.join(_END_TIMEOUT_S)
     return code
@@ -155,14 +156,21 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
                 lines.append(line.rstrip("\n"))
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ask mpirun to end its job, then kill whatever is left of it."""
-    process.terminate()
-    try:
-        process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        _kill_session(process.pid)
-        process.wait()
+def end_job(process: subprocess.Popen[str]) -> None:
+    """Ask mpirun to end its job, then kill whatever is left of it.
+
+    It is asked twice, as it may miss a signal while it starts; not at once, as it then leaves its
+    ranks alone.
+    """
+    for _ in range(2):
+        process.terminate()
+        try:
+            process.wait(_END_TIMEOUT_S / 2)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    _kill_session(process.pid)
+    process.wait()
 
 
 def end_session(process: subprocess.Popen[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -19,6 +18,7 @@ from rankslice.backend.keeper.keeper import (
     PipelineError,
     QueueFullError,
 )
+from rankslice.backend.launch.job import end_job
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.backend.runtime.job import TensorSpec, load_job
@@ -26,6 +26,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.job.job import run_kept
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
+from rankslice.commands.pipeline.in_order import results_in_order
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
 from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -303,24 +304,15 @@ class Pipeline:
         return await asyncio.wrap_future(future)
 
     def map(self, frames: Iterable[Frame]) -> Iterator[Outputs]:
-        """Yield the results of frames, in order; the pipeline is kept full.
+        """Yield the results of frames, in order, each once it is there; the pipeline is kept full.
 
-        At most :attr:`limit` frames are taken before their results are.
+        A thread reads the frames, at most :attr:`limit` before their results are taken.
 
         Raises:
-            RankSliceError: as :meth:`submit`, and as the call.
+            RankSliceError: as :meth:`submit`, and as the call; after the results before.
+            BaseException: what the iteration over the frames has raised; likewise.
         """
-        pending: deque[Future[Outputs]] = deque()
-        try:
-            for frame in frames:
-                pending.append(self.submit(frame))
-                while len(pending) >= self.limit or (pending and pending[0].done()):
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        return results_in_order(frames, self.submit, self.limit)
 
     def close(self) -> None:
         """Take no more frames; return when all results are there and the job has ended."""
@@ -328,10 +320,13 @@ class Pipeline:
 
     def abort(self) -> None:
         """End the job at once; frames without a result get :class:`PipelineError`."""
+        if self._keeper.is_foreign:
+            return
         with self._starting:
             self._is_aborted = True
             for mpirun in self._mpiruns:
-                mpirun.terminate()
+                _end(mpirun)
+        self._keeper.give_up()
         self._keeper.close()
 
     def __enter__(self) -> Pipeline:
@@ -354,6 +349,8 @@ class Pipeline:
         """Start a job; return its epoch."""
         addresses = prepared.meeting_points
         with self._starting:
+            if self._is_aborted:
+                raise PipelineError("the pipeline was ended")
             epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
             self._jobs[epoch] = prepared
         return epoch
@@ -408,4 +405,9 @@ class Pipeline:
             self._mpiruns = [each for each in self._mpiruns if each.poll() is None]
             self._mpiruns.append(mpirun)
             if self._is_aborted:
-                mpirun.terminate()
+                _end(mpirun)
+
+
+def _end(mpirun: subprocess.Popen[str]) -> None:
+    """Have a job ended, within a limit, while others are."""
+    threading.Thread(target=end_job, args=(mpirun,), name="end of a job", daemon=True).start()

@@ -6,11 +6,9 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Queue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -262,22 +260,13 @@ def _outputs(
     pipeline: Pipeline, frames: Iterator[tuple[float, _Arrays]], times: _Times
 ) -> Iterator[_Arrays]:
     """Yield the results of frames, which another thread gives as they arrive."""
-    pending: Queue[Future[_Arrays] | BaseException | None] = Queue()
 
-    def feed() -> None:
-        try:
-            for arrival, frame in frames:
-                times.arrived.append(arrival)
-                pending.put(pipeline.submit(frame))
-            pending.put(None)
-        except BaseException as error:
-            pending.put(error)
+    def arriving() -> Iterator[_Arrays]:
+        for arrival, frame in frames:
+            times.arrived.append(arrival)
+            yield frame
 
-    threading.Thread(target=feed, daemon=True).start()
-    while (found := pending.get()) is not None:
-        if isinstance(found, BaseException):
-            raise found
-        outputs = found.result()
+    for outputs in pipeline.map(arriving()):
         times.completed.append(time.monotonic())
         yield outputs
 

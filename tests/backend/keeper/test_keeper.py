@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from pathlib import Path
 
@@ -230,6 +232,36 @@ def test_a_callback_that_ends_its_thread_fails_the_job_and_is_told() -> None:
     assert "SystemExit" in str(keeper.error)
 
 
+def test_who_gives_up_does_not_wait_for_the_search_of_a_successor() -> None:
+    is_sought, may_end = threading.Event(), threading.Event()
+
+    def follow(epoch: int, error: RankSliceError) -> int | None:
+        is_sought.set()
+        assert may_end.wait(30)
+        return keeper.start_job(job)
+
+    job = Double()
+    job.fails_at = lambda epoch, number: epoch == 0
+    keeper = Keeper([X], [X], ahead=2, limit=4, follow=follow)
+    keeper.start_job(job)
+    waiting = keeper.submit(frame(0))
+    assert is_sought.wait(10)
+    keeper.give_up()
+    with pytest.raises(PipelineError, match="the pipeline was ended"):
+        value(waiting)
+    keeper.close()
+    may_end.set()  # a job that comes too late gets no frames, and ends
+    until(lambda: not any("job" in each.name for each in threading.enumerate()))
+    assert "the pipeline was ended" == str(keeper.error)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_module, "_LAST_WORDS_S", 0.2)
@@ -277,10 +309,7 @@ def test_a_connection_that_breaks_fails_the_job_with_the_cause(
     job = Broken(breaks)
     keeper = opened(job, limit=100)
     given = keeper.submit(frame(0))
-    ends = time.monotonic() + 10
-    while not keeper.state.has_ended:
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    until(lambda: keeper.state.has_ended)
     with pytest.raises(PipelineError, match=message):
         keeper.submit(frame(1))
     assert given.done()
@@ -313,6 +342,74 @@ def ready() -> Iterator[Keeper]:
 
 def keeper_of_job() -> wire.Keeper:
     return wire.keeper_from(os.environ)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_child_is_told_that_the_pipeline_is_its_parents_who_notices_nothing(
+    in_thread: bool,
+) -> None:
+    job = Double()
+    job.go_on.clear()
+    keeper = opened(job)
+    keeper.wait_until_ready()
+    waiting = [keeper.submit(frame(number)) for number in range(3)]
+    called: list[object] = []
+    waiting[0].add_done_callback(called.append)
+    told: list[str] = []
+
+    def ask_child() -> None:
+        told.append(in_child(lambda: tried(keeper, waiting, called)))
+
+    if in_thread:
+        thread = threading.Thread(target=ask_child)
+        thread.start()
+        thread.join()
+    else:
+        ask_child()
+    expected = "the pipeline belongs to the parent process, which forked this one"
+    assert [expected] * 4 + ["no callback"] == [line[: len(expected)] for line in told[0].splitlines()]
+    job.go_on.set()
+    assert [0.0, 2.0, 4.0] == [value(future) for future in waiting]
+    assert 10.0 == value(keeper.submit(frame(5)))
+    keeper.close()
+    assert keeper.error is None
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """Return what a forked process says, which ends within ten seconds."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        try:
+            os.write(writer, work().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        found = told.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def tried(keeper: Keeper, waiting: list[Future[Outputs]], called: list[object]) -> str:
+    """Return what each use of another process's keeper raises."""
+    told = []
+    for use in (
+        lambda: keeper.submit(frame(9)),
+        keeper.wait_until_ready,
+        waiting[0].result,
+        lambda: next(as_completed(waiting[1:])).result(),
+    ):
+        try:
+            use()  # type: ignore[operator]
+            told.append("nothing")
+        except PipelineError as error:
+            told.append(str(error))
+    keeper.close()
+    gc.collect()
+    return "\n".join([*told, "a callback" if called else "no callback"])
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ import os
 import re
 import signal
 import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
+from rankslice.backend.launch import job
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime.errors import signal_name
@@ -316,3 +320,33 @@ def test_what_ends_the_launcher_ends_the_job(tmp_path: Path) -> None:
     assert (tmp_path / "ended").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("needed", [2, 100])
+def test_an_mpirun_that_misses_a_signal_is_asked_again_and_then_killed(
+    needed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "_END_TIMEOUT_S", 0.6)
+    then = "touch ended; kill $(cat pid); exit 1"
+    trap = f"trap 'n=$((n+1)); if [ $n -ge {needed} ]; then {then}; fi' TERM"
+    text = f"{trap}; sleep 60 & echo $! > pid; echo completed 1; while true; do wait; done"
+    path = script(tmp_path, f"cd {tmp_path}; {text}")
+    with pytest.raises(KeyboardInterrupt):
+        run_job([str(path)], interrupt)
+    assert (needed == 2) == (tmp_path / "ended").exists()
+    ends = time.monotonic() + 10
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(int((tmp_path / "pid").read_text()))
+        while started.status() != psutil.STATUS_ZOMBIE:  # nobody may reap it here
+            assert time.monotonic() < ends
+
+
+def test_a_program_that_ignores_its_children_is_told_what_to_do(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert "SIGCHLD: is ignored in this program" in failure(tmp_path, "exit 1")
+    finally:
+        signal.signal(signal.SIGCHLD, before)

@@ -150,6 +150,43 @@ time.sleep(60)
     assert [] == alive
 
 
+@pytest.mark.ci
+def test_processes_that_a_program_forks_are_told_and_its_job_goes_on(folder: Path) -> None:
+    program = f"""
+import multiprocessing, os, sys, warnings
+import numpy, rankslice
+warnings.simplefilter("ignore", DeprecationWarning)
+image = numpy.zeros((1, 1, 8, 8), numpy.float32)
+
+def ask():
+    try:
+        pipeline(image)
+    except rankslice.PipelineError as error:
+        print(error, pipeline.state, flush=True)
+
+with rankslice.open({str(folder)!r}) as pipeline:
+    pipeline(image)
+    child = os.fork()
+    if not child:
+        ask()
+        sys.exit()
+    os.waitpid(child, 0)
+    worker = multiprocessing.get_context("fork").Process(target=ask)
+    worker.start()
+    worker.join()
+    print(*pipeline(image), pipeline.state)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (0, "") == (found.returncode, found.stderr)
+    first, second, last = found.stdout.splitlines()
+    assert first == second
+    assert first.startswith("the pipeline belongs to the parent process, which forked this one")
+    assert first.endswith("failed")
+    assert "probabilities ready" == last
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"window": 0}, "window: is 0; expected a whole number"), ({"queue": -1}, "queue: is -1")],
@@ -174,3 +211,20 @@ def test_the_package_is_imported_without_what_is_slow() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert not {"numpy", "onnx", "pydantic", "typer"} & {*found.stdout.split()}
+
+
+def test_a_command_whose_parent_ignores_its_children_tells_why_its_job_has_failed(
+    folder: Path, tmp_path: Path
+) -> None:
+    mpirun = tmp_path / "mpirun"
+    told = "echo 'rankslice: rank 1 (b on pc): broken' >&2; exit 1"
+    version = "echo 'mpirun (Open MPI) 5.0.0'"
+    mpirun.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then {version}; else {told}; fi\n')
+    mpirun.chmod(0o755)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        ended = command("run", folder, "--mpirun", mpirun, "--results", tmp_path / "r.bin")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert 1 == ended.code
+    assert "rank 1 (b on pc): broken" in ended.err

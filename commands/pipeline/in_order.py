@@ -1,0 +1,56 @@
+"""Results of frames that a thread gives while others are taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar
+
+F = TypeVar("F")
+R = TypeVar("R")
+
+
+def results_in_order(
+    frames: Iterable[F], submit: Callable[[F], Future[R]], limit: int
+) -> Iterator[R]:
+    """Yield the result of each frame once it is there, whether or not another frame has come.
+
+    Args:
+        frames: read in a thread, at most ``limit`` before their results are taken.
+        submit: gives a frame.
+        limit: see above.
+
+    Raises:
+        BaseException: what reading or giving a frame has raised, after the results before it.
+    """
+    given: SimpleQueue[Future[R] | None] = SimpleQueue()
+    room = threading.Semaphore(limit)
+    is_over = threading.Event()
+
+    def give() -> None:
+        try:
+            rest = iter(frames)
+            while room.acquire() and not is_over.is_set():
+                given.put(future := submit(next(rest)))
+                if is_over.is_set():
+                    future.cancel()
+        except StopIteration:
+            given.put(None)
+        except BaseException as error:
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            given.put(failed)
+
+    threading.Thread(target=give, name="frames", daemon=True).start()
+    try:
+        while (future := given.get()) is not None:
+            yield future.result()
+            room.release()
+    finally:
+        is_over.set()
+        room.release()
+        while not given.empty():
+            if (left := given.get()) is not None:
+                left.cancel()

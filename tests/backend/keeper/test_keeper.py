@@ -368,7 +368,8 @@ def test_a_child_is_told_that_the_pipeline_is_its_parents_who_notices_nothing(
     else:
         ask_child()
     expected = "the pipeline belongs to the parent process, which forked this one"
-    assert [expected] * 4 + ["no callback"] == [line[: len(expected)] for line in told[0].splitlines()]
+    lines = [line[: len(expected)] for line in told[0].splitlines()]
+    assert [*[expected] * 4, "no callback"] == lines
     job.go_on.set()
     assert [0.0, 2.0, 4.0] == [value(future) for future in waiting]
     assert 10.0 == value(keeper.submit(frame(5)))

@@ -4,13 +4,15 @@ Where it listens, and the secret of the job, are in an environment variable. Sou
 connection each. Both ends prove that they know the secret, and none sends it: each one hashes it
 with a number that the other one has just made up. Then records travel (:class:`.RecordForm`),
 frames to the source and results from the sink. A record of the number :data:`END` is the last.
-To a source that has frames of its own the launcher sends only the word to end, one byte.
+To a source that has frames of its own the launcher sends only the word to end, one byte. Such a
+source may send a line for each frame that enters (:class:`Entered`).
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import math
 import os
 import secrets
 import socket
@@ -61,6 +63,35 @@ class Keeper:
     def to_text(self) -> str:
         """Return it as :data:`VARIABLE` has it."""
         return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A frame that has entered the pipeline."""
+
+    frame: int
+    arrival: int
+    """Its number among all that arrived, those that were dropped included."""
+    arrived_s: float
+    """When it arrived, in seconds of Unix time, by the clock of the source's board."""
+    name: str
+
+    def to_line(self) -> bytes:
+        """Return it as it travels."""
+        return json.dumps([self.frame, self.arrival, self.arrived_s, self.name]).encode() + b"\n"
+
+    @staticmethod
+    def of_line(line: bytes) -> Entered:
+        """Return what a line says.
+
+        Raises:
+            ValueError: it is not such a line.
+        """
+        found = json.loads(line)
+        kinds = [type(each) for each in found] if isinstance(found, list) else []
+        if kinds != [int, int, float, str] or not math.isfinite(found[2]):
+            raise ValueError(f"not a frame that entered: {line!r}")
+        return Entered(*found)
 
 
 def is_kept(inputs: Sequence[str]) -> bool:

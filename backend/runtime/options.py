@@ -52,6 +52,8 @@ class RunOptions:
     """Without ``frames``: no end of ``random``."""
     drain: bool = False
     """The source listens to the launcher, which may end the stream."""
+    announce: bool = False
+    """The source tells the launcher what enters: which arrival, when it arrived, and its name."""
     stream: bool = False
     """Results go to the launcher, too, as they come."""
     seed: int = 0
@@ -136,6 +138,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "frames": {"type": _natural_int, "help": "number of frames"},
         "unlimited": {"action": "store_true", "help": "random frames without end"},
         "drain": {"action": "store_true", "help": "the launcher may end the stream"},
+        "announce": {"action": "store_true", "help": "the launcher is told what enters"},
         "stream": {"action": "store_true", "help": "results go to the launcher, too"},
         "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
         "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},

@@ -165,7 +165,13 @@ def prepare(
     with as_user_errors():
         job = load_job(folder / PLAN)
         source = open_source(options, job.inputs)
-    options = replace(options, drain=source.frames is None and not by_hand and not is_kept)
+    reaches_launcher = not by_hand and not is_kept
+    is_told = source.names_late or (options.stream and options.overflow == "drop")
+    options = replace(
+        options,
+        drain=reaches_launcher and source.frames is None,
+        announce=reaches_launcher and is_told,
+    )
 
     def again(wanted: RunOptions) -> PreparedRun:
         return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
@@ -218,7 +224,8 @@ def _prepare_across(
 def _exported(options: RunOptions) -> list[str]:
     """Return the options of mpirun that hand ranks the variable which names this program."""
     is_asked = keeper.is_kept(options.inputs) or keeper.is_streamed(options.inputs)
-    return ["-x", keeper.VARIABLE] if is_asked or options.drain or options.stream else []
+    is_asked |= options.drain or options.announce or options.stream
+    return ["-x", keeper.VARIABLE] if is_asked else []
 
 
 def absolute(path: Path) -> Path:

@@ -26,6 +26,10 @@ Raises:
     RankSliceError: it cannot take them; the job ends.
 """
 
+OnEnter: TypeAlias = Callable[[wire.Entered | None], None]
+"""Takes what is known of a frame that enters; ``None``: no further one does."""
+
+_LONGEST_LINE = 1 << 16
 _LAST_RESULTS_S = 1.0
 """How long results may be on their way after a failed job has ended."""
 
@@ -39,6 +43,7 @@ class Connection:
         hosts: tuple[str, str],
         on_result: OnResult | None = None,
         feed: Callable[[socket.socket], None] | None = None,
+        on_enter: OnEnter = lambda entered: None,
     ) -> None:
         """Listen for the job.
 
@@ -48,6 +53,7 @@ class Connection:
             on_result: called in order for each frame, in a thread; ``None``: none is received.
             feed: sends frames to the source, in a thread, and closes its end; ``None``: the source
                 asks for none.
+            on_enter: called for each frame that enters, and with ``None`` at the end, in a thread.
 
         Raises:
             OSError: an address is not of this machine.
@@ -55,6 +61,7 @@ class Connection:
         self._form = RecordForm(outputs)
         self._on_result = on_result
         self._feed = feed
+        self._on_enter = on_enter
         self._changed = threading.Condition()
         self._is_draining = False
         self._source: socket.socket | None = None
@@ -118,7 +125,10 @@ class Connection:
             with self._changed:
                 self._source = connection
                 self._tell_source()
-            wire.receive(connection, bytearray(1))  # until the source closes it
+            with suppress(OSError, ValueError, RecursionError), connection.makefile("rb") as lines:
+                while line := lines.readline(_LONGEST_LINE):  # until the source closes it
+                    self._on_enter(wire.Entered.of_line(line))
+            self._on_enter(None)
         elif role == wire.ROLE_SOURCE and self._feed is not None:
             feed, self._feed = self._feed, None
             feed(connection)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.keeper import Entered
 from rankslice.commands.run.line_file import LineFile
 
 
@@ -23,6 +25,8 @@ class JsonLines:
         outputs: Sequence[TensorSpec],
         label_of: Callable[[int], str | None],
         classes_of: Callable[[NDArray[Any]], list[dict[str, Any]]] | None = None,
+        *,
+        is_told: bool = False,
     ) -> None:
         """Take a file, which is emptied when the first result comes, or :data:`STDOUT`.
 
@@ -31,7 +35,11 @@ class JsonLines:
             outputs: of the model.
             label_of: names the input of a frame.
             classes_of: finds the best classes in the first output; ``None``: lines have none.
+            is_told: whether each frame is told to ``entered.put``, so that lines say when it
+                arrived; ``None`` follows the last one.
         """
+        self.entered: SimpleQueue[Entered | None] = SimpleQueue()
+        self._is_told = is_told
         self._file = LineFile(target, "--output")
         self._outputs = outputs
         self._label_of = label_of
@@ -44,7 +52,8 @@ class JsonLines:
             RankSliceError: it cannot be written.
             SystemExit: nobody reads standard output any more.
         """
-        line: dict[str, Any] = {"frame": frame, "input": self._label_of(frame)}
+        line: dict[str, Any] = {"frame": frame}
+        line |= self._told(frame) if self._is_told else {"input": self._label_of(frame)}
         if self._classes_of is not None:
             line["classes"] = self._classes_of(outputs[0])
         line["outputs"] = {
@@ -52,6 +61,15 @@ class JsonLines:
             for spec, values in zip(self._outputs, outputs, strict=True)
         }
         self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def _told(self, frame: int) -> dict[str, Any]:
+        """Return what the source has told of a frame; frames are told in order, before results."""
+        while (entered := self.entered.get()) is not None:
+            if entered.frame == frame:
+                arrived_s = round(entered.arrived_s, 6)
+                return {"input": entered.name, "arrival": entered.arrival, "arrived_s": arrived_s}
+        self.entered.put(None)
+        return {"input": None}
 
     def close(self) -> None:
         """Close the file; without results it is empty.

@@ -37,7 +37,9 @@ def check_streamed(path: Path) -> Path:
     return checked
 
 
-def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: int) -> JsonLines:
+def json_lines(
+    prepared: PreparedRun, target: Path, names: Sequence[str], best: int, *, is_told: bool
+) -> JsonLines:
     """Return what writes the line of each frame.
 
     Args:
@@ -45,18 +47,20 @@ def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: 
         target: from :func:`check_streamed`.
         names: of the classes; empty: unknown.
         best: how many classes a line has.
+        is_told: whether the job's source can tell this program what enters.
     """
-    # Which frames were dropped is known at the end.
-    is_known = prepared.options.overflow != "drop"
-
-    def label_of(frame: int) -> str | None:
-        return prepared.source.label(frame) if is_known else None
 
     def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
         return named_classes(top_classes(scores, best), names)
 
     outputs = load_job(prepared.folder / PLAN).outputs
-    return JsonLines(target, outputs, label_of, classes_of if best else None)
+    return JsonLines(
+        target,
+        outputs,
+        prepared.source.label,
+        classes_of if best else None,
+        is_told=is_told and prepared.options.announce,
+    )
 
 
 def growth_text(prepared: PreparedRun) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.keeper import is_streamed
+from rankslice.backend.runtime.keeper import Entered, is_streamed
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, RUN
 from rankslice.commands.job.failure import FailedJobError
 from rankslice.commands.job.job import own_folder, put_report, run_in
@@ -28,7 +29,7 @@ from rankslice.measurement.hardware import HardwareLog
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.sinks.results import Results
-    from rankslice.commands.run.connection import OnResult
+    from rankslice.commands.run.connection import OnEnter, OnResult
     from rankslice.measurement.hardware import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
@@ -65,6 +66,8 @@ class Listeners:
     """From time to time, the number of finished frames."""
     on_result: OnResult | None = None
     """Results as they come, in a thread; the options say ``stream``."""
+    on_enter: OnEnter = lambda entered: None
+    """What is known of each frame that enters, in a thread; the options say ``announce``."""
     on_drain: Callable[[str], None] = lambda signal: None
     """The name of the signal at which no further frames enter. So the first SIGINT or SIGTERM acts
     where nobody knows how many frames there are."""
@@ -114,7 +117,7 @@ def run(
 
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
-            drained_by = _run_job(prepared, folder, replace(listeners, on_sample=take))
+            drained_by, names = _run_job(prepared, folder, replace(listeners, on_sample=take))
         from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.commands.run.record import keep_record
         from rankslice.measurement.report import read_report
@@ -134,7 +137,7 @@ def run(
         _refuse_unknown_arrivals(records)
     arrivals = _arrivals(records, len(results))
     with as_user_errors():
-        labels = tuple(prepared.source.label(index) for index in arrivals)
+        labels = names or tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(
         records, None if discards else results.completed_s, hardware=log.summaries()
     )
@@ -215,13 +218,19 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
         put_report(prepared, folder)
 
 
-def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
-    """Run the job to its end, with its results and report in a folder; return what drained it."""
+def _run_job(
+    prepared: PreparedRun, folder: Path, listeners: Listeners
+) -> tuple[str, tuple[str, ...]]:
+    """Run the job to its end, with its results and report in a folder.
+
+    Returns:
+        What drained it, and the names of its frames, if only the source knows them.
+    """
     options = prepared.options
     on_completed, on_sample = listeners.on_completed, listeners.on_sample
-    if not (options.drain or options.stream or is_streamed(options.inputs)):
+    if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
         run_in(prepared, folder, on_completed, on_start=_load_ahead, on_sample=on_sample)
-        return ""
+        return "", ()
     from rankslice.commands.run.connection import Connection
     from rankslice.commands.run.drain import drained_by_signals
     from rankslice.commands.run.standard_input import StandardInput
@@ -234,7 +243,16 @@ def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
         listeners.on_drain(signal)
         connection.drain()
 
-    with Connection(outputs, prepared.meeting_points, listeners.on_result, feed) as connection:
+    names: SimpleQueue[str | None] = SimpleQueue()
+
+    def enter(entered: Entered | None) -> None:
+        listeners.on_enter(entered)
+        if prepared.source.names_late:
+            names.put(None if entered is None else entered.name)
+
+    with Connection(
+        outputs, prepared.meeting_points, listeners.on_result, feed, enter
+    ) as connection:
         with drained_by_signals(drain if options.drain else None) as told:
             try:
                 run_in(
@@ -250,7 +268,8 @@ def _run_job(prepared: PreparedRun, folder: Path, listeners: Listeners) -> str:
                 raise
             connection.wait_for_results(has_failed=False)
         stdin.check()
-        return "".join(told)
+        found = iter(names.get, None) if prepared.source.names_late else ()
+        return "".join(told), tuple(found)
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:

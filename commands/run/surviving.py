@@ -137,7 +137,7 @@ def run_surviving(
         on_restart(restart)
 
     times = _Times()
-    lines = None if output is None else json_lines(run, output, (), 0)
+    lines = None if output is None else json_lines(run, output, (), 0, is_told=False)
     with own_folder(run) as place:
         file = run.options.results if discards else place / RESULTS
         with (

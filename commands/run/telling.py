@@ -70,7 +70,7 @@ def run_and_tell(prepared: PreparedRun, wanted: Telling, command: tuple[str, ...
     shows, drawn = wanted.leaves_screen(prepared.options.results), ""
     lines = None
     if wanted.lines is not None:
-        lines = json_lines(prepared, wanted.lines, wanted.names, wanted.best)
+        lines = json_lines(prepared, wanted.lines, wanted.names, wanted.best, is_told=True)
     state = LiveState(prepared.plan, frames)
     view = LiveView(state) if wanted.live == TERMINAL else None
     values = LiveLines(wanted.live) if wanted.live not in (None, TERMINAL) else None
@@ -106,6 +106,7 @@ def run_and_tell(prepared: PreparedRun, wanted: Telling, command: tuple[str, ...
             Listeners(
                 note_completed,
                 on_result=lines.write if lines is not None else None,
+                on_enter=lines.entered.put if lines is not None else lambda entered: None,
                 on_drain=_tell_drain,
                 on_sample=take_sample,
                 on_ran=show,

@@ -114,14 +114,17 @@ class _Rank:
         self._adopt(self._channels.post(MAIN))
         for rank, neighbour in peers.neighbours.items():
             waiter.watch(neighbour.death, partial(self._note_death, rank, neighbour.death))
-        if self._source is not None and self._setup.options.drain:
-            self._await_drain(self._source)
+        options = self._setup.options
+        if self._source is not None and (options.drain or options.announce):
+            self._meet_launcher(self._source)
         return waiter
 
-    def _await_drain(self, source: SourceStage) -> None:
-        """End the stream at the word of the launcher."""
+    def _meet_launcher(self, source: SourceStage) -> None:
+        """End the stream at the word of the launcher, and tell it what enters if it wants that."""
         connection = connect_to_keeper(ROLE_DRAIN)
         self._setup.resources.callback(connection.close)
+        if self._setup.options.announce:
+            source.on_enter = lambda entered: connection.sendall(entered.to_line())
 
         def drain() -> None:
             self._waiter.forget(connection.fileno())

@@ -14,6 +14,7 @@ from ..errors import JobError
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
 from ..figures.rank_figures import EndTimes
+from ..keeper import Entered
 from ..recording import TakeFrame
 from ..sinks import Sink
 from ..sizes import Slot, disagreement, values_in
@@ -255,8 +256,8 @@ class SourceStage(_Stage):
 
     precedence = 2
     kind = READ
-    on_enter: Callable[[int, float, str], None] | None = None
-    """Told the number, the time of arrival (``time.monotonic``) and the name of each frame."""
+    on_enter: Callable[[Entered], None] | None = None
+    """Told of each frame before it enters."""
 
     def __init__(
         self,
@@ -368,10 +369,11 @@ class SourceStage(_Stage):
             raise
         if self._has_open_sizes and (found := disagreement(outputs)):
             raise JobError(found)
-        if self.on_enter is not None:
-            self.on_enter(index, arrived_s, self._source.label(index))
         waited_s = self._source.waited_s - waited_s
         self._entered_s[self.frame % self._window] = arrived_s + waited_s
+        if self.on_enter is not None:
+            unix_s = time.time() - time.monotonic() + arrived_s + waited_s
+            self.on_enter(Entered(self.frame, index, unix_s, self._source.label(index)))
         worked_s = max(0.0, time.perf_counter() - begin - waited_s)
         if not isinstance(self._arrivals, Pulled):  # else the last wait was for room
             waited_s += max(0.0, arrived_s - self._done_s)

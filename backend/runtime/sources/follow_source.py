@@ -27,6 +27,7 @@ _EVERY_S = 0.05
 _MAX_FILES = 1 << 20
 """In the folder; some 200 bytes of memory each."""
 
+_NAMES_KEPT = 4096
 _State = tuple[int, int]
 """Time of the last change in nanoseconds, and size."""
 
@@ -41,6 +42,7 @@ class FollowSource(Source):
     usage = ("follow:FOLDER",)
     description = "follow:FOLDER"
     reads_files = False
+    names_late = True
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
@@ -59,12 +61,13 @@ class FollowSource(Source):
             raise JobError(
                 f"--input: a folder to follow feeds models of one input; this one has {len(inputs)}"
             )
-        self._folder = Path(options.inputs[0].removeprefix(_PREFIX))
+        self.folder = Path(options.inputs[0].removeprefix(_PREFIX))
         self._input, self._preprocessing = inputs[0], options.preprocessing
         self.frames = options.frames
         self._seen: dict[str, _State] = {}
         """What the last look saw of files that have not been taken."""
         self._taken: set[str] = set()
+        self._names: dict[int, str] = {}
         self._ready: deque[str] = deque()
         self._ended = threading.Event()
         self._next = 0
@@ -80,10 +83,13 @@ class FollowSource(Source):
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Wait for a complete file and read it; those before it are left out."""
         while True:
-            path = self._folder / self._take()
+            name = self._take()
             self._next += 1
             if self._next > index:
                 break
+        path = self.folder / name
+        self._names[index] = name
+        self._names.pop(index - _NAMES_KEPT, None)
         if path.suffix.lower() != _NUMPY:
             load_image(path, self._input, self._preprocessing, slots[0])
             return
@@ -96,6 +102,10 @@ class FollowSource(Source):
             stack.read(0, slots[0])
         finally:
             stack.close()
+
+    def label(self, index: int) -> str:
+        """Return the name of the frame's file; of the last frames that were read alone."""
+        return self._names.get(index) or super().label(index)
 
     def end(self) -> None:
         """Take no further file."""
@@ -120,17 +130,17 @@ class FollowSource(Source):
         present: set[str] = set()
         seen: dict[str, _State] = {}
         try:
-            with os.scandir(self._folder) as entries:
+            with os.scandir(self.folder) as entries:
                 for entry in filter(_may_be_frame, entries):
                     present.add(entry.name)
                     if len(present) > _MAX_FILES:
-                        raise JobError(f"{self._folder}: has more than {_MAX_FILES} files")
+                        raise JobError(f"{self.folder}: has more than {_MAX_FILES} files")
                     if entry.name not in self._taken:
                         with suppress(FileNotFoundError):  # it is gone again
                             found = entry.stat()
                             seen[entry.name] = found.st_mtime_ns, found.st_size
         except OSError as error:
-            raise JobError(f"{self._folder}: cannot be followed: {reason_of(error)}") from None
+            raise JobError(f"{self.folder}: cannot be followed: {reason_of(error)}") from None
         complete = {name for name, state in seen.items() if self._seen.get(name) == state}
         self._seen = seen
         # A file that was taken away may come again.

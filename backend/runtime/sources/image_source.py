@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import Source, accepted
-from .image_sizes import Fit, ImageInput, image_input
+from .image_sizes import ImageInput, image_input
 from .pixel_values import input_values
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ImageSource(Source):
             if not path.is_file():  # a pipe would never end
                 raise JobError(f"{path}: is not a regular file; expected {accepted()}")
             if path.suffix.lower() not in SUFFIXES:  # found before the start
-                _size_of(path)
+                image_size(path)
         self._paths = paths
         self._input = inputs[0]
         self._preprocessing = options.preprocessing
@@ -86,16 +86,6 @@ class ImageSource(Source):
         """Return the frame's file."""
         return self._paths[index % len(self._paths)]
 
-    def fit(self, index: int) -> tuple[tuple[int, int], Fit]:
-        """Return height and width of the frame's image, and how it becomes the frame.
-
-        Raises:
-            JobError: it is no image, or does not fit.
-        """
-        path = self.path(index)
-        size = _size_of(path)
-        return size, self._takes.fit(size, path.name)
-
     def note(self) -> str:
         """Return what is done to the first image of another size; empty: all fit.
 
@@ -112,7 +102,7 @@ class ImageSource(Source):
         """Yield the first images with height and width, up to one that the run will refuse."""
         for path in self._paths[:_MAX_LOOKED_AT]:
             try:
-                size = _size_of(path)
+                size = image_size(path)
             except JobError:
                 return
             yield path, size
@@ -208,7 +198,7 @@ def _orientation(opened: Any) -> int:
     return 1
 
 
-def _size_of(path: Path) -> tuple[int, int]:
+def image_size(path: Path) -> tuple[int, int]:
     """Return height and width of an image, from its head.
 
     Raises:

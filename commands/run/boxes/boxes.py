@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.job import load_job
-from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
+from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.sources.follow_source import FollowSource
+from rankslice.backend.runtime.sources.image_sizes import ImageInput, image_input
+from rankslice.backend.runtime.sources.image_source import (
+    ImageSource,
+    decoded,
+    image_size,
+    opened_image,
+)
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
@@ -40,7 +48,9 @@ class BoxWork:
     reading: Reading
     outputs: tuple[int, ...]
     """Numbers of the model's outputs that hold boxes."""
-    source: ImageSource
+    source: Source
+    """Of images."""
+    takes: ImageInput
     folder: Path
     """To be made."""
     names: tuple[str, ...]
@@ -90,12 +100,16 @@ def prepare_boxes(
     """
     if found := _what_forbids(folder):
         raise RankSliceError(Mistake(str(folder), found, f"choose another {_OPTION}"))
-    if not isinstance(prepared.source, ImageSource):
+    source = prepared.source
+    follows_here = isinstance(source, FollowSource) and prepared.boards is None
+    if not (isinstance(source, ImageSource) or follows_here):
         found = f"{' '.join(prepared.options.inputs)} gives no images to draw on"
         raise RankSliceError(Mistake("--boxes", found, "name images or a folder with --input"))
-    outputs = find_outputs(reading, load_job(prepared.folder / PLAN).outputs)
+    job = load_job(prepared.folder / PLAN)
+    outputs = find_outputs(reading, job.outputs)
     known = tuple(names) or model_names(prepared.folder)
-    return BoxWork(reading, outputs, prepared.source, folder, known)
+    takes = image_input(job.inputs[0], prepared.options.preprocessing)
+    return BoxWork(reading, outputs, source, takes, folder, known)
 
 
 def _what_forbids(folder: Path) -> str:
@@ -152,10 +166,10 @@ def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], 
     images: list[LabelledImage] = []
     taken: Counter[str] = Counter()
     with new_folder(work.folder, replaces=_why_not_replaced, kind="folders of boxes") as folder:
-        for index, (found, count) in zip(finished.arrivals, detections(), strict=True):
-            name = _free_name(work.source.path(index).name, taken)
+        for path, (found, count) in zip(_paths(work, finished), detections(), strict=True):
+            name = _free_name(path.name, taken)
             with as_user_errors():
-                image, lost = _label(work, index, found, folder / name, shares=shares)
+                image, lost = _label(work, path, found, folder / name, shares=shares)
             unsound, outside = unsound + count, outside + lost
             images.append(image)
             on_drawn(len(images))
@@ -165,15 +179,26 @@ def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], 
     return Drawn(work.folder, len(images), boxes, unsound, outside)
 
 
+def _paths(work: BoxWork, finished: FinishedRun) -> list[Path]:
+    """Return the image of each frame."""
+    source = work.source
+    if isinstance(source, ImageSource):
+        return [source.path(index) for index in finished.arrivals]
+    assert isinstance(source, FollowSource)
+    # The names come from a rank: they must not lead out of the folder.
+    return [source.folder / Path(name).name for name in finished.labels]
+
+
 def _label(
-    work: BoxWork, index: int, found: Detections, target: Path, *, shares: bool
+    work: BoxWork, path: Path, found: Detections, target: Path, *, shares: bool
 ) -> tuple[LabelledImage, int]:
     """Write the image of a frame with its boxes; return it, and how many boxes lie outside."""
     from rankslice.commands.run.boxes.detections import in_frame, in_image, suppressed
     from rankslice.commands.run.boxes.drawing import draw
 
-    size, fit = work.source.fit(index)
-    with opened_image(work.source.path(index)) as opened:
+    size = image_size(path)
+    fit = work.takes.fit(size, path.name)
+    with opened_image(path) as opened:
         image = decoded(opened, 3)
     image = (image.convert("L") if image.mode == "F" else image).convert("RGB")
     found = in_frame(found, fit, shares=shares)

@@ -30,7 +30,7 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     line = b""
     while not line.endswith(b"\n"):  # what is read ahead would be missing later
         line += os.read(job.stdout.fileno(), 1) or b"\n"
-    assert line.startswith(b'{"frame": 0, "input": null, ')
+    assert line.startswith(b'{"frame": 0, "input": "random 0", "arrival": 0, "arrived_s": ')
     return job
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from command_line import rankslice, rankslice_process
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.keeper import Entered
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run.json_lines import JsonLines
 from rankslice.framework.errors import RankSliceError
@@ -51,6 +53,50 @@ def test_a_line_is_in_the_file_once_it_is_written_and_older_ones_until_then(tmp_
         found = [json.loads(line) for line in target.read_text().splitlines()]
         assert list(range(frame + 1)) == [line["frame"] for line in found]
     lines.close()
+
+
+def test_lines_say_which_arrival_a_frame_was_and_when_if_that_is_told(tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "r.jsonl", [], str, is_told=True)
+    for frame, arrival in enumerate((0, 3, 7)):
+        lines.entered.put(Entered(frame, arrival, 1e9 + arrival, f"{arrival}.png"))
+    lines.entered.put(None)
+    for frame in (0, 2, 3, 4):  # frame 1 has failed; the source is lost after frame 2
+        lines.write(frame, [])
+    found = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    last = {"frame": 2, "input": "7.png", "arrival": 7, "arrived_s": 1e9 + 7, "outputs": {}}
+    assert last == found[1]
+    assert [(3, None), (4, None)] == [(line["frame"], line["input"]) for line in found[2:]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"7", b"[1]", b"null", b'[0, 0, "1", "a"]', b'[0, 0, NaN, "a"]'),
+        *(b'[0, true, 1.0, "a"]', b"[0, 0, 1.0, null]", b'[0, 0, 1.0, "a", 1]'),
+    ],
+)
+def test_what_is_told_of_a_frame_is_checked(line: bytes) -> None:
+    with pytest.raises(ValueError, match="not a frame that entered"):
+        Entered.of_line(line)
+
+
+@pytest.mark.ci
+def test_with_drop_each_line_names_its_arrival(built: Path, tmp_path: Path) -> None:
+    options = ("--fps", "200000", "--queue", "2", "--overflow", "drop", "--window", "2")
+    target = tmp_path / "r.jsonl"
+    began_s = time.time()
+    ended = rankslice_process(*("run", built, "--frames", "2000", *options, "--output", target))
+    assert 0 == ended.code, ended.err
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    arrivals = [line["arrival"] for line in lines]
+    ranks = json.loads((built / "report.json").read_text())["ranks"]
+    (dropped,) = (rank["source"]["dropped"] for rank in ranks if "source" in rank)
+    assert dropped
+    assert sorted({*range(2000)} - {*dropped}) == arrivals
+    assert [f"random {arrival}" for arrival in arrivals] == [line["input"] for line in lines]
+    times = [line["arrived_s"] for line in lines]
+    assert times == sorted(times)
+    assert began_s < times[0] <= times[-1] < time.time()
 
 
 def test_without_results_the_file_is_empty(tmp_path: Path) -> None:

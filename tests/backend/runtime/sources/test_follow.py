@@ -17,7 +17,7 @@ from PIL import Image
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, follow_source, open_source
 
 PIXEL = TensorSpec("x", "float32", (1, 1, 1, 1))
 
@@ -53,6 +53,16 @@ def test_files_come_in_the_order_of_their_time_and_then_by_name(tmp_path: Path) 
     (tmp_path / "notes.txt").write_text("no frame")
     source = follow(tmp_path)
     assert [0, 2, 1] == [level(source, index) for index in range(3)]
+
+
+def test_a_frame_has_the_name_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_source, "_NAMES_KEPT", 2)
+    for number in range(4):
+        put(tmp_path / f"{number}.png", number)
+    source = follow(tmp_path)
+    for index in (0, 2, 3):
+        level(source, index)
+    assert ["frame 0", "frame 1", "2.png", "3.png", "frame 4"] == list(map(source.label, range(5)))
 
 
 def test_a_file_that_appears_is_waited_for_and_the_wait_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -123,3 +124,29 @@ def test_photographs_and_boxes_are_upright(out: Path, tmp_path: Path) -> None:
     with Image.open(tmp_path / "labelled" / "turned.png") as drawn:
         assert (first["width"], first["height"]) == drawn.size
         assert 1 == drawn.getexif().get(0x0112, 1)
+
+
+@pytest.mark.ci
+def test_photographs_that_appear_in_a_folder_get_boxes_and_keep_their_names(
+    out: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(PHOTOGRAPHS, tmp_path / "photographs")
+    for number, path in enumerate(sorted((tmp_path / "photographs").iterdir(), reverse=True)):
+        os.utime(path, (number, number))
+    named = [path.name for path in sorted(PHOTOGRAPHS.iterdir(), reverse=True)]
+    lines, target = tmp_path / "lines.jsonl", tmp_path / "labelled"
+    ended = rankslice(
+        *("run", out, "--input", f"follow:{tmp_path / 'photographs'}", "--frames", len(named)),
+        *("--boxes", "boxes,scores,labels", "--boxes-to", target, "--output", lines),
+    )
+    assert 0 == ended.code, ended.err
+    assert named == [json.loads(line)["input"] for line in lines.read_text().splitlines()]
+    assert {*named, "coco.json"} == {path.name for path in target.iterdir()}
+    record: dict[str, Any] = json.loads((target / "coco.json").read_text())
+    assert named == [image["file_name"] for image in record["images"]]
+    first = [each["bbox"] for each in record["annotations"] if each["image_id"] == 1]
+    expected = found_by_the_unsliced_model(PHOTOGRAPHS / named[0])
+    assert len(expected) >= len(first) > 0
+    every = np.array([box for _, box in expected])
+    for box in first:
+        assert np.abs(every - box).max(axis=1).min() < 0.01

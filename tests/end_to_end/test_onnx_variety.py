@@ -11,8 +11,6 @@ from command_line import rankslice
 from jobs import build_folder, write_mapping
 from onnx_models import save
 
-from rankslice.frontend.formats.onnx.reader import read_onnx
-
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 g (float[N, 4] x, int64[N] ids, bool[N, 4] flags)
   => (float[N, 4] y, bool[N, 4] flags, float[4] w, int64[N, 4] counts, float[N, 2] left)
@@ -111,7 +109,8 @@ def test_every_sub_model_declares_its_outputs_with_type_and_shape(tmp_path: Path
     for file in files:
         outputs = onnx.load(file).graph.output
         assert outputs
-        assert all(
-            tensor.shape is not None and tensor.dtype for tensor in read_onnx(file).graph.outputs
-        )
-        assert all(value.type.tensor_type.HasField("shape") for value in outputs)
+        kinds = [value.type.tensor_type for value in outputs]
+        assert all(kind.elem_type and kind.HasField("shape") for kind in kinds)
+        # Only the sizes of what has no elements in any frame are open.
+        sizes = [dim.dim_value for kind in kinds for dim in kind.shape.dim]
+        assert all(sizes) or {"none", "nobody"} & {value.name for value in outputs}

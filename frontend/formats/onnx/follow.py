@@ -186,7 +186,7 @@ def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     ]
     if not open_ones or any(name not in facts.types for name in inputs_of(node)):
         return ()
-    alone = _alone(facts, node, open_ones)
+    alone = node_alone(facts, node, open_ones)
     if _is_mistaken(node) or not _has_inference(node.op_type, node.domain, _opset(facts, node)):
         return _asked_of_engine(alone)
     kept = _kept_by_loop(facts, node) if node.op_type == "Loop" and not node.domain else ()
@@ -237,7 +237,7 @@ def _kept_by_loop(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     carried = [facts.types[name] for name in node.input[2:] if name]
     if len(body.input) != 2 + len(carried):
         return ()
-    alone = _alone(facts, node, [])
+    alone = node_alone(facts, node, [])
     outer = [value for value in alone.graph.input if value.name not in node.input]
     values = list(alone.graph.initializer)
     alone.graph.CopyFrom(body)
@@ -262,7 +262,7 @@ def body_types(
 
     What the body itself is given (the state of a loop) has the types that it declares.
     """
-    alone = _alone(facts, node, [])
+    alone = node_alone(facts, node, [])
     own = {value.name for value in (*body.input, *body.initializer)}
     outer = [value for value in alone.graph.input if value.name not in own]
     values = [value for value in alone.graph.initializer if value.name not in own]
@@ -275,7 +275,7 @@ def body_types(
     return [types.get(value.name, TypeProto()) for value in body.output]
 
 
-def _alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
+def node_alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
     """Return a model of one node, with the values of its inputs where they are known."""
     names = inputs_of(node)
     values = [name for name in names if name in facts.values]
@@ -306,7 +306,6 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
     A shape that it does not know looks like that of a scalar, so the shape is asked for, too. The
     node is run for that if its sizes depend on nothing but those that it reads.
     """
-    onnxruntime = load_onnxruntime()
     names = [value.name for value in alone.graph.output]
     may_run = _may_run(alone)
     for name in names:
@@ -314,14 +313,8 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
         alone.graph.output.append(ValueInfoProto(name=f"{name} shape"))
     if all(entry.domain for entry in alone.opset_import):
         alone.opset_import.append(helper.make_opsetid("", 17))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(
-            alone.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = open_session(alone)
     except Exception:  # onnxruntime's exceptions have no common base class
         return ()
     found = {output.name: output for output in session.get_outputs()}
@@ -340,6 +333,22 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
         ValueInfoProto(name=name, type=_type_of(found[name].type, shapes.get(name)))
         for name in names
     ]
+
+
+def open_session(model: ModelProto) -> Any:
+    """Return onnxruntime's session of a small model on a CPU, not optimised.
+
+    Raises:
+        Exception: onnxruntime refuses the model.
+    """
+    onnxruntime = load_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def _may_run(alone: ModelProto) -> bool:
@@ -383,7 +392,7 @@ def _follow_values(facts: Facts, node: NodeProto) -> None:
         chosen = np.array(_dims(measured[0]), np.int64)[_slice_of(node)]
         _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
     elif all(name in facts.values for name in inputs_of(node)):
-        for name, value in _computed(_alone(facts, node, outputs)).items():
+        for name, value in _computed(node_alone(facts, node, outputs)).items():
             _learn_value(facts, name, value)
 
 

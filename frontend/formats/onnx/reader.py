@@ -24,12 +24,12 @@ from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,
     called_functions,
     draws_random_numbers,
-    executed,
     function_table,
     inputs_of,
     layer_names,
     operator,
 )
+from rankslice.frontend.formats.onnx.refusals import branches_of_other_sizes, refusals
 from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
@@ -57,8 +57,8 @@ class OnnxModel:
     functions: Mapping[str, tuple[ByteRange, ...]]
     """Records of the local functions that a layer needs, by the layer's name; layers that call
     none are missing."""
-    branching: frozenset[str]
-    """Names of the layers that run one of several branches."""
+    branches_of_other_sizes: frozenset[str]
+    """Names of layers with a branch that may be for other sizes, and so never taken."""
     fixed_inputs: frozenset[str]
     """Names of the inputs whose sizes are fixed in the file."""
     inner_data: Mapping[ByteRange, tuple[ByteRange, ...]]
@@ -97,14 +97,17 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
-        graph=replace(_graph(path.name, bound, layers, weights, tensors), warnings=warnings),
+        graph=replace(
+            _graph(path.name, bound, layers, weights, tensors),
+            warnings=(*warnings, *refusals(path.name, model, weights, tensors)),
+        ),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
         graph_name=model.graph.name,
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
-        branching=_branching(model),
+        branches_of_other_sizes=branches_of_other_sizes(bound, weights, tensors),
         fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
     )
@@ -187,15 +190,6 @@ def _inner_data(
         for name, field, held in owners
     }
     return {record: data for record, data in found.items() if data}
-
-
-def _branching(model: ModelProto) -> frozenset[str]:
-    functions, nodes = function_table(model.functions), model.graph.node
-    return frozenset(
-        name
-        for name, node in zip(layer_names(nodes), nodes, strict=True)
-        if any(each.op_type == "If" for each in executed(node, functions))
-    )
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:

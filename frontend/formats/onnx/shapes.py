@@ -155,7 +155,7 @@ def infer_tensors(
     Raises:
         RankSliceError: a bound contradicts a tensor's fixed sizes.
     """
-    prepared = _inference_model(_inlined(model if settled.bounds else bound), weights)
+    prepared = inference_model(model if settled.bounds else bound, weights)
     declared = _declared(model if settled.bounds else bound)
     raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
@@ -264,12 +264,12 @@ def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
             yield found.get(name, Tensor(name, "", None))
 
 
-def _inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
+def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
     """Return a model of the same shapes in which values that were left out are typed inputs.
 
-    What it declares of results is left out.
+    What it declares of results is left out, and local functions are inlined.
     """
-    copy = ModelProto()
+    model, copy = _inlined(model), ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
     del graph.initializer[:], graph.node[:], graph.value_info[:]
@@ -309,7 +309,7 @@ def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:
     """Return a small tensor with its values in it, or ``None`` for one whose values we lack."""
     if not is_external(tensor):
-        return None if _lacks_values(tensor) else tensor
+        return None if lacks_values(tensor) else tensor
     if weight.data is None or weight.data.length > SMALL:
         return None
     return TensorProto(
@@ -325,10 +325,11 @@ def _left_out_constant(node: NodeProto) -> TensorProto | None:
     if node.op_type != "Constant" or len(node.output) != 1:
         return None
     values = [item.t for item in node.attribute if item.name == "value" and item.HasField("t")]
-    return values[0] if values and _lacks_values(values[0]) else None
+    return values[0] if values and lacks_values(values[0]) else None
 
 
-def _lacks_values(tensor: TensorProto) -> bool:
+def lacks_values(tensor: TensorProto) -> bool:
+    """Return whether a tensor's values are not in the skeleton."""
     payloads = (
         tensor.raw_data,
         tensor.float_data,

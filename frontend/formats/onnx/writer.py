@@ -180,12 +180,12 @@ def _declarable(
 ) -> Iterator[Tensor]:
     """Yield the inputs of some layers with the sizes that a sub-model may declare.
 
-    A branch that is never taken may be for other sizes. Engines compare them all the same, so
-    no sizes are declared there but those that the file has.
+    Engines compare the sizes in all branches, and refuse one that is never taken for these.
+    So no sizes are declared there but those that the file has.
     """
-    has_branches = any(layer.name in model.branching for layer in layers)
+    are_loose = any(layer.name in model.branches_of_other_sizes for layer in layers)
     for tensor in inputs:
-        if has_branches and tensor.name not in model.fixed_inputs:
+        if are_loose and tensor.name not in model.fixed_inputs:
             symbols = tensor.symbols or ("",) * len(tensor.shape or ())
             tensor = replace(tensor, symbols=tuple(each or UNNAMED for each in symbols))
         yield tensor

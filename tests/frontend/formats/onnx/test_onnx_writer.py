@@ -223,3 +223,13 @@ def test_a_branch_for_other_sizes_is_no_fault_of_a_sub_model(tmp_path: Path, by:
         "rate": np.array(16000),
     }
     check_slices(model, tmp_path, inputs=brought)
+
+
+def test_a_sub_model_with_branches_for_its_own_sizes_declares_these(tmp_path: Path) -> None:
+    text = TWO_RATES.replace("CHOOSE", BRANCHES.replace("short", "long"))
+    model = read_onnx(save(tmp_path, text), GivenSizes({"N": (4,)}))
+    written = write_segment(model, [model.graph.layers[2]], tmp_path / "part.onnx")
+    sizes = {
+        value.name: value.type.tensor_type.shape.dim for value in onnx.load(written).graph.input
+    }
+    assert [1, 4] == [dim.dim_value for dim in sizes["r"]]

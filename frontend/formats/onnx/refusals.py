@@ -1,0 +1,101 @@
+"""What onnxruntime refuses to load, found out without weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from onnx import ModelProto, TypeProto, ValueInfoProto, helper
+
+from rankslice.framework.graph import Tensor, Weight
+from rankslice.framework.wording import listed, on_one_line
+from rankslice.frontend.formats.onnx.follow import Facts, node_alone, open_session
+from rankslice.frontend.formats.onnx.nodes import (
+    executed,
+    function_table,
+    inner_tensors,
+    inputs_of,
+    layer_names,
+)
+from rankslice.frontend.formats.onnx.shapes import inference_model, lacks_values
+from rankslice.frontend.formats.onnx.types import element_type
+
+_INITIALIZING = "Exception during initialization"
+"""onnxruntime's words where an operator refuses its settings, or that a weight is an input."""
+
+_NOISE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ [^)]*\) (\[with [^]]*\] )?"
+)
+"""Codes, and places in onnxruntime's source."""
+
+
+def branches_of_other_sizes(
+    model: ModelProto, weights: Mapping[str, Weight], tensors: Mapping[str, Tensor]
+) -> frozenset[str]:
+    """Return the names of layers with branches if one of them may be for other sizes.
+
+    Args:
+        model: the skeleton with the largest shapes of its inputs; so in :func:`refusals`.
+        weights: the graph's weights by name.
+        tensors: all others that are known.
+    """
+    functions, nodes = function_table(model.functions), model.graph.node
+    branching = frozenset(
+        name
+        for name, node in zip(layer_names(nodes), nodes, strict=True)
+        if any(each.op_type == "If" for each in executed(node, functions))
+    )
+    if branching and not any(map(lacks_values, inner_tensors(nodes))):
+        prepared = inference_model(model, weights)
+        made = [tensors[name] for node in nodes for name in node.output if name in tensors]
+        types = _types({tensor.name: tensor for tensor in made if not tensor.is_open})
+        known = [ValueInfoProto(name=name, type=kind) for name, kind in types.items()]
+        prepared.graph.value_info.extend(known)
+        return branching if _refusal(prepared) else frozenset()
+    return branching
+
+
+def refusals(
+    where: str,
+    model: ModelProto,
+    weights: Mapping[str, Weight],
+    tensors: Mapping[str, Tensor],
+) -> Iterator[str]:
+    """Yield a warning if onnxruntime refuses a model on a CPU; ``where``: the model file."""
+    if any(map(lacks_values, inner_tensors(model.graph.node))):
+        return
+    prepared = inference_model(model, weights)
+    reason = _refusal(prepared)
+    if not reason:
+        return
+    types, found = _types({**weights, **tensors}), {}
+    values = {tensor.name: tensor for tensor in prepared.graph.initializer}
+    left_out = weights.keys() - values.keys()
+    for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True):
+        if all(each in types for each in inputs_of(node)):
+            alone = node_alone(Facts(model, types, values), node, filter(None, node.output))
+            alone.functions.extend(model.functions)
+            told = _refusal(alone)
+            if told and not (_INITIALIZING in told and left_out & {*node.input}):
+                found[name] = told
+    if found or _INITIALIZING not in reason:
+        names = listed([*found]) if 0 < len(found) < len(model.graph.node) else "the model"
+        told = next(iter(found.values()), reason)
+        yield f"{where}: onnxruntime refuses {names} on a CPU: {told}"
+
+
+def _refusal(model: ModelProto) -> str:
+    """Return why onnxruntime does not load a model; empty if it does."""
+    try:
+        open_session(model)
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        return on_one_line(_NOISE.sub("", str(error)).strip())
+    return ""
+
+
+def _types(tensors: Mapping[str, Tensor | Weight]) -> dict[str, TypeProto]:
+    return {
+        name: helper.make_tensor_type_proto(element_type(tensor.dtype), tensor.shape)
+        for name, tensor in tensors.items()
+        if tensor.shape is not None
+    }

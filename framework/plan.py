@@ -243,7 +243,6 @@ def _name_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistake]
             yield Mistake(f"{where}: {field}", f"there is no rank {rank}")
     for field, tensor in (
         *(("model.inputs", name) for name in plan.model.inputs),
-        *(("model.quantised", each.name) for each in plan.model.quantised),
         *(("model.outputs", name) for name in plan.model.outputs),
         *used_tensors,
     ):
@@ -256,10 +255,6 @@ def _record_mistakes(plan: Plan, where: str, before: _Counts) -> Iterator[Mistak
     """Yield ranks, tensors and segments that are wrong in themselves."""
     if plan.path_length < 1:
         yield Mistake(f"{where}: path_length", f"found {plan.path_length}")
-    for each in plan.model.quantised:
-        if each.scale <= 0:
-            where_it_is = f"{where}: model.quantised {quoted(each.name)}.scale"
-            yield Mistake(where_it_is, f"found {each.scale}", "expected more than 0")
     for number, rank in enumerate(plan.ranks):
         if rank.rank != number:
             yield Mistake(f"{where}: ranks[{number}].rank", f"found {rank.rank}")

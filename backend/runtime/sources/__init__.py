@@ -7,7 +7,7 @@ else lists the kinds. Help texts import all of them, so packages are imported in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -123,27 +123,19 @@ class Source(ABC):
         """Release what was opened."""
 
 
-def refuse_others(
-    where: str, given: Mapping[str, Sequence[int]], inputs: Sequence[TensorSpec]
-) -> None:
-    """Refuse values for what is no model input: nothing would read them.
-
-    Args:
-        where: of the values, for messages.
-        given: shapes by name.
-        inputs: of the model.
+def refuse_others(where: str, given: Iterable[str], inputs: Sequence[TensorSpec]) -> None:
+    """Refuse the names of values, in a place that messages name, that no model input has.
 
     Raises:
-        JobError: there are such values.
+        JobError: there are such names; nothing would read their values.
     """
     names = [spec.name for spec in inputs]
-    for name, shape in given.items():
+    for name in given:
         if name not in names:
-            option = f"{name if name.isprintable() else repr(name)}={','.join(map(str, shape))}"
             raise JobError(
                 f"{where}: has values for {name!r}, and the model's inputs are"
                 f" {', '.join(map(repr, names))}: leave them out; if the model's file has a default"
-                f" for this input, build with --shape {option}"
+                " for this input, build with --shape NAME=SIZES"
             )
 
 

@@ -1,58 +1,39 @@
-"""The outermost structure of video files, which says how long a file should be."""
+"""How long a video file should be, by its outermost structure."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO
 
 from .numpy_files import open_ordinary
 
-_MATROSKA = b"\x1a\x45\xdf\xa3"
-_HEAD_BYTES = 4096
+_MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
+"""Begins the head and the segment."""
 
 
 def is_cut_short(path: Path) -> bool:
-    """Return whether an MP4, AVI or Matroska file is shorter than it says itself.
-
-    Raises:
-        JobError: it cannot be read.
-    """
+    """Return whether an MP4, AVI or Matroska file is shorter than it says itself."""
+    place = 0
     with open_ordinary(path) as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(_HEAD_BYTES)
-        if head.startswith(_MATROSKA):
-            return _matroska_end(head) > size
-        place = 0
-        while place < size and (length := _chunk_bytes(file, place)):
+        while place < size:
+            file.seek(place)
+            length = _part_bytes(file.read(16).ljust(16, b"\0"))
+            if not length:
+                return False
             place += length
-        return place > size
+    return place > size
 
 
-def _chunk_bytes(file: IO[bytes], place: int) -> int:
-    """Return the size of a box of an MP4 file, or of a RIFF chunk; 0: it is not known."""
-    file.seek(place)
-    head = file.read(16)
+def _part_bytes(head: bytes) -> int:
+    """Return the size of a part of a file, by its first bytes; 0: it is not known."""
     if head.startswith(b"RIFF"):
         return 8 + int.from_bytes(head[4:8], "little")
-    length = int.from_bytes(head[:4], "big")
+    if head[:4] in _MATROSKA:
+        width = 9 - head[4].bit_length()
+        unknown = (1 << 7 * width) - 1
+        length = int.from_bytes(head[4 : 4 + width], "big") & unknown
+        return 0 if length == unknown else 4 + width + length
+    length = int.from_bytes(head[:4], "big")  # of a box of an MP4 file
     length = int.from_bytes(head[8:], "big") if length == 1 else length
     return length if length >= 8 else 0
-
-
-def _matroska_end(head: bytes) -> int:
-    """Return where the segment of a Matroska file ends; 0: it is not known."""
-    try:
-        length, place = _number(head, len(_MATROSKA))
-        length, place = _number(head, place + length + 4)
-    except IndexError:
-        return 0
-    return place + length if length >= 0 else 0
-
-
-def _number(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number of Matroska, -1 if it is unknown, and the place after it."""
-    width = 9 - data[place].bit_length()
-    limit = 1 << 7 * width
-    number = int.from_bytes(data[place : place + width], "big") % limit
-    return -1 if number == limit - 1 else number, place + width

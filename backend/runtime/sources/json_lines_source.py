@@ -122,9 +122,8 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list
     missing = [spec.name for spec in inputs if spec.name not in record]
     if missing:
         raise JobError(f"{name} has no values for {missing[0]!r}")
-    others = (name for name in record if name not in {spec.name for spec in inputs})
-    shapes = {name: _shape_of(record[name]) for name in others if _holds_numbers(record[name])}
-    refuse_others(name, shapes, inputs)
+    arrays = (key for key, value in record.items() if type(value) in {list, *_NUMBERS})
+    refuse_others(name, arrays, inputs)
     try:
         return [_values(record[spec.name], spec) for spec in inputs]
     except JobError as error:
@@ -162,20 +161,6 @@ def _values(given: Any, spec: TensorSpec) -> NDArray[Any]:
     spec.of_shape(found.shape)
     with np.errstate(over="ignore"):
         return found.astype(dtype)
-
-
-def _holds_numbers(given: Any) -> bool:
-    """Return whether a value of JSON is an array: a list, or a number; texts may be remarks."""
-    return type(given) is list or type(given) in _NUMBERS
-
-
-def _shape_of(given: Any) -> list[int]:
-    """Return the shape of an array of JSON, by its first elements."""
-    shape = []
-    while type(given) is list:
-        shape.append(len(given))
-        given = given[0] if given else None
-    return shape
 
 
 def _is_of_numbers(given: Any) -> bool:

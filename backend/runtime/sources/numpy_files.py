@@ -17,7 +17,6 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -280,7 +279,8 @@ def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
             with zipfile.ZipFile(_ShortReads(file)) as archive:
                 names = {spec.name for spec in specs}
                 members = [_members(path, archive, spec, names) for spec in specs]
-                _refuse_others(path, archive, specs)
+                arrays = map(_name_of, archive.infolist())
+                refuse_others(str(path), (_input_of(name, names) for name in arrays), specs)
                 _check_memory(path, sum(one.file_size for found in members for one in found))
                 pairs = zip(members, specs, strict=True)
                 return [_read_members(path, archive, *pair) for pair in pairs]
@@ -334,15 +334,10 @@ def _members(
     raise JobError(f"{path}: has no array {lacks!r}; it has {names[:_MAX_NAMES]}{more}")
 
 
-def _refuse_others(path: Path, archive: zipfile.ZipFile, specs: Sequence[TensorSpec]) -> None:
-    """Raise if the file has an array that is neither of an input nor of one of its frames."""
-    names = {spec.name for spec in specs}
-    for member in archive.infolist():
-        name = _name_of(member)
-        stem, _, number = name.rpartition("/")
-        if name not in names and not (stem in names and number.isdecimal()):
-            with archive.open(member) as file, suppress(ValueError):  # texts may be remarks
-                refuse_others(str(path), {name: _read_head(file).shape}, specs)
+def _input_of(name: str, inputs: Collection[str]) -> str:
+    """Return the input whose array or frame has a name; else the name."""
+    stem, _, number = name.rpartition("/")
+    return stem if name not in inputs and stem in inputs and number.isdecimal() else name
 
 
 def _read_members(

@@ -1,11 +1,6 @@
-"""Pixels of 0 to 255 made into values of a model input.
+"""Pixels of 0 to 255 made into values of a model input, by its type.
 
-The values are ``(pixel - mean) * scale``. A quantised input gets the number that stands for this
-value. Integers are rounded, and those beyond the type's range become the nearest of its limits.
-
-Without ``--mean`` and ``--scale``, floating point inputs get pixels / 255. Integers get the pixels
-as they are, int8 less 128. So does a quantised input whose type covers a usual range of trained
-models: black is its least value, white its largest.
+The table in docs/command-line.md, "Where frames come from", has the rules.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ if TYPE_CHECKING:
 
     from .image_sizes import ImageInput
 
-_UNIT = 1 / 255
 _USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
 """Of the values that models are trained on."""
 _CLOSE = 0.02
@@ -36,44 +30,35 @@ def input_values(pixels: NDArray[np.float32], takes: ImageInput) -> NDArray[Any]
     """
     import numpy as np
 
-    spec, options = takes.spec, takes.preprocessing
-    dtype, _ = spec.storage
+    options, dtype = takes.preprocessing, takes.spec.storage[0]
+    step, zero_point = takes.spec.quantisation or (1.0, 0.0)
+    unit = 1 / 255 if dtype.kind == "f" or takes.spec.quantisation else 1.0
     mean = _per_channel("mean", options.mean or (0.0,), takes.channels)
+    scale = _per_channel("scale", options.scale or (unit,), takes.channels)
+    values = (pixels - mean) * scale
     if dtype.kind == "f":
-        return (pixels - mean) * _per_channel("scale", options.scale or (_UNIT,), takes.channels)
+        return values
     limits = np.iinfo(dtype)
-    least, span = float(limits.min), float(limits.max) - float(limits.min)
-    is_usual = not options.mean and not options.scale
-    if is_usual and spec.quantisation and _is_usual_range(spec.quantisation, least, span):
-        return _integers(least + pixels * (span / 255), dtype)
-    if is_usual and not spec.quantisation:
-        return _integers(pixels - (128 if dtype == np.int8 else 0), dtype)
-    unit = (_UNIT,) if spec.quantisation else (1.0,)
-    step, zero_point = spec.quantisation or (1.0, 0.0)
-    scale = _per_channel("scale", options.scale or unit, takes.channels)
-    return _integers((pixels - mean) * scale / step + zero_point, dtype)
-
-
-def _is_usual_range(quantisation: Sequence[float], least: float, span: float) -> bool:
-    """Return whether the limits of a quantised type stand for a usual range."""
-    step, zero_point = quantisation
-    begin, width = step * (least - zero_point), step * span
-    return any(
-        max(abs(begin - low), abs(begin + width - high)) <= _CLOSE * (high - low)
-        for low, high in _USUAL_RANGES
-    )
-
-
-def _integers(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return values rounded, and within the limits of an integer type."""
-    import numpy as np
-
-    limits = np.iinfo(dtype)
+    least, most = float(limits.min), float(limits.max)
+    is_unquantised_int8 = dtype == np.int8 and not takes.spec.quantisation
+    ends = [step * (limit - zero_point) for limit in (least, most)]
+    if options.mean or options.scale or not (is_unquantised_int8 or _is_usual(*ends)):
+        values = values / step + zero_point
+    else:
+        values = least + pixels * ((most - least) / 255)
     rounded = np.rint(values.astype(np.float64))
     with np.errstate(invalid="ignore"):
-        found = rounded.clip(limits.min, limits.max).astype(dtype)
-    found[rounded >= limits.max] = limits.max  # a float64 cannot hold that of 64 bits
+        found = rounded.clip(least, most).astype(dtype)
+    found[rounded >= most] = limits.max  # a float64 cannot hold that of 64 bits
     return found
+
+
+def _is_usual(begin: float, end: float) -> bool:
+    """Return whether real values of a quantised type have a usual range."""
+    return any(
+        max(abs(begin - low), abs(end - high)) <= _CLOSE * (high - low)
+        for low, high in _USUAL_RANGES
+    )
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> NDArray[np.float32]:

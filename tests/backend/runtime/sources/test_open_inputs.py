@@ -264,9 +264,9 @@ def test_a_line_of_json_has_lists_for_each_input(tmp_path: Path) -> None:
         (
             '{"ids": [1], "mask": [1], "kinds": [[0]]}',
             ": has values for 'kinds', and the model's inputs are 'ids', 'mask': leave them out; if"
-            " the model's file has a default for this input, build with --shape kinds=1,1",
+            " the model's file has a default for this input, build with --shape NAME=SIZES",
         ),
-        ('{"ids": [1], "mask": [1], "least": 0.5}', "build with --shape least="),
+        ('{"ids": [1], "mask": [1], "least": 0.5}', ": has values for 'least'"),
         ('{"ids": [1], "mask": [1, 1]}', "size 'seq' is 1 in 'ids' and 2 in 'mask'"),
         ('{"ids": [1.5], "mask": [1]}', "'ids' is not int64 numbers in lists of equal lengths"),
         ('{"ids": ["1"], "mask": [1]}', "'ids' is not int64 numbers in lists of equal lengths"),

@@ -68,7 +68,7 @@ def test_a_frame_that_would_be_ignored_is_refused_with_the_way_out(tmp_path: Pat
     assert 1 == ended.code
     assert (
         "frames.npz: has values for 'least', and the model's inputs are 'scores': leave them out;"
-        " if the model's file has a default for this input, build with --shape least="
+        " if the model's file has a default for this input, build with --shape NAME=SIZES"
     ) in ended.err
 
 

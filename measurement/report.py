@@ -103,6 +103,8 @@ class _Source(_Record):
 
 class _Sink(_Record):
     postprocess_ms: _Spread
+    failed: _Count = 0
+    failures: Annotated[list[str], Field(max_length=1000)] = []
 
 
 class _Energy(_Record):

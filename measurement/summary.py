@@ -155,6 +155,10 @@ class RunSummary:
     """How many frames had which latency."""
     hardware: tuple[HardwareSummary, ...] = ()
     """By board."""
+    failed: int = 0
+    """How many frames failed, and have no results."""
+    failures: tuple[str, ...] = ()
+    """Of the first of them, where and why."""
 
     @property
     def on_surge(self) -> int:
@@ -173,6 +177,8 @@ class RunSummary:
             "completed": self.completed,
             "dropped": list(self.dropped),
             "more_dropped": self.more_dropped,
+            "failed": self.failed,
+            "failures": list(self.failures),
             "switches": list(self.switches),
             "window": self.window,
             "surge_window": self.surge_window,
@@ -199,7 +205,7 @@ def summarise(
     Args:
         records: the ranks' measurements, as the runtime's report has them.
         completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
-            all frames came out.
+            all frames that did not fail came out.
         hardware: what the boards were like.
     """
     source = next(record["source"] for record in records if "source" in record)
@@ -208,7 +214,7 @@ def summarise(
     switches = tuple(source.get("switches", ()))
     window = max(source["window"], source.get("surge_window") or 0)
     if completed_s is None:
-        completed = source["frames"]
+        completed = source["frames"] - sink.get("failed", 0)
         wall_s = max(record["wall_s"] for record in records)
         found = completed / wall_s if wall_s else 0.0
         of = STEADY if completed > 2 * frames_to_fill(window) else ""
@@ -221,6 +227,8 @@ def summarise(
         completed=completed,
         dropped=tuple(source["dropped"]),
         more_dropped=source.get("more_dropped", 0),
+        failed=sink.get("failed", 0),
+        failures=tuple(sink.get("failures", ())),
         switches=switches,
         window=source["window"],
         surge_window=source.get("surge_window"),

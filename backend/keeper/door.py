@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
 from rankslice.backend.runtime.job import typed_view
 from rankslice.backend.runtime.records import RecordForm
 
@@ -135,8 +136,10 @@ class Door:
             self._connections.discard(connection)
 
 
-def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArray[Any]]]:
+def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArray[Any]] | Failure]:
     """Yield the outputs of each frame that a sink sends, in order, until it says that all came.
+
+    Of a frame that has failed it yields why.
 
     Raises:
         OSError: the connection is broken, or ends before.
@@ -147,9 +150,15 @@ def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArra
         number, sizes = head
         if number == wire.END:
             return
-        if number != expected:
+        if number & ~wire.FAILED != expected:
             raise JobError(f"result {number} came where {expected} was due")
         expected += 1
+        if number & wire.FAILED:
+            record = bytearray(RECORD_BYTES)
+            if not wire.receive(connection, record):
+                raise ConnectionError
+            yield Failure.from_bytes(record)
+            continue
         outputs = []
         for spec in form.outputs_of(sizes):
             buffer = np.empty(spec.nbytes, np.uint8)

@@ -36,9 +36,12 @@ from rankslice.backend.keeper.state import (
 )
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Placement
+from rankslice.framework.wording import printable
 
 Outputs: TypeAlias = "dict[str, NDArray[Any]]"
 """The arrays of a frame's results, by the names of the model's outputs."""
@@ -89,6 +92,20 @@ class _Result(Future[Outputs]):
             self.set_exception(error)
 
 
+class FailedFrameError(RankSliceError):
+    """A frame has no results, as an engine has refused its values; the job goes on."""
+
+    def __init__(self, frame: int, failure: Failure, ranks: Sequence[Placement]) -> None:
+        """Take what the job says, which may come from a board, and its ranks."""
+        self.frame = frame
+        """How many frames were submitted before it."""
+        self.rank = failure.rank
+        self.segment = failure.segment
+        """On its rank."""
+        self.reason = printable(failure.reason)
+        super().__init__(printable(failure.told(frame, ranks)))
+
+
 @dataclass(slots=True)
 class _Kept:
     """A frame without a result."""
@@ -126,6 +143,7 @@ class Keeper:
         ahead: int,
         limit: int,
         follow: Follow | None = None,
+        ranks_of: Callable[[int], Sequence[Placement]] = lambda epoch: (),
     ) -> None:
         """Keep frames; :meth:`start_job` starts the job that has them.
 
@@ -135,11 +153,12 @@ class Keeper:
             ahead: most frames that are sent into the job without a result.
             limit: most frames that are kept, at least ``ahead``.
             follow: called when the job that has the frames has failed, in a thread of its own.
+            ranks_of: returns the ranks of the job of an epoch, for messages.
         """
         self.limit = limit
         self._outputs = outputs
         self._inputs, self._results = RecordForm(inputs), RecordForm(outputs)
-        self._follow = follow
+        self._follow, self._ranks_of = follow, ranks_of
         self._changed = threading.Condition()
         self._state = State(ahead)
         self._frames: dict[int, _Kept] = {}
@@ -283,7 +302,7 @@ class Keeper:
         if future.cancelled():
             self._happen(Withdrawn(number))
 
-    def _happen(self, event: Event, outputs: Outputs | None = None) -> None:
+    def _happen(self, event: Event, result: Outputs | FailedFrameError | None = None) -> None:
         """Decide what follows from an event, and do it."""
         with self._changed:
             before, (self._state, actions) = self._state, decide(self._state, event)
@@ -294,10 +313,12 @@ class Keeper:
         # Callbacks of futures run here, and may do anything.
         for kept, has_result in settled:
             try:
-                if has_result and outputs is not None:
-                    kept.future.set_result(outputs)
-                else:
+                if not has_result:
                     kept.future.set_exception(self._why_ended())
+                elif isinstance(result, FailedFrameError):
+                    kept.future.set_exception(result)
+                elif result is not None:
+                    kept.future.set_result(result)
             except InvalidStateError:  # cancelled
                 pass
             except BaseException as error:  # what callbacks raise; Exceptions are logged
@@ -412,7 +433,7 @@ class Keeper:
                 wire.send(connection, head, arrays)
             if self.is_alive(epoch):
                 ends.is_complete = True
-                wire.send(connection, wire.end_of(self._inputs))
+                wire.send(connection, wire.head_without_sizes(self._inputs, wire.END))
                 return
         except OSError:  # whoever waits for the end of the connection tells that
             pass
@@ -445,7 +466,12 @@ class Keeper:
         names = [spec.name for spec in self._outputs]
         for outputs in results(connection, self._results):
             try:
-                self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
+                if isinstance(outputs, Failure):
+                    oldest = next(iter(self._state.inside), 0)  # none: the job is over
+                    error = FailedFrameError(oldest, outputs, self._ranks_of(epoch))
+                    self._happen(CameOut(epoch), error)
+                else:
+                    self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
             except UnexpectedResultError:
                 raise JobError("a result came, and no frame is inside") from None
 

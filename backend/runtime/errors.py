@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 
 
@@ -12,6 +13,18 @@ class JobError(Exception):
 
 class BoundError(JobError):
     """A tensor is larger in a frame than its slots."""
+
+
+class FrameError(JobError):
+    """A frame has no results, but the next one can be computed; without skipping, the job ends."""
+
+
+_OF_MEMORY = re.compile(r"bad_?alloc|allocate memory|failed to allocate|out of memory", re.I)
+
+
+def is_of_memory(error: Exception) -> bool:
+    """Return whether an error says that memory is short: the next frame may lack it, too."""
+    return isinstance(error, MemoryError) or bool(_OF_MEMORY.search(str(error)))
 
 
 class ElsewhereError(JobError):

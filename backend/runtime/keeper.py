@@ -39,6 +39,8 @@ ROLE_DRAIN = "drain"
 """Of a source that waits for the word to end."""
 
 END = 2**64 - 1
+FAILED = 1 << 63
+"""Added to the number of a result: a failure record follows instead of values."""
 
 HANDSHAKE_TIMEOUT_S = 10.0
 _MAGIC = b"rankslice keeper 1\n"
@@ -246,7 +248,7 @@ def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tupl
     return form.head.unpack(head)[0], form.sizes(head, 0)
 
 
-def end_of(form: RecordForm) -> bytes:
-    """Return the head that says that no more records come."""
+def head_without_sizes(form: RecordForm, number: int) -> bytes:
+    """Return the head of a record without values: :data:`END`, or that of a failed frame."""
     nothing = form.sizes(bytes(form.head.size), 0)
-    return form.head.pack(END, 0.0, *nothing)
+    return form.head.pack(number, 0.0, *nothing)

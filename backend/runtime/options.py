@@ -91,6 +91,8 @@ class RunOptions:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     results: Path = Path("results.bin")
     """File on the sink's board to which outputs are appended."""
+    skip_failed: bool = False
+    """A frame on which an engine fails is left out of the results, instead of ending the job."""
     report: Path | None = None
     """JSON file on the sink's board with the measurements of all ranks."""
     events: Path | None = None
@@ -163,6 +165,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "seed": {"type": int, "help": "random seed"},
         "overflow": {"choices": ("fail", "drop"), "help": "if --fps is too fast"},
         "exact": {"action": "store_true", "help": "engines without graph optimisation"},
+        "skip_failed": {"action": "store_true", "help": "go on after a frame that fails"},
         "latency": {
             "action": "store_true",
             "help": "wake before frames are due, use more processor time",

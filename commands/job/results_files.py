@@ -103,7 +103,8 @@ def write_npz(results: Results, file: BinaryIO) -> None:
     """Write results as numpy's ``.npz``, piece by piece.
 
     A fixed output is an array [frames, ...] of its name. An open output ``boxes`` has an array for
-    each frame: ``boxes/0``, ``boxes/1``, ... Memory holds the names of these, but no values.
+    each frame: ``boxes/0``, ``boxes/1``, ... Memory holds the names of these, but no values. If
+    frames have failed, ``frames`` has the numbers of the others.
 
     Raises:
         OSError: the file cannot be written.
@@ -127,11 +128,19 @@ _Array: TypeAlias = "tuple[str, np.dtype[Any], tuple[int, ...], Iterable[Sequenc
 
 def _arrays(results: Results) -> Iterator[_Array]:
     """Yield what an ``.npz`` has of some results."""
+    numbers = results.numbers
+    if numbers != list(range(len(numbers))):
+        yield (
+            "frames",
+            results.records["frame"].dtype,
+            (len(numbers),),
+            [[results.records["frame"]]],
+        )
     for output, spec in enumerate(results.outputs):
         name = spec.name.replace("\0", "%00").encode(errors="backslashreplace").decode()
         frames = results.frames(output)
         if spec.is_open:
-            for frame, values in enumerate(frames):
+            for frame, values in zip(numbers, frames, strict=True):
                 yield f"{name}/{frame}", values.dtype, values.shape, [[values]]
             continue
         dtype, shape = spec.storage

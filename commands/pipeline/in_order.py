@@ -6,21 +6,25 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 F = TypeVar("F")
 R = TypeVar("R")
 
 
 def results_in_order(
-    frames: Iterable[F], submit: Callable[[F], Future[R]], limit: int
-) -> Iterator[R]:
+    frames: Iterable[F],
+    submit: Callable[[F], Future[R]],
+    limit: int,
+    take: Callable[[Future[R]], Any] = Future.result,
+) -> Iterator[Any]:
     """Yield the result of each frame once it is there, whether or not another frame has come.
 
     Args:
         frames: read in a thread, at most ``limit`` before their results are taken.
         submit: gives a frame.
         limit: see above.
+        take: returns what is yielded of a future that is done, ``Future.result`` or another.
 
     Raises:
         BaseException: what reading or giving a frame has raised, after the results before it.
@@ -46,7 +50,7 @@ def results_in_order(
     threading.Thread(target=give, name="frames", daemon=True).start()
     try:
         while (future := given.get()) is not None:
-            yield future.result()
+            yield take(future)
             room.release()
     finally:
         is_over.set()

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rankslice.backend.keeper.keeper import (
+    FailedFrameError,
     HasFailed,
     Keeper,
     Outputs,
@@ -31,7 +32,14 @@ from rankslice.commands.pipeline.inputs import Frame, arrays_of
 from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
-__all__ = ["Pipeline", "PipelineError", "QueueFullError", "Restart", "open_pipeline"]
+__all__ = [
+    "FailedFrameError",
+    "Pipeline",
+    "PipelineError",
+    "QueueFullError",
+    "Restart",
+    "open_pipeline",
+]
 
 _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
@@ -86,6 +94,7 @@ def open_pipeline(
     )
     options = RunOptions(
         inputs=(wire.NAME,),
+        skip_failed=True,
         window=window,
         exact=exact,
         start_timeout_s=start_timeout_s,
@@ -180,6 +189,7 @@ class Pipeline:
             ahead=ahead,
             limit=max(ahead, self.window + (self.window if queue is None else queue)),
             follow=None if survivors is None else self._follow,
+            ranks_of=lambda epoch: self._job(epoch).plan.ranks,
         )
         self._start(prepared)
         if survivors is not None and standby:

@@ -86,8 +86,9 @@ def classes_csv(finished: FinishedRun, names: Sequence[str], count: int) -> Iter
 
 def _best(finished: FinishedRun, count: int) -> Iterator[tuple[int, str, list[tuple[int, float]]]]:
     scores = finished.results.values(0)
-    for frame, label in enumerate(finished.labels):
-        yield frame, label, top_classes(scores[frame], count)
+    named = zip(finished.results.numbers, finished.labels, strict=True)
+    for place, (frame, label) in enumerate(named):
+        yield frame, label, top_classes(scores[place], count)
 
 
 def _line(cells: Sequence[Any]) -> str:

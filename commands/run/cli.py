@@ -125,6 +125,14 @@ def run(
         bool, Option("--latency", help="Wake before frames are due: lower latency, more CPU time.")
     ] = False,
     no_direct: NoDirect = False,
+    skip_failed: Annotated[
+        bool,
+        Option(
+            "--skip-failed",
+            help="Leave out frames on which an engine fails or which cannot be read, and tell"
+            " them; by default, such a frame ends the run.",
+        ),
+    ] = False,
     frame_timeout: FrameTimeout = None,
     start_timeout: StartTimeout = None,
     window: Window = None,
@@ -288,6 +296,8 @@ def run(
         refuse_with("--frames unlimited", frames=frames)
     if record is None:
         refuse_without(context, "--record", "record_frames")
+    elif skip_failed:
+        refuse_with("--record", skip_failed=skip_failed)
     if dry_run:
         refuse_with("--dry-run", record=record)
     if boxes is None:
@@ -321,6 +331,7 @@ def run(
         normal_after_s=normal_after,
         latency=latency,
         direct=not no_direct,
+        skip_failed=skip_failed,
         frame_timeout_s=frame_timeout,
         start_timeout_s=start_timeout,
         window=window,

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from rankslice.backend.keeper.door import Door, results, shut
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 
-OnResult: TypeAlias = Callable[[int, Sequence[NDArray[Any]]], None]
-"""Takes the number of a frame and its outputs. While it works, no further result is received, so
-that the job waits for it.
+OnResult: TypeAlias = Callable[[int, "Sequence[NDArray[Any]] | str"], None]
+"""Takes the number of a frame and its outputs, or why it has failed. While it works, no further
+result is received, so that the job waits for it.
 
 Raises:
     RankSliceError: it cannot take them; the job ends.
@@ -140,7 +141,7 @@ class Connection:
         has_ended = False
         try:
             for number, outputs in enumerate(results(connection, self._form)):
-                on_result(number, outputs)
+                on_result(number, outputs.reason if isinstance(outputs, Failure) else outputs)
             has_ended = True
         except (OSError, JobError):
             pass  # the job has failed, and says why

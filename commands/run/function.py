@@ -45,6 +45,7 @@ def run(
     normal_after_s: float = _USUAL.normal_after_s,
     latency: bool = _USUAL.latency,
     direct: bool = _USUAL.direct,
+    skip_failed: bool = _USUAL.skip_failed,
     frame_timeout_s: float | None = _USUAL.frame_timeout_s,
     start_timeout_s: float | None = _USUAL.start_timeout_s,
     verify: bool = False,
@@ -83,6 +84,8 @@ def run(
         normal_after_s: after so many seconds.
         latency: wake before frames are due: lower latency, more CPU time.
         direct: ranks of one board share memory instead of exchanging messages.
+        skip_failed: leave out frames on which an engine fails or which cannot be read;
+            ``summary.failed`` counts them. By default, such a frame ends the run.
         frame_timeout_s: how long a segment may take for a frame, in seconds; by default 30, or 20
             times the slowest one.
         start_timeout_s: how long the ranks may take to start, in seconds; 120 by default.
@@ -113,6 +116,8 @@ def run(
     check_natural({"frames": frames, "seed": seed}.items())
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)
+    if record is not None:
+        refuse_with("record", skip_failed=skip_failed)
     if tolerance is not None and (exact or not verify):
         raise RankSliceError(Mistake("tolerance", "needs verify without exact", "leave it out"))
     options = RunOptions(
@@ -136,6 +141,7 @@ def run(
         start_timeout_s=start_timeout_s,
         frame_timeout_s=frame_timeout_s,
         direct=direct,
+        skip_failed=skip_failed,
         record=path_of(record),
         record_frames=record_frames,
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.commands.run.line_file import LineFile
+from rankslice.framework.wording import printable
 
 
 class JsonLines:
@@ -45,8 +46,10 @@ class JsonLines:
         self._label_of = label_of
         self._classes_of = classes_of
 
-    def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
+    def write(self, frame: int, outputs: Sequence[NDArray[Any]] | str) -> None:
         """Write the line of a frame; it is whole in the file when this returns.
+
+        That of a frame which has failed has an ``error`` instead: ``outputs`` say why.
 
         Raises:
             RankSliceError: it cannot be written.
@@ -54,6 +57,10 @@ class JsonLines:
         """
         line: dict[str, Any] = {"frame": frame}
         line |= self._told(frame) if self._is_told else {"input": self._label_of(frame)}
+        if isinstance(outputs, str):
+            line["error"] = printable(outputs)
+            self._file.write(json.dumps(line).encode() + b"\n")
+            return
         if self._classes_of is not None:
             line["classes"] = self._classes_of(outputs[0])
         line["outputs"] = {

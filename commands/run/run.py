@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -126,7 +126,11 @@ def run(
         with as_user_errors():
             job = load_job(prepared.folder / PLAN)
             discards = prepared.discards
-            results = no_results(job) if discards else results_of(job, folder / RESULTS)
+            results = (
+                no_results(job)
+                if discards
+                else results_of(job, folder / RESULTS, may_lack=prepared.options.skip_failed)
+            )
         records = read_report(folder / REPORT, prepared.plan, len(results))
         trace = _trace(prepared, folder)
         _keep_recording(prepared, folder, records)
@@ -135,7 +139,7 @@ def run(
             _put_in_place(prepared, folder)
     if verify:
         _refuse_unknown_arrivals(records)
-    arrivals = _arrivals(records, len(results))
+    arrivals = _arrivals(records, results.numbers)
     with as_user_errors():
         labels = names or tuple(prepared.source.label(index) for index in arrivals)
     summary = summarise(
@@ -336,8 +340,8 @@ def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:
         raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 
-def _arrivals(records: Sequence[dict[str, Any]], completed: int) -> list[int]:
-    """Return for each completed frame which arrival it was: they differ once some were dropped."""
-    dropped = next(set(record["source"]["dropped"]) for record in records if "source" in record)
-    kept = (index for index in itertools.count() if index not in dropped)
-    return list(itertools.islice(kept, completed))
+def _arrivals(records: Sequence[dict[str, Any]], frames: Sequence[int]) -> list[int]:
+    """Return which arrival each of some frames was: they differ once some were dropped."""
+    dropped = next(record["source"]["dropped"] for record in records if "source" in record)
+    entered = [number - place for place, number in enumerate(dropped)]
+    return [frame + bisect_right(entered, frame) for frame in frames]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rankslice.measurement.verify import Verification
 
 _MAX_FRAMES_SHOWN = 20
+_MAX_FAILURES_SHOWN = 5
 _MAX_CLASSES = 1_000_000
 
 
@@ -77,6 +78,8 @@ def print_run(summary: RunSummary, console: Console) -> None:
     if has_surge:
         for line in route_texts(summary.completed, summary.on_surge, summary.switches):
             print_line(console, line)
+    for line in _failures(summary.failed, summary.failures):
+        print_line(console, line)
     if dropped := summary.dropped:
         count = len(dropped) + summary.more_dropped
         console.print(f"{count} arrivals dropped: {numbers_text(dropped, count)}")
@@ -100,6 +103,8 @@ def print_survived(survived: Survived, console: Console) -> None:
     if survived.completed:
         shown = ", ".join(f"{name} {value:.1f}" for name, value in survived.latency_ms.items())
         print_line(console, f"latency: {shown} ms")
+    for line in _failures(len(survived.failures), survived.failures):
+        print_line(console, line)
     for restart, seconds in zip(survived.restarts, survived.recovered_s, strict=True):
         boards = joined(sorted(restart.without))
         after = frames_text(restart.completed)
@@ -131,6 +136,13 @@ def verdict_text(verdict: Verification) -> str:
     equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
     reason = f": {verdict.complaint}" if verdict.complaint else ""
     return f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
+
+
+def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
+    """Yield how many frames failed, and the first ones with their reasons."""
+    if count:
+        yield f"{frames_text(count)} failed, without results:"
+        yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
 
 
 def _compute_cells(work: RankSummary | OnSurge, *, may_be_idle: bool) -> tuple[str, str]:
@@ -308,10 +320,11 @@ def print_top(
     """Print the best classes of the first frames, by the model's first output."""
     table = Table("frame", "input", f"top {count}")
     scores = finished.results.values(0)
-    for frame, label in enumerate(finished.labels[:most_frames]):
+    named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)
+    for place, (frame, label) in enumerate(named):
         classes = [
             f"{names[index] if index < len(names) else index} {score:.3f}"
-            for index, score in top_classes(scores[frame], count)
+            for index, score in top_classes(scores[place], count)
         ]
         table.add_row(
             str(frame), escape(on_one_line(label)), escape(on_one_line(", ".join(classes)))

@@ -6,6 +6,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,13 @@ from rankslice.commands.build_folder import PLAN, RESULTS, read_plan
 from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.commands.job.results_files import check_results, move_results
-from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
+from rankslice.commands.pipeline.in_order import results_in_order
+from rankslice.commands.pipeline.pipeline import (
+    FailedFrameError,
+    Pipeline,
+    Restart,
+    open_pipeline,
+)
 from rankslice.commands.run.drain import drained_by_signals
 from rankslice.commands.run.output import json_lines
 from rankslice.commands.run.run import finished_frames_kept
@@ -58,11 +65,14 @@ class Survived:
     drained_by: str = ""
     """Name of the signal that ended the stream; empty: it ended by itself."""
     verify: Verification | None = None
+    failures: tuple[str, ...] = ()
+    """Of each frame that failed, where and why."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {
             "completed": self.completed,
+            "failures": list(self.failures),
             "throughput_fps": self.throughput_fps,
             "latency_ms": self.latency_ms,
             "restarts": [
@@ -136,7 +146,7 @@ def run_surviving(
         restarts.append(restart)
         on_restart(restart)
 
-    times = _Times()
+    times, failed = _Times(), dict[int, FailedFrameError]()
     lines = None if output is None else json_lines(run, output, (), 0, is_told=False)
     with own_folder(run) as place:
         file = run.options.results if discards else place / RESULTS
@@ -155,27 +165,31 @@ def run_surviving(
             closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
         ):
             on_started(run.source)
-            found = _outputs(pipeline, _frames(run, job, is_over), times)
+            found = _outputs(pipeline, _frames(run, job, is_over), times, options.skip_failed)
             for count, outputs in enumerate(found):
-                ordered = [outputs[spec.name] for spec in job.outputs]
-                writer.write(count, ordered)
-                if lines is not None:
-                    lines.write(count, ordered)
-                on_completed(count + 1)
+                if isinstance(outputs, FailedFrameError):
+                    failed[count] = outputs
+                    if lines is not None:
+                        lines.write(count, outputs.reason)
+                else:
+                    ordered = [outputs[spec.name] for spec in job.outputs]
+                    writer.write(count, ordered)
+                    if lines is not None:
+                        lines.write(count, ordered)
+                on_completed(count + 1 - len(failed))
         if lines is not None:
             lines.close()
         if not discards:
             with as_user_errors():
-                written = results_of(job, file)
+                written = results_of(job, file, may_lack=options.skip_failed)
             move_results(file, run.options.results)
-    summary = _summary(times, restarts, pipeline.window, "".join(told))
+    summary = _summary(times, restarts, pipeline.window, "".join(told), failed)
     if reference is None:
         return summary
     from rankslice.commands.run.comparison import verified
 
     with as_user_errors():
-        numbers = range(len(written))
-        verdict = verified(run, reference, written, numbers, tolerance, on_verified)
+        verdict = verified(run, reference, written, written.numbers, tolerance, on_verified)
     return replace(summary, verify=verdict)
 
 
@@ -257,8 +271,11 @@ def _live(run: PreparedRun, slots: Sequence[Slot], is_over: threading.Event) -> 
 
 
 def _outputs(
-    pipeline: Pipeline, frames: Iterator[tuple[float, _Arrays]], times: _Times
-) -> Iterator[_Arrays]:
+    pipeline: Pipeline,
+    frames: Iterator[tuple[float, _Arrays]],
+    times: _Times,
+    skip_failed: bool,
+) -> Iterator[_Arrays | FailedFrameError]:
     """Yield the results of frames, which another thread gives as they arrive."""
 
     def arriving() -> Iterator[_Arrays]:
@@ -266,21 +283,36 @@ def _outputs(
             times.arrived.append(arrival)
             yield frame
 
-    for outputs in pipeline.map(arriving()):
+    def take(future: Future[_Arrays]) -> _Arrays | FailedFrameError:
+        error = future.exception()
+        return error if skip_failed and isinstance(error, FailedFrameError) else future.result()
+
+    for outputs in results_in_order(arriving(), pipeline.submit, pipeline.limit, take):
         times.completed.append(time.monotonic())
         yield outputs
 
 
-def _summary(times: _Times, restarts: list[Restart], window: int, drained_by: str) -> Survived:
-    completed = np.asarray(times.completed)
-    latencies = 1e3 * (completed - np.asarray(times.arrived)[: len(completed)])
+def _summary(
+    times: _Times,
+    restarts: list[Restart],
+    window: int,
+    drained_by: str,
+    failed: Mapping[int, FailedFrameError],
+) -> Survived:
+    came_out = np.asarray(times.completed)
+    arrived = np.delete(np.asarray(times.arrived)[: len(came_out)], list(failed))
+    completed = np.delete(came_out, list(failed))
+    latencies = 1e3 * (completed - arrived)
     percentiles = {
         name: float(np.percentile(latencies, share)) if len(latencies) else 0.0
         for name, share in _PERCENTILES.items()
     }
-    recovered = tuple(_gap_s(completed, restart.completed) for restart in restarts)
+    recovered = tuple(_gap_s(came_out, restart.completed) for restart in restarts)
     rate = throughput_fps(completed, window)[0] if len(completed) else 0.0
-    return Survived(len(completed), rate, percentiles, tuple(restarts), recovered, drained_by)
+    return Survived(
+        *(len(completed), rate, percentiles, tuple(restarts), recovered, drained_by),
+        failures=tuple(map(str, failed.values())),
+    )
 
 
 def _gap_s(times: NDArray[np.float64], number: int) -> float:

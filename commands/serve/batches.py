@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankslice.backend.keeper.keeper import QueueFullError
+from rankslice.backend.keeper.keeper import FailedFrameError, QueueFullError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.pipeline.inputs import arrays_of
 from rankslice.commands.serve.models import ServedPipeline
@@ -164,8 +164,10 @@ class Batches:
             self._timer.cancel()
         parts = [part for part in self._waiting if not part.future.cancelled()]
         self._waiting = []
-        if not parts:
-            return
+        if parts:
+            self._give(parts)
+
+    def _give(self, parts: Sequence[_Part]) -> None:
         frame = {
             spec.name: _padded([part.arrays[number] for part in parts], self._size)
             for number, spec in enumerate(self.inputs)
@@ -178,7 +180,15 @@ class Batches:
             return
         for part in parts:
             part.future.add_done_callback(lambda _: _withdraw(batch, parts))
-        batch.add_done_callback(lambda _: _hand_out(batch, parts))
+        batch.add_done_callback(lambda _: self._hand_out(batch, parts))
+
+    def _hand_out(self, batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
+        """Give each request its results; if the batch has failed, find out whose rows have."""
+        if parts[1:] and not batch.cancelled() and isinstance(batch.exception(), FailedFrameError):
+            for part in parts:
+                self._give([part])
+        else:
+            _hand_out(batch, parts)
 
 
 def _of_any_rows(spec: TensorSpec) -> TensorSpec:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
+from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import Request, check_served, metadata_of
@@ -171,6 +171,8 @@ class Model:
         except asyncio.TimeoutError:
             waited = f"no result within {request.timeout_s:g} s"
             raise RefusalError(Reason.LATE, f"model {self.name}: {waited}") from None
+        except FailedFrameError as error:
+            raise invalid(f"model {self.name}: {error}") from None
         except RankSliceError as error:
             raise self._failed(error) from None
         self._rate.count(time.monotonic())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rankslice.commands.deploy.function import deploy as deploy
     from rankslice.commands.explore.function import explore as explore
     from rankslice.commands.inspect.function import inspect as inspect
+    from rankslice.commands.pipeline.pipeline import FailedFrameError as FailedFrameError
     from rankslice.commands.pipeline.pipeline import Pipeline as Pipeline
     from rankslice.commands.pipeline.pipeline import PipelineError as PipelineError
     from rankslice.commands.pipeline.pipeline import QueueFullError as QueueFullError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "FailedFrameError": ("rankslice.commands.pipeline.pipeline", "FailedFrameError"),
     "Pipeline": ("rankslice.commands.pipeline.pipeline", "Pipeline"),
     "PipelineError": ("rankslice.commands.pipeline.pipeline", "PipelineError"),
     "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
@@ -50,6 +52,7 @@ _PLACES = {
 """What the package offers, by name: module, and name there. It is imported when it is used."""
 
 __all__ = [
+    "FailedFrameError",
     "Pipeline",
     "PipelineError",
     "QueueFullError",

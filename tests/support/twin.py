@@ -97,7 +97,7 @@ class TwinTransport:
 
     def send(self, lane: int, slot: int) -> None:
         """Put the slot into the receiver's mailbox."""
-        self._post(lane, slot, self._sends[lane].slots[slot])
+        self._post(lane, slot, self._sends[lane].usual(slot))
 
     def send_part(self, lane: int, slot: int, nbytes: int) -> None:
         """Put the first bytes of the slot into the receiver's mailbox."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
+from ..errors import FrameError, JobError, is_of_memory
 from ..job import TensorSpec
 from ..sizes import Slot
 from . import Engine, EngineSettings
@@ -276,7 +276,10 @@ class InterpreterEngine:
         try:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
-            raise JobError(f"{self._package.name}: {first_line(error)}") from None
+            # A delegate may have lost its accelerator; half a run may leave something.
+            is_left = self._delegate or kept_by_a_run(self._path) or is_of_memory(error)
+            kind = JobError if is_left else FrameError
+            raise kind(f"{self._package.name}: {first_line(error)}") from None
         for accessor, target in zip(self._outputs, outputs, strict=True):
             copy_output(accessor(), target)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
+from ..errors import FrameError, JobError, is_of_memory
 from ..sizes import OpenSlot, Slot
 from .litert_package import first_line
 
@@ -82,7 +82,8 @@ class OpenRuns:
             self._plain.run(inputs)
         except _ERRORS as error:
             self._plain = None
-            raise JobError(_failed(inputs, error)) from None
+            kind = FrameError if self._repeats and not is_of_memory(error) else JobError
+            raise kind(_failed(inputs, error)) from None
         return self._plain
 
     def _sized(self, *, plain: bool) -> _Sized:

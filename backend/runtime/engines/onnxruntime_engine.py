@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import bind_to_cores
-from ..errors import JobError
+from ..errors import FrameError, JobError, is_of_memory
 from ..figures.operators import OperatorSpans, read_profile
 from ..job import TensorSpec
 from . import EngineSettings
@@ -118,7 +118,7 @@ class OnnxRuntimeEngine:
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
-            foretells = not self._draws_random_numbers()
+            foretells = not self._may_keep_something()
             self._open = OpenRuns(inputs, outputs, self._type_of, foretells=foretells)
         if self._cuda is not None:
             if reason := self._why_no_graph():
@@ -239,13 +239,20 @@ class OnnxRuntimeEngine:
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Run the session on the slots' own memory, or through buffers on the GPU."""
         cuda = self._cuda
-        if self._open is not None:
-            self._open.run(self._session, inputs, outputs)
-        elif cuda is None or not cuda.is_bound:
-            self._run_bound(inputs, outputs)
-        elif reason := cuda.run(inputs, outputs):
-            self._restart(cuda, GRAPH, reason)
-            self.run(inputs, outputs)
+        try:
+            if self._open is not None:
+                self._open.run(self._session, inputs, outputs)
+            elif cuda is None or not cuda.is_bound:
+                self._run_bound(inputs, outputs)
+            elif reason := cuda.run(inputs, outputs):
+                self._restart(cuda, GRAPH, reason)
+                self.run(inputs, outputs)
+        except RuntimeError as error:  # as which all that fails in a bound run comes
+            # Others than the CPU may have lost their accelerator; half a run may leave something.
+            is_cpu = self._provider.is_cpu
+            if not is_cpu or is_of_memory(error) or self._may_keep_something():
+                raise
+            raise FrameError(f"{type(error).__name__}: {error}") from None
 
     def _run_bound(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         slots = (*inputs, *outputs)
@@ -283,7 +290,7 @@ class OnnxRuntimeEngine:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
         return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
 
-    def _draws_random_numbers(self) -> bool:
+    def _may_keep_something(self) -> bool:
         try:
             return bool(_hindrance(find_operators(self._path), may_divide=False))
         except (OSError, ValueError):

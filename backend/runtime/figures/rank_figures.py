@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import time
@@ -20,6 +21,10 @@ _helpers: set[int] = set()
 MIN_WARM_UP = 10
 """The steady state begins after as many frames as the window holds, but at least after these; on a
 rank that takes turns, after those of them that it handles."""
+
+
+NOT_COMPUTED = -math.inf
+"""The time of a segment on a frame that has failed there, or before."""
 
 
 class ComputeTimes:
@@ -50,13 +55,15 @@ class ComputeTimes:
         self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0
 
     def add(self, frame: int, seconds: float) -> None:
-        """Count one segment's run on one frame, which has just ended."""
-        if self.histogram.count >= self._left_out:
+        """Count one segment's run on one frame, which has just ended; no frame that failed."""
+        if self.histogram.count >= self._left_out and seconds > NOT_COMPUTED:
             self._busy_s += seconds
             self._end_s = self._clock()
         runs, total = self._open.pop(frame, (0, 0.0))
         if runs + 1 < self._segments:
             self._open[frame] = (runs + 1, total + seconds)
+            return
+        if total + seconds == NOT_COMPUTED:
             return
         self.histogram.add(total + seconds)
         if self.histogram.count == self._left_out:

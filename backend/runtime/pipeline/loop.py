@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import JobError
+from ..failed_frames import RECORD_BYTES
 from ..figures.events import RECEIVE, SEND, EventRing
 from ..sizes import OpenSlot
 from ..transport.transport import Lane, Transport
@@ -30,7 +31,7 @@ class Outgoing:
     ) -> None:
         self.channel = channel
         self._events = events or EventRing()
-        self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
+        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
         self.nbytes = ring.tensor.nbytes
         """Size of a message; of the last one if sizes are open."""
         self._ring = ring
@@ -63,7 +64,9 @@ class Outgoing:
             slot = self._next % self._ring.depth
             self._begun_s[slot] = time.perf_counter()
             part = self._ring.slots[slot]
-            if isinstance(part, OpenSlot):
+            if self._ring.records[slot][0]:
+                transport.send_part(lane, slot, self._ring.messages[slot].nbytes)
+            elif isinstance(part, OpenSlot):
                 self.nbytes = part.message_bytes
                 transport.send_part(lane, slot, self.nbytes)
             else:
@@ -101,7 +104,7 @@ class Incoming:
     ) -> None:
         self.channel = channel
         self._events = events or EventRing()
-        self.lane = Lane(channel, peer, ring.raw, ring.tensor.is_open)
+        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
         self.nbytes = ring.tensor.nbytes
         """Size of a message; of the last one if sizes are open."""
         self._ring = ring
@@ -140,19 +143,16 @@ class Incoming:
             JobError: the message is not what the tensor may be.
         """
         ring = self._ring
-        part = ring.slots[slot]
         frame = ring.turns.frame(_in_slot(slot, ring.written, ring.depth))
         if not is_end:
             now_s = time.perf_counter()
             self._events.add(RECEIVE, now_s, now_s, frame, self.channel)
-        if not is_end and isinstance(part, OpenSlot):
-            self.nbytes = nbytes
-            try:
-                part.check_message(nbytes)
-            except JobError as error:
-                raise JobError(
-                    f"message of rank {self.lane.peer}, frame {frame}: {error}"
-                ) from None
+            # No message of values is as long; what the sender wrote there is not believed.
+            has_failed = nbytes == ring.messages[slot].nbytes
+            if ring.records[slot][0] != has_failed:
+                ring.records[slot][0] = has_failed
+            if not has_failed and (nbytes != ring.raw[slot].nbytes or self.lane.is_open):
+                self._check(slot, nbytes, frame)
         self._arrived[slot] = is_end
         while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
             self._arrived[ring.written % ring.depth] = None
@@ -160,6 +160,18 @@ class Incoming:
                 ring.finish()
             else:
                 ring.put()
+
+    def _check(self, slot: int, nbytes: int, frame: int) -> None:
+        """Raise :class:`JobError` if a message is not what the tensor may be."""
+        part, name = self._ring.slots[slot], self._ring.tensor.name
+        try:
+            if not isinstance(part, OpenSlot):
+                expected = self._ring.raw[slot].nbytes
+                raise JobError(f"tensor {name!r} came in {nbytes} bytes, expected {expected}")
+            self.nbytes = nbytes
+            part.check_message(nbytes)
+        except JobError as error:
+            raise JobError(f"message of rank {self.lane.peer}, frame {frame}: {error}") from None
 
 
 def _in_slot(slot: int, first: int, depth: int) -> int:

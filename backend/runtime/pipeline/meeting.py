@@ -51,6 +51,7 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         "window": options.window or job.window,
         "exact": options.exact,
         "events": options.events is not None,
+        "skip failed": options.skip_failed,
         "byte order": sys.byteorder,
         "ranks": transport.size,
     }

@@ -69,6 +69,10 @@ class _Rank:
         self._source = source_stage(setup, wiring, rings)
         self._sink = sink_stage(setup, wiring, rings)
         self._record_ends()
+        if setup.options.skip_failed:
+            for stage in (*self._segments.stages, self._source, self._sink):
+                if stage is not None:
+                    stage.rank = number
         self._threads = self._make_threads()
         self._computing = self._threads["compute"]
         self._executors = list(dict.fromkeys(self._threads.values()))
@@ -290,7 +294,7 @@ class _Rank:
             record["source"] = self._source.figures()
             shares["read_share"], shares["no_frame_share"] = self._source.reads.steady()
         if self._sink is not None:
-            record["sink"] = {"postprocess_ms": self._sink.writes.histogram.with_mean_ms(50, 99)}
+            record["sink"] = self._sink.figures(self._setup.job.ranks)
             shares["write_share"], shares["not_taken_share"] = self._sink.writes.steady()
         for computed in (record, record.get("surge", {})):
             if computed.get("steady"):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..failed_frames import RECORD_BYTES, Failure
 from ..job import TensorSpec
 from ..sizes import Slot, make_slot, slot_bytes
 from ..turns import ALL, EACH, Steps, Turns
@@ -21,7 +22,7 @@ def ring_bytes(tensor: TensorSpec, depth: int) -> int:
 
 
 def _stride(tensor: TensorSpec) -> int:
-    return -(-slot_bytes(tensor) // _ALIGNMENT) * _ALIGNMENT
+    return -(-(slot_bytes(tensor) + RECORD_BYTES) // _ALIGNMENT) * _ALIGNMENT
 
 
 def private_memory(size: int) -> NDArray[np.uint8]:
@@ -77,9 +78,14 @@ class Ring:
         stride, size = _stride(tensor), slot_bytes(tensor)
         if memory is None:
             memory = private_memory(depth * stride)
-        self.raw: tuple[NDArray[np.uint8], ...] = tuple(
-            memory[slot * stride : slot * stride + size] for slot in range(depth)
+        self.messages: tuple[NDArray[np.uint8], ...] = tuple(
+            memory[begin : begin + size + RECORD_BYTES]
+            for begin in range(0, depth * stride, stride)
         )
+        """By slot, its values and what follows them, as they are sent if the frame has failed."""
+        self.records = tuple(message[size:].data for message in self.messages)
+        """By slot, the failure record: its first byte is zero unless the frame has failed."""
+        self.raw: tuple[NDArray[np.uint8], ...] = tuple(each[:size] for each in self.messages)
         self.slots: tuple[Slot, ...] = tuple(make_slot(tensor, raw) for raw in self.raw)
 
     def has_room(self) -> bool:
@@ -93,6 +99,14 @@ class Ring:
     def has_ended(self, reader: int) -> bool:
         """Whether the writer is finished and ``reader`` has read everything."""
         return self.end is not None and self.read[reader] >= self.end
+
+    def fail(self, failure: Failure) -> None:
+        """Note that frame ``written`` has failed; called by the writer before :meth:`put`."""
+        self.records[self.written % self.depth][:] = failure.to_bytes()
+
+    def renew(self) -> None:
+        """Note that frame ``written`` has not failed, if the one before in its slot has."""
+        self.records[self.written % self.depth][0] = 0
 
     def put(self) -> None:
         """Hand the slot of frame ``written`` to the readers; called by the writer."""

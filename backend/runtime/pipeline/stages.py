@@ -10,10 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..engines import Engine
-from ..errors import JobError
+from ..errors import BoundError, FrameError, JobError
+from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
-from ..figures.rank_figures import EndTimes
+from ..figures.rank_figures import NOT_COMPUTED, EndTimes
+from ..job import RankSpec
 from ..keeper import Entered
 from ..recording import TakeFrame
 from ..sinks import Sink
@@ -24,6 +26,9 @@ from ..sources.switching import ROUTE_NAMES
 from ..turns import ALL, Turns
 from .slots import Ring
 from .wiring import Reader
+
+MOST_FAILURES = 100
+"""Failed frames that a report names."""
 
 
 class Input:
@@ -49,8 +54,21 @@ class Input:
         return ring.read[reader] < ring.written or ring.has_ended(reader)
 
     def values(self) -> Any:
-        """The next frame's values, an array."""
-        return self.ring.slots[self.ring.read[self.reader] % self.ring.depth]
+        """The next frame's values, an array.
+
+        Raises:
+            FrameError: it has failed.
+        """
+        ring = self.ring
+        slot = ring.read[self.reader] % ring.depth
+        if ring.records[slot][0]:
+            raise FrameError(Failure.from_bytes(ring.records[slot]).reason)
+        return ring.slots[slot]
+
+    def failure(self) -> Failure | None:
+        """Why the next frame has failed, if it has."""
+        record = self.ring.records[self.ring.read[self.reader] % self.ring.depth]
+        return Failure.from_bytes(record) if record[0] else None
 
     def done(self) -> None:
         """Give the slot back."""
@@ -66,6 +84,7 @@ class OpenInput(Input):
         """The next frame's values, an array of their shape.
 
         Raises:
+            FrameError: it has failed.
             JobError: the slot's header does not fit the tensor.
         """
         return values_in(super().values())
@@ -97,6 +116,10 @@ class MergedInput:
     def values(self) -> Any:
         """The next frame's values, an array."""
         return self._next().values()
+
+    def failure(self) -> Failure | None:
+        """Why the next frame has failed, if it has."""
+        return self._next().failure()
 
     def done(self) -> None:
         """Give the slot back."""
@@ -140,6 +163,8 @@ class _Stage(ABC):
     index = 0
     record: TakeFrame | None = None
     """Takes what each frame reads and writes, if it is to be kept."""
+    rank: int | None = None
+    """Its rank, if frames that fail are handed on as failed ones; ``None``: they end the job."""
 
     def __init__(
         self,
@@ -150,6 +175,8 @@ class _Stage(ABC):
         self._steps = turns.steps_in(ALL)
         self.frame = self._steps.first
         self.finished = False
+        self._has_failed = False
+        """Whether a slot of the outputs may still say that an earlier frame has failed."""
         self._inputs = inputs
         self._outputs = outputs
 
@@ -169,10 +196,15 @@ class _Stage(ABC):
             self._end()
         else:
             read, written = self._read(), self._written()
-            inputs, outputs = [each.values() for each in read], _free_slots(written)
-            self._work(inputs, outputs)
-            if self.record is not None:
-                self.record(self.frame, inputs, outputs)
+            if self._has_failed:
+                self._renew(written)
+            try:
+                inputs, outputs = [each.values() for each in read], _free_slots(written)
+                self._work(inputs, outputs)
+                if self.record is not None:
+                    self.record(self.frame, inputs, outputs)
+            except FrameError as error:
+                self._fail(self._failure(error, read), written)
             self._advance(read, written)
 
     def _read(self) -> Sequence[Input | MergedInput]:
@@ -186,6 +218,24 @@ class _Stage(ABC):
     @abstractmethod
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         """Do frame ``frame``, from slots to slots."""
+
+    def _failure(self, error: FrameError, read: Sequence[Input | MergedInput]) -> Failure:
+        """Return why frame ``frame`` fails, of several reasons always the same, or end the job."""
+        if self.rank is None:
+            raise error
+        step = self.index if read else SOURCE
+        found = [failure for each in read if (failure := each.failure()) is not None]
+        return min(found, default=Failure(self.rank, step, str(error)))
+
+    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
+        """Write, in the place of frame ``frame``, why it has failed."""
+        self._has_failed = True
+        for ring in written:
+            ring.fail(failure)
+
+    def _renew(self, written: Sequence[Ring]) -> None:
+        for ring in written:
+            ring.renew()
 
     def _is_over(self) -> bool:
         ended = [each.has_ended() for each in self._inputs]
@@ -224,7 +274,7 @@ class SegmentStage(_Stage):
         turns: Turns = ALL,
         route: str = "",
     ) -> None:
-        """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each run.
+        """Take a loaded engine; ``on_computed(frame, seconds)`` is called after each frame.
 
         ``turns``: the frames that it handles; ``route``: on which route, if there are several.
         """
@@ -238,13 +288,20 @@ class SegmentStage(_Stage):
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         begin = time.perf_counter()
-        self._engine.run(inputs, outputs)
+        try:
+            self._engine.run(inputs, outputs)
+        except BoundError as error:
+            raise FrameError(str(error)) from None
         self._took_s = time.perf_counter() - begin
 
     def _advance(self, read: Sequence[Input | MergedInput], written: Sequence[Ring]) -> None:
         frame = self.frame
         super()._advance(read, written)
         self._on_computed(frame, self._took_s)
+
+    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
+        super()._fail(failure, written)
+        self._took_s = NOT_COMPUTED
 
     def describe(self) -> str:
         """Name the segment."""
@@ -350,30 +407,43 @@ class SourceStage(_Stage):
             return
         written = self._written()
         slots = _free_slots(written)
+        if self._has_failed:
+            self._renew(written)
         try:
             self._work([], slots)
-        except EndOfStreamError:
-            self._end()
-        else:
             if self.record is not None:
                 self.record(self.frame, (), slots)
-            self._advance((), written)
+        except EndOfStreamError:
+            self._end()
+            return
+        except FrameError as error:
+            self._fail(self._failure(error, ()), written)
+        self._advance((), written)
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         index, arrived_s = self._arrivals.take()
         begin, waited_s = time.perf_counter(), self._source.waited_s
+        failure: FrameError | None = None
         try:
             self._source.read(index, outputs)
+        except FrameError as error:
+            failure = error
+        except BoundError as error:
+            if not self._source.can_replay:  # the next frame may not be read from its beginning
+                raise
+            failure = FrameError(str(error))
         except EndOfStreamError as ended:
             self._arrivals.end_at(index if ended.frames is None else ended.frames)
             raise
-        if self._has_open_sizes and (found := disagreement(outputs)):
-            raise JobError(found)
+        if failure is None and self._has_open_sizes and (found := disagreement(outputs)):
+            failure = FrameError(found)
         waited_s = self._source.waited_s - waited_s
         self._entered_s[self.frame % self._window] = arrived_s + waited_s
         if self.on_enter is not None:
             unix_s = time.time() - time.monotonic() + arrived_s + waited_s
             self.on_enter(Entered(self.frame, index, unix_s, self._source.label(index)))
+        if failure is not None:
+            raise failure
         worked_s = max(0.0, time.perf_counter() - begin - waited_s)
         if not isinstance(self._arrivals, Pulled):  # else the last wait was for room
             waited_s += max(0.0, arrived_s - self._done_s)
@@ -395,9 +465,10 @@ class SourceStage(_Stage):
             frame, came_out_ns = self._credit.values().tolist()
             out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
             entered_s = self._entered_s[frame % self._window]
-            self.latencies.add(out_s - entered_s)
             number, way = self._counted()
-            self._events.add(FRAME, entered_s, out_s, frame, number, route=way)
+            if came_out_ns:  # it has results
+                self.latencies.add(out_s - entered_s)
+                self._events.add(FRAME, entered_s, out_s, frame, number, route=way)
             self._credit.done()
             took = True
         return took
@@ -428,6 +499,10 @@ class SinkStage(_Stage):
         self.writes = EndTimes(window)
         """Times of taking a frame's results, and of waits for whoever takes them from a sink."""
         self._sinks = sinks
+        self.failed = 0
+        """Frames that have failed."""
+        self.failures: list[tuple[int, Failure]] = []
+        """The first :data:`MOST_FAILURES` of them, each with its number."""
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         begin, before_s = time.perf_counter(), self._waited_s
@@ -440,6 +515,23 @@ class SinkStage(_Stage):
     @property
     def _waited_s(self) -> float:
         return sum(sink.waited_s for sink in self._sinks)
+
+    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
+        """Tell the sinks that the frame has failed; a credit without a time says so, too."""
+        for sink in self._sinks:
+            sink.fail(self.frame, failure)
+        self.failed += 1
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append((self.frame, failure))
+        values_in(_free_slots(written)[0])[:] = self.frame, 0
+
+    def figures(self, ranks: Sequence[RankSpec]) -> dict[str, Any]:
+        """Return what the stage measured, and which frames failed on which of the job's ranks."""
+        return {
+            "postprocess_ms": self.writes.histogram.with_mean_ms(50, 99),
+            "failed": self.failed,
+            "failures": [failure.told(frame, ranks) for frame, failure in self.failures],
+        }
 
     def _end(self) -> None:
         for sink in self._sinks:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ..discovery import find_kinds
+from ..failed_frames import Failure
 from ..job import Job
 from ..options import RunOptions
 
@@ -44,6 +45,13 @@ class Sink(ABC):
 
         Raises:
             JobError: it cannot take them.
+        """
+
+    def fail(self, frame: int, failure: Failure) -> None:  # noqa: B027 - most leave it out
+        """Take note that a frame has failed, in the place of its outputs.
+
+        Raises:
+            JobError: it cannot take it.
         """
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
+from ..failed_frames import Failure
 from ..job import Job, TensorSpec
-from ..keeper import ROLE_SINK, connect, end_of, is_kept, send
+from ..keeper import END, FAILED, ROLE_SINK, connect, head_without_sizes, is_kept, send
 from ..options import RunOptions
 from ..records import RecordForm
 from . import Sink
@@ -44,9 +45,17 @@ class KeeperSink(Sink):
         head = self._form.head.pack(frame, time.monotonic(), *sizes)
         self._send(head, [np.ascontiguousarray(values) for values in outputs])
 
+    def fail(self, frame: int, failure: Failure) -> None:
+        """Send why one frame has failed.
+
+        Raises:
+            JobError: the keeper does not take it.
+        """
+        self._send(head_without_sizes(self._form, frame | FAILED) + failure.to_bytes(), ())
+
     def finish(self) -> None:
         """Send that these were all."""
-        self._send(end_of(self._form), ())
+        self._send(head_without_sizes(self._form, END), ())
 
     def _send(self, head: bytes, tensors: Sequence[NDArray[Any]]) -> None:
         begin = time.perf_counter()

@@ -45,6 +45,11 @@ class Results:
         return len(self.records)
 
     @property
+    def numbers(self) -> list[int]:
+        """The numbers of its frames: frames that failed are missing."""
+        return [int(number) for number in self.records["frame"]]
+
+    @property
     def completed_s(self) -> NDArray[np.float64]:
         """Times of completion in seconds, on the sink's clock."""
         return np.asarray(self.records["completed_s"])
@@ -198,8 +203,8 @@ def _mapped(path: Path, offset: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.memmap(path, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
 
 
-def results_of(job: Job, path: Path) -> Results:
-    """Open the results file of a run of a job that came to its end.
+def results_of(job: Job, path: Path, *, may_lack: bool = False) -> Results:
+    """Open the results file of a run of a job that came to its end, without frames that failed.
 
     Raises:
         JobError: it is missing or no results file, those of another job, or its frames are not in
@@ -209,7 +214,9 @@ def results_of(job: Job, path: Path) -> Results:
     if (results.plan_sha256, results.outputs) != (job.sha256, job.outputs):
         raise JobError(f"{path}: has the results of another job")
     frames, times = results.records["frame"], results.completed_s
-    in_order = np.array_equal(frames, np.arange(len(results), dtype=np.uint64))
+    in_order = np.array_equal(frames, np.arange(len(results), dtype=np.uint64)) or (
+        may_lack and bool(np.all(frames[1:] > frames[:-1]))
+    )
     if not in_order or not np.all(np.isfinite(times)) or np.any(np.diff(times) < 0):
         raise JobError(f"{path}: has frames that are out of order")
     return results

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import JobError
+from ..errors import FrameError, JobError
 from . import Source, accepted
 from .image_sizes import ImageInput, image_input
 from .pixel_values import input_values
@@ -234,7 +234,7 @@ def opened_image(path: Path) -> Iterator[Any]:
                 yield image
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             reason = str(error).replace(f" {file!r}", "")
-            raise JobError(
+            raise FrameError(
                 f"{path}: not an image that can be read ({reason}); expected {accepted()}"
             ) from None
 

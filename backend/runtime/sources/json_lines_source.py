@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import JobError
+from ..errors import FrameError, JobError
 from . import Source, names_file, refuse_others
 
 if TYPE_CHECKING:
@@ -118,16 +118,16 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list
         record = None
     if not isinstance(record, dict):
         expected = f"an object with {', '.join(repr(spec.name) for spec in inputs)}"
-        raise JobError(f"{name} is not a JSON object; expected {expected}")
+        raise FrameError(f"{name} is not a JSON object; expected {expected}")
     missing = [spec.name for spec in inputs if spec.name not in record]
     if missing:
-        raise JobError(f"{name} has no values for {missing[0]!r}")
+        raise FrameError(f"{name} has no values for {missing[0]!r}")
     arrays = (key for key, value in record.items() if type(value) in {list, *_NUMBERS})
     refuse_others(name, arrays, inputs)
     try:
         return [_values(record[spec.name], spec) for spec in inputs]
     except JobError as error:
-        raise JobError(f"{name}: {error}") from None
+        raise FrameError(f"{name}: {error}") from None
 
 
 def _values(given: Any, spec: TensorSpec) -> NDArray[Any]:

@@ -65,11 +65,11 @@ class StreamSource(Source):
         """Read the next frame into the slots; those before it are left out."""
         while self._next <= index:
             name = f"standard input: frame {self._next}"
+            self._next += 1
             try:
                 self._read(name, slots)
             except OSError as error:
                 raise JobError(f"{name}: {reason_of(error)}") from None
-            self._next += 1
 
     def _read(self, name: str, slots: Sequence[Slot]) -> None:
         begin = self._stream.peek(len(_MAGIC))[:1]

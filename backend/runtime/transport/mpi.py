@@ -129,6 +129,8 @@ class MpiTransport:
         self.size: int = self._comm.Get_size()
         self.library = library_version()
         self._requests: list[Any] = []
+        self._persistent: list[Any] = []
+        """The same, where :meth:`send_part` has put another one for a while."""
         self._meaning: list[tuple[bool, int, int]] = []
         """(is a send, lane, slot) of each request."""
         self._first_send: list[int] = []
@@ -147,12 +149,12 @@ class MpiTransport:
         for lane, end in enumerate(sends):
             comm, tag = self._address(end)
             self._first_send.append(len(self._requests))
-            for slot, buffer in enumerate(end.slots):
+            for slot in range(len(end.slots)):
                 request = (
                     # Its messages have sizes of their own.
                     self._mpi.REQUEST_NULL
                     if end.is_open
-                    else comm.Send_init([buffer, byte], end.peer, tag)
+                    else comm.Send_init([end.usual(slot), byte], end.peer, tag)
                 )
                 self._add(request, (True, lane, slot))
             self._add(comm.Send_init([nothing, byte], end.peer, tag), (True, lane, _END))
@@ -162,6 +164,7 @@ class MpiTransport:
             for slot, buffer in enumerate(end.slots):
                 self._add(comm.Recv_init([buffer, byte], end.peer, tag), (False, lane, slot))
         self._send_end = [self._first_send[lane] + len(end.slots) for lane, end in enumerate(sends)]
+        self._persistent = list(self._requests)
         self._statuses = [self._mpi.Status() for _ in self._requests]
 
     def _address(self, end: Lane) -> tuple[Any, int]:
@@ -174,7 +177,9 @@ class MpiTransport:
 
     def send(self, lane: int, slot: int) -> None:
         """Start the slot's persistent send."""
-        self._requests[self._first_send[lane] + slot].Start()
+        index = self._first_send[lane] + slot
+        request = self._requests[index] = self._persistent[index]
+        request.Start()
 
     def send_part(self, lane: int, slot: int, nbytes: int) -> None:
         """Start a send of its own."""
@@ -288,9 +293,10 @@ class MpiTransport:
             if not is_send and not request.Test():
                 request.Cancel()
                 request.Wait()
+        for request in {id(each): each for each in (*self._requests, *self._persistent)}.values():
             if request != self._mpi.REQUEST_NULL:
                 request.Free()
-        self._requests, self._meaning = [], []
+        self._requests, self._persistent, self._meaning = [], [], []
         self._first_send, self._first_receive = [], []
 
     def abort(self) -> None:

@@ -24,7 +24,13 @@ class Lane:
     """The other rank."""
     slots: tuple[NDArray[np.uint8], ...]
     is_open: bool = False
-    """Whether messages may be shorter than slots."""
+    """Whether messages have lengths of their own."""
+    spare: int = 0
+    """Bytes at the end of each slot that messages have only if :meth:`Transport.send_part` says."""
+
+    def usual(self, slot: int) -> NDArray[np.uint8]:
+        """Return what :meth:`Transport.send` sends of a slot."""
+        return self.slots[slot][: self.slots[slot].nbytes - self.spare]
 
     @property
     def carries_frames(self) -> bool:
@@ -58,7 +64,7 @@ class Transport(Protocol):
         """Start to send one slot; slots of a lane are sent in ring order."""
 
     def send_part(self, lane: int, slot: int, nbytes: int) -> None:
-        """Start to send the first bytes of a slot, at least one; the lane is open."""
+        """Start to send the first bytes of a slot, at least one."""
 
     def send_end(self, lane: int) -> None:
         """Start to send the message of zero length that ends the stream."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
@@ -18,6 +19,7 @@ from twin import ThreadLinks, TwinTransport
 from rankslice.backend.runtime.direct import foretelling
 from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
@@ -29,6 +31,7 @@ from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
+from rankslice.backend.runtime.pipeline.stages import Input
 from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
 from rankslice.backend.runtime.turns import EACH, Steps, Turns
@@ -167,7 +170,7 @@ def test_frames_and_credits_make_the_loop_look_more_often_but_heartbeats_do_not(
     arrivals = ring(SMALL)
     loop = CommunicationLoop(mailbox, [], [Incoming(channel, 1, arrivals)])
     loop.look()  # posts the receives
-    mailbox.finished = [Completion(0, 0)]
+    mailbox.finished = [Completion(0, 0, nbytes=SMALL)]
     assert moves == loop.look()
     assert 1 == arrivals.written
 
@@ -628,8 +631,8 @@ def test_frames_are_received_one_after_another_whatever_their_numbers() -> None:
             posted.append(slot)
 
     incoming.advance(Posting(), 0)
-    incoming.complete(0, is_end=False)
-    incoming.complete(1, is_end=False)
+    incoming.complete(0, is_end=False, nbytes=SMALL)
+    incoming.complete(1, is_end=False, nbytes=SMALL)
     assert (2, [0, 1]) == (ring.written, posted)
     ring.free(0)
     incoming.advance(Posting(), 0)
@@ -764,3 +767,32 @@ def test_a_rank_of_one_core_reads_and_writes_in_the_thread_that_computes(
     steps: list[str] = []
     run_rank(job, folder, options, ThreadLinks(1).transport(0), on_step=steps.append)
     assert others | {"segment 0"} == {step.partition(",")[0] for step in steps}
+
+
+FAILED = Failure(1, 2, "index 7 is out of bounds").to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "mark", "has_failed"),
+    [(SMALL, 0, False), (SMALL, 1, False), (SMALL + 512, 1, True), (SMALL + 512, 0, True)],
+)
+def test_the_length_of_a_message_tells_whether_its_frame_has_failed(
+    nbytes: int, mark: int, has_failed: bool
+) -> None:
+    there = ring(SMALL)
+    incoming = Incoming(1, 1, there)
+    incoming.advance(Mailbox(), 0)
+    there.messages[0][SMALL:] = np.frombuffer(FAILED, np.uint8)
+    there.records[0][0] = mark  # as the sender wrote it
+    incoming.complete(0, is_end=False, nbytes=nbytes)
+    failure = Input(there, 0).failure()
+    assert (Failure(1, 2, "index 7 is out of bounds") if has_failed else None) == failure
+
+
+@pytest.mark.parametrize("nbytes", [1, SMALL - 1, SMALL + 1, SMALL + 511])
+def test_a_message_of_another_length_ends_the_job(nbytes: int) -> None:
+    incoming = Incoming(1, 3, ring(SMALL))
+    incoming.advance(Mailbox(), 0)
+    expected = f"message of rank 3, frame 0: tensor 't' came in {nbytes} bytes, expected {SMALL}"
+    with pytest.raises(JobError, match=f"^{expected}$"):
+        incoming.complete(0, is_end=False, nbytes=nbytes)

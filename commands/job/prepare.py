@@ -182,7 +182,8 @@ def prepare(
         if check_memory:
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
             raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
-        launch = launch_command(plan, folder, found, (), options=_exported(options))
+        own = [*found.without_ssh(), *_exported(options)]
+        launch = launch_command(plan, folder, found, (), options=own)
         return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
     across = PreparedRun(folder, plan, options, source, (), again=again)
     return _prepare_across(across, typed, needed if check_memory else {}, found, ssh_config)

@@ -183,7 +183,7 @@ def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Findi
     others = [f"{each.version} ({each.mpirun})" for each in report.open_mpi]
     has = f"it has {joined(others)}" if others else "it has none"
     found = f"mpirun here is of {series}, and {has}: all must be of one series"
-    remedy = DEPLOY_VENV if launcher.version[0] >= 5 else "apt-get install openmpi-bin there"
+    remedy = DEPLOY_VENV if launcher.is_five else "apt-get install openmpi-bin there"
     return Finding(name, "Open MPI", FAIL, found, f"{remedy}, or another --mpirun")
 
 

@@ -17,8 +17,9 @@ _IPV6 = re.compile(r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}")
 def rankfile(placements: Sequence[Placement]) -> str:
     """Return the text of a rankfile: ``rank 0=host slot=0-3,6``, one line per rank from 0.
 
-    Cores are logical numbers. Open MPI 4.1 and 5 both read this form, and both want the ranks
-    ascending from 0 without a gap.
+    Cores are the kernel's numbers, which are slots of Open MPI only if each core has one thread and
+    mpirun may use all. Open MPI 4.1 and 5 both read this form, and both want the ranks ascending
+    from 0 without a gap.
 
     Raises:
         RankSliceError: The name of a host is invalid, or a rank has no cores.

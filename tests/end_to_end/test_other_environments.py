@@ -58,7 +58,7 @@ def started(package: Path, python: Path, ranks: int) -> subprocess.CompletedProc
     """Run a package with an environment's Python and mpirun and nothing else."""
     command = [
         *(python.with_name("mpirun"), "--allow-run-as-root", "--map-by", "rankfile:file=rankfile"),
-        *("--bind-to", "core:overload-allowed", "--hostfile", "hostfile", "-n", str(ranks)),
+        *("--bind-to", "none", "--hostfile", "hostfile", "-n", str(ranks)),
         # One machine: networks that come and go on it do not concern the job.
         *("--mca", "btl", "self,sm"),
         *(python, "driver.py", f"--frames={FRAMES}", "--report=report.json"),

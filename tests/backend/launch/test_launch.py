@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -25,7 +24,6 @@ from rankslice.backend.runtime.errors import signal_name
 from rankslice.framework.errors import RankSliceError
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
-SHARED = replace(PLAN, ranks=tuple(replace(rank, shared=True) for rank in PLAN.ranks))
 OUT = Path("/work dir/out")
 DRIVER = [sys.executable, "/work dir/out/driver.py", "--frames=3"]
 
@@ -70,25 +68,41 @@ def test_mpirun_is_told_the_home_folder_that_the_environment_does_not_name(
 
 
 @pytest.mark.usefixtures("as_user")
-def test_open_mpi_5_takes_the_rankfile_as_a_mapping() -> None:
+def test_open_mpi_5_takes_the_boards_of_ranks_from_the_rankfile_and_binds_none() -> None:
     assert [
         "/opt/mpirun",
-        *("--map-by", "rankfile:file=/work dir/out/rankfile"),
+        *("--map-by", "rankfile:file=/work dir/out/rankfile", "--bind-to", "none"),
         *("--hostfile", "/work dir/out/hostfile"),
+        *("--prtemca", "ras", "^slurm,pbs,tm,lsf,gridengine,alps", "--prtemca", "plm", "ssh"),
+        *("--prtemca", "plm_ssh_disable_qrsh", "1", "--prtemca", "plm_ssh_disable_llspawn", "1"),
         *("-n", "3"),
         *DRIVER,
     ] == launch_command(PLAN, OUT, mpirun(5, 0, 11), ["--frames=3"])
 
 
 @pytest.mark.usefixtures("as_user")
-def test_open_mpi_4_takes_the_rankfile_as_an_option_of_its_own() -> None:
+def test_open_mpi_4_takes_the_boards_of_ranks_as_a_list_and_binds_none() -> None:
     assert [
         "/opt/mpirun",
-        *("--rankfile", "/work dir/out/rankfile"),
-        *("--hostfile", "/work dir/out/hostfile"),
+        *("--map-by", "seq", "--bind-to", "none", "--host", "edge01,edge01,edge04"),
+        *("--mca", "ras", "^slurm,pbs,tm,lsf,gridengine,alps", "--mca", "plm", "rsh"),
+        *("--mca", "plm_rsh_disable_qrsh", "1", "--mca", "plm_rsh_disable_llspawn", "1"),
         *("-n", "3"),
         *DRIVER,
     ] == launch_command(PLAN, OUT, mpirun(4, 1, 4), ["--frames=3"])
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ((5, 0, 11), ["--prtemca", "plm_ssh_agent", "/bin/false"]),
+        ((4, 1, 4), ["--mca", "plm_rsh_agent", "/bin/false"]),
+    ],
+)
+def test_a_job_of_this_machine_alone_needs_no_ssh_client(
+    version: tuple[int, int, int], expected: list[str]
+) -> None:
+    assert expected == mpirun(*version).without_ssh()
 
 
 @pytest.mark.usefixtures("as_root")
@@ -97,18 +111,6 @@ def test_root_has_to_insist(version: tuple[int, int, int]) -> None:
     assert ["/opt/mpirun", "--allow-run-as-root"] == launch_command(
         PLAN, OUT, mpirun(*version), []
     )[:2]
-
-
-@pytest.mark.usefixtures("as_user")
-def test_open_mpi_5_is_told_that_cores_are_shared() -> None:
-    command = launch_command(SHARED, OUT, mpirun(5, 0, 11), [])
-    assert ["--bind-to", "core:overload-allowed"] == command[3:5]
-
-
-@pytest.mark.usefixtures("as_user")
-def test_open_mpi_4_shares_cores_without_being_told() -> None:
-    lines = [launch_command(plan, OUT, mpirun(4, 1, 4), []) for plan in (PLAN, SHARED)]
-    assert lines[0] == lines[1]
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b"])

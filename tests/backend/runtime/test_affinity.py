@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,15 +40,31 @@ def test_all_threads_of_a_process_are_bound_those_that_ran_before_and_those_that
     assert 3 <= len(threads)
 
 
-def test_a_core_that_the_board_lacks_is_told_with_those_it_has() -> None:
+@pytest.mark.parametrize("others", [[], [USABLE[0]]])
+@pytest.mark.parametrize("lacking", [NO_CORE, 10**12])
+def test_a_core_that_the_board_lacks_is_told_with_those_that_may_be_used(
+    others: list[int], lacking: int
+) -> None:
     with pytest.raises(JobError) as error:
-        bind_to_cores([NO_CORE])
-    expected = (
-        f"cores [{NO_CORE}] cannot be used on this board; its cores are 0-{os.cpu_count() - 1},"
-        f" of which {sorted(os.sched_getaffinity(os.getppid()))} may be used"
-    )
-    assert expected == str(error.value)
+        bind_to_cores([*others, lacking])
+    told = str(error.value)
+    assert told.startswith(f"this board has no core {lacking}; the process may use core")
+    assert f" {', '.join(map(str, USABLE))}: name these in the mapping" in told
     assert USABLE == sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("online", "expected"),
+    [("0\n", "core 1000 is offline"), ("1\n", "core 1000 is not allowed to this process")],
+)
+def test_a_core_that_is_there_and_cannot_be_used_is_told_with_the_reason(
+    online: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"cpu{NO_CORE}").mkdir()
+    (tmp_path / f"cpu{NO_CORE}" / "online").write_text(online)
+    monkeypatch.setattr("rankslice.backend.runtime.affinity._CORES", tmp_path)
+    with pytest.raises(JobError, match=expected):
+        bind_to_cores([NO_CORE])
 
 
 def test_a_binding_that_is_as_wide_as_the_rank_or_narrower_passes() -> None:

@@ -9,7 +9,7 @@ sending with computing, keeps frames in order, and ends all ranks if one fails.
 plan.json is authoritative. The blocks are compared with it at the start, so a change of the
 mapping needs a new build.
 
-    mpirun --map-by rankfile:file=rankfile --hostfile hostfile python driver.py --frames 10
+    mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
 
 Frames enter at rank 0 and leave at rank 1; at most 44 are inside at once.
 """

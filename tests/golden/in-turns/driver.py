@@ -9,7 +9,7 @@ sending with computing, keeps frames in order, and ends all ranks if one fails.
 plan.json is authoritative. The blocks are compared with it at the start, so a change of the
 mapping needs a new build.
 
-    mpirun --map-by rankfile:file=rankfile --hostfile hostfile python driver.py --frames 10
+    mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
 
 Ranks take turns: the segments of one with turns=Turns(period, positions) handle the frames whose
 number, modulo the period, is one of the positions. A tensor goes from rank to rank in the frames

@@ -27,9 +27,9 @@ help: ## show this list
 demo: $(VENV)/.test ## slice a digit classifier over three ranks, and ResNet-50 over two
 	$(BIN)/rankslice demo
 
-# Three tiers, by the marks of tests: none, ci and slow. TESTS=@FILE: of these the ones listed there.
+# Three tiers, by the marks of tests: none, ci and slow. `make test TESTS=@FILE` runs those of a list.
 test: $(VENV)/.test ## run each module's tests and one real job of each kind (4 minutes on 2 cores)
-	$(PYTEST) $(AT_ONCE) --durations=10 -m "not ci and not slow" $(TESTS) || $(PYTEST) $(ALONE) -m "not ci and not slow" $(TESTS)
+	$(PYTEST) $(AT_ONCE) --durations=10 -m "not ci and not slow" $(TESTS) || $(PYTEST) $(ALONE) -m "not ci and not slow"
 
 test-ci: $(VENV)/.test ## run what else must pass: matrices, both Open MPIs, boards, accelerators
 	$(PYTEST) $(AT_ONCE) --durations=30 -m "ci and not slow" || $(PYTEST) $(ALONE) -m "ci and not slow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Generator, Iterator
@@ -68,7 +69,8 @@ def _note_if_skipped(config: pytest.Config, report: Any) -> None:
     path = config.getoption("--skipped-to")
     if path is not None and report.skipped and not hasattr(report, "wasxfail"):
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"{report.nodeid}\n")
+            # Without its parameters, which may depend on what the machine has, and its group.
+            file.write(f"{re.sub(r'[[@].*', '', report.nodeid)}\n")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -59,13 +59,15 @@ class MpiRun:
 
         Both get them from the plan alone, not from a batch system in whose allocation they start.
         """
-        hosts = ["--host", ",".join(placement.host for placement in plan.ranks)]
-        mapping = "seq"
+        hosts = ",".join(placement.host for placement in plan.ranks)
+        options = ["--map-by", "seq", "--bind-to", "none", "--host", hosts]
         if self.is_five:
-            hosts = ["--hostfile", str(folder / "hostfile")]
-            mapping = f"rankfile:file={folder / 'rankfile'}"
+            options = ["--map-by", f"rankfile:file={folder / 'rankfile'}"]
+            # It refuses --bind-to none if the path of the rankfile has "pe" in it.
+            options += self.parameter("hwloc_default_binding_policy", "none")
+            options += ["--hostfile", str(folder / "hostfile")]
         return [
-            *("--map-by", mapping, "--bind-to", "none", *hosts),
+            *options,
             *self.parameter("ras", f"^{_BATCH_SYSTEMS}"),
             *self.parameter("plm", "ssh" if self.is_five else "rsh"),
             *self.parameter("plm_ssh_disable_qrsh", "1"),

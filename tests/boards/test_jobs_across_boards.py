@@ -48,15 +48,16 @@ def launch_line(boards: Boards, folder: Path, mpirun: Path) -> list[str]:
     """Return what starts the job of a folder from this machine."""
     found = find_mpirun(mpirun)
     ssh, subnet = f"-F {boards.ssh_config}", boards.names.subnet
-    line = [str(mpirun), "--allow-run-as-root", "-n", "3", "--bind-to", "none"]
+    line = [str(mpirun), "--allow-run-as-root", "-n", "3"]
     line += ["--mca", "btl_tcp_if_include", subnet]
     if found.version[0] >= 5:
         line += ["--map-by", f"rankfile:file={folder}/rankfile"]
+        line += ["--prtemca", "hwloc_default_binding_policy", "none"]
         line += ["--hostfile", f"{folder}/hostfile"]
         line += ["--prtemca", "plm_ssh_args", ssh, "--prtemca", "prte_if_include", subnet]
     else:
         addresses = [boards[number].address for number in (0, 1, 0)]
-        line += ["--map-by", "seq", "--host", ",".join(addresses)]
+        line += ["--map-by", "seq", "--bind-to", "none", "--host", ",".join(addresses)]
         line += ["--mca", "plm_rsh_args", ssh, "--mca", "oob_tcp_if_include", subnet]
         line += ["-x", f"MPI4PY_LIBMPI={found.library}"]
     driver = [f"{JOB}/driver.py", f"--frames={FRAMES}", "--exact"]

@@ -26,7 +26,8 @@ def folder_of(place: Path, cores: Sequence[int]) -> Path:
     keys = [f"{key}.{n + 1}" if n else key for key, n in zip(keys, before, strict=True)]
     (place / "mapping.json").write_text(json.dumps(dict(zip(keys, LAYERS, strict=True))))
     options = BuildOptions(share_cores=True)
-    return build(DIGITS, place / "mapping.json", "local", place / "out", options).folder
+    # Open MPI 5 has taken "pe" in the path of a rankfile for an option.
+    return build(DIGITS, place / "mapping.json", "local", place / "peter", options).folder
 
 
 def arguments(folder: Path, mpirun: Path) -> list[str | Path]:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,10 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("rsync") is None, reason="files go to the board by rsync (Debian: rsync)"
+)
 
 SSH = """#!/bin/sh
 while :; do

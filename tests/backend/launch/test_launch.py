@@ -71,7 +71,8 @@ def test_mpirun_is_told_the_home_folder_that_the_environment_does_not_name(
 def test_open_mpi_5_takes_the_boards_of_ranks_from_the_rankfile_and_binds_none() -> None:
     assert [
         "/opt/mpirun",
-        *("--map-by", "rankfile:file=/work dir/out/rankfile", "--bind-to", "none"),
+        *("--map-by", "rankfile:file=/work dir/out/rankfile"),
+        *("--prtemca", "hwloc_default_binding_policy", "none"),
         *("--hostfile", "/work dir/out/hostfile"),
         *("--prtemca", "ras", "^slurm,pbs,tm,lsf,gridengine,alps", "--prtemca", "plm", "ssh"),
         *("--prtemca", "plm_ssh_disable_qrsh", "1", "--prtemca", "plm_ssh_disable_llspawn", "1"),

@@ -38,10 +38,11 @@ def on_all(do: Callable[[A], B], items: Sequence[A]) -> tuple[B, ...]:
     """Return for each item what a function returns.
 
     Raises:
-        RankSliceError: it failed for some items; with the errors of all of them.
+        RankSliceError: it failed for some items; with the errors of all of them, equal ones once.
     """
     results = outcomes(do, items)
     errors = [result for result in results if isinstance(result, RankSliceError)]
     if errors:
-        raise RankSliceError(*(mistake for error in errors for mistake in error.mistakes))
+        mistakes = (mistake for error in errors for mistake in error.mistakes)
+        raise RankSliceError(*dict.fromkeys(mistakes))
     return tuple(result for result in results if not isinstance(result, RankSliceError))

@@ -163,7 +163,7 @@ class BoardShell:
                 outlives_ctrl_c=outlives_ctrl_c,
             )
         except FileNotFoundError as error:
-            raise self.mistake(_missing(str(error.filename))) from None
+            raise RankSliceError(_missing(str(error.filename))) from None
 
     def ask(
         self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_TIMEOUT_S, **details: Any
@@ -282,9 +282,9 @@ def _rsync_complaint(errors: str, code: int) -> str:
     return f"rsync failed: {first}"
 
 
-def _missing(program: str) -> str:
+def _missing(program: str) -> Mistake:
     package = {"ssh": "openssh-client"}.get(program, program)
-    return f"{program} is not installed on this machine: apt-get install {package}"
+    return Mistake(program, "is not installed on this machine", f"apt-get install {package}")
 
 
 def _figure(text: str, name: str) -> int:

@@ -45,8 +45,8 @@ def branches_of_other_sizes(
         for name, node in zip(layer_names(nodes), nodes, strict=True)
         if any(each.op_type == "If" for each in executed(node, functions))
     )
-    if branching and not any(map(lacks_values, inner_tensors(nodes))):
-        prepared = inference_model(model, weights)
+    prepared = inference_model(model, weights)
+    if branching and _is_complete(prepared):
         made = [tensors[name] for node in nodes for name in node.output if name in tensors]
         types = _types({tensor.name: tensor for tensor in made if not tensor.is_open})
         known = [ValueInfoProto(name=name, type=kind) for name, kind in types.items()]
@@ -62,10 +62,8 @@ def refusals(
     tensors: Mapping[str, Tensor],
 ) -> Iterator[str]:
     """Yield a warning if onnxruntime refuses a model on a CPU; ``where``: the model file."""
-    if any(map(lacks_values, inner_tensors(model.graph.node))):
-        return
     prepared = inference_model(model, weights)
-    reason = _refusal(prepared)
+    reason = _refusal(prepared) if _is_complete(prepared) else ""
     if not reason:
         return
     types, found = _types({**weights, **tensors}), {}
@@ -82,6 +80,11 @@ def refusals(
         names = listed([*found]) if 0 < len(found) < len(model.graph.node) else "the model"
         told = next(iter(found.values()), reason)
         yield f"{where}: onnxruntime refuses {names} on a CPU: {told}"
+
+
+def _is_complete(model: ModelProto) -> bool:
+    """Return whether no node has constants that were left out, in bodies for example."""
+    return not any(map(lacks_values, inner_tensors(model.graph.node)))
 
 
 def _refusal(model: ModelProto) -> str:

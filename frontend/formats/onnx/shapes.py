@@ -120,11 +120,9 @@ def _bound_mistakes(
             size is None or size == most or (settled.bounds and size < most)
             for size, most in zip(sizes, given, strict=True)
         )
-        is_fixed_size = None not in sizes and (given == sizes or not settled.bounds)
-        if name in shapes and is_fixed_size:
+        if name in shapes and not fits and None not in sizes:
             yield Mistake(here, f"all its sizes are fixed: {list(sizes)}", "leave it out")
-            continue
-        if not fits:
+        elif not fits:
             expected = ", ".join("?" if size is None else str(size) for size in sizes)
             yield Mistake(here, f"does not fit the sizes {list(given)}", f"it has [{expected}]")
 
@@ -155,13 +153,16 @@ def infer_tensors(
     Raises:
         RankSliceError: a bound contradicts a tensor's fixed sizes.
     """
+    file = Path(where).name
     prepared = inference_model(model if settled.bounds else bound, weights)
     declared = _declared(model if settled.bounds else bound)
     raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
         found, unsure = open_tensors(prepared, settled, declared)
+        found = _with_declared(declared, found)
         peaks = (found[name] for name in unsure if name not in settled.others)
-        return _with_declared(declared, found), tuple(_peak_warnings(Path(where).name, peaks))
+        warnings = [*_contradictions(file, model, found), *_peak_warnings(file, peaks)]
+        return found, tuple(warnings)
     inferred = infer_whole(prepared)
     found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
     if any(tensor.shape is None for tensor in _made(inferred, found)):
@@ -173,7 +174,7 @@ def infer_tensors(
             is_needed = name not in found or found[name].shape is None or name in settled.others
             if is_needed and tensor.shape is not None:
                 found[name] = tensor
-    return found, tuple(_contradictions(Path(where).name, bound, found))
+    return found, tuple(_contradictions(file, bound, found))
 
 
 def _peak_warnings(where: str, peaks: Iterable[Tensor]) -> Iterator[str]:
@@ -196,20 +197,28 @@ def _contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]
     """
     made = {name for node in model.graph.node for name in node.output}
     claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]
+    pairs = [(claim, tensors[claim.name]) for claim in claims if claim.dtype]
     wrong = [
-        (claim, tensors[claim.name].shape)
-        for claim in claims
-        if claim.shape is not None and not tensors[claim.name].is_open
-        if tensors[claim.name].shape not in (None, claim.shape)
+        (claim, found)
+        for claim, found in pairs
+        if claim.dtype != found.dtype
+        or (
+            (not found.is_open and None not in (claim.shape, found.shape))
+            and claim.shape != found.shape
+        )
     ]
     if wrong:
-        claim, shape = wrong[0]
+        claim, found = wrong[0]
         others = f", and {len(wrong) - 1} more" if wrong[1:] else ""
         yield (
-            f"{where}: tensor {quoted(claim.name)} is declared as {list(claim.shape or ())}, but"
-            f" the model's inputs and layers make it {list(shape or ())}{others}: the declared"
-            " sizes are ignored"
+            f"{where}: tensor {quoted(claim.name)} is declared as {_described(claim)}, but the"
+            f" model's inputs and layers make it {_described(found)}{others}: what is declared is"
+            " ignored"
         )
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{tensor.dtype}{'' if tensor.shape is None else list(tensor.shape)}"
 
 
 def _claims(declared: Mapping[str, TypeProto]) -> Decision:

@@ -46,10 +46,18 @@ def test_sizes_of_an_earlier_batch_do_not_count(
 def test_a_warning_names_what_is_declared_with_other_sizes(tmp_path: Path):
     model = read(tmp_path, STALE.replace("BATCH", "4").replace("OUTPUT", "1, 2"))
     told = (
-        "model.onnx: tensor 'a' is declared as [1, 6], but the model's inputs and layers make it"
-        " [4, 6], and 1 more: the declared sizes are ignored"
+        "model.onnx: tensor 'a' is declared as float32[1, 6], but the model's inputs and layers"
+        " make it float32[4, 6], and 1 more: what is declared is ignored"
     )
     assert (told,) == model.graph.warnings
+
+
+def test_a_warning_names_what_is_declared_with_another_type(tmp_path: Path):
+    text = "g (float[4] x) => (double[N] y) { y = Relu(x) }"
+    (told,) = read(tmp_path, HEAD + text).graph.warnings
+    assert (
+        "'y' is declared as float64, but the model's inputs and layers make it float32[4]" in told
+    )
 
 
 @pytest.mark.parametrize("output", ["2, 4", "N, 4", "N, M"])

@@ -361,7 +361,7 @@ def test_bounds_of_fixed_sizes_are_refused(
     with pytest.raises(RankSliceError) as caught:
         read_onnx(path, GivenSizes(at_most=given))
     assert f"{path}: {told}" == str(caught.value)
-    sizes = GivenSizes(at_most={"i": (2, 5)})
+    sizes = GivenSizes(at_most={"i": (2, 5), "y": (1, 8)})  # the latter is true
     assert (2, 5) == layer(read_onnx(path, sizes), "Neg_2").outputs[0].shape
 
 

@@ -19,7 +19,6 @@ from rankslice.backend.boards.answers import (
     invalid_answer,
     read_answer,
 )
-from rankslice.backend.children import check_children
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 
@@ -88,9 +87,7 @@ class RemoteProcess:
 
         Raises:
             FileNotFoundError: there is no such program.
-            RankSliceError: this program could not learn how it has ended.
         """
-        check_children()
         self._board = board
         self._process = subprocess.Popen(
             command,

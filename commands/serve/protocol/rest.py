@@ -230,14 +230,6 @@ _ESCAPE = "rankslice.escape"
 codecs.register_error(_ESCAPE, _escaped)
 
 
-def _float(text: str) -> float:
-    return float(text)
-
-
-def _int(text: str) -> int:
-    return int(text)
-
-
 def _json(text: bytes) -> object:
     """Return what a text means.
 
@@ -245,7 +237,7 @@ def _json(text: bytes) -> object:
     """
     try:
         ascii_ = text.decode("ascii", _ESCAPE)
-        return json.loads(ascii_, parse_float=_float, parse_int=_int)
+        return json.loads(ascii_, parse_float=lambda x: float(x), parse_int=lambda x: int(x))
     except (ValueError, RecursionError) as error:
         reason = "" if isinstance(error, UnicodeDecodeError) else f" ({error})"
         raise invalid(f"the request is not valid JSON{reason}") from None

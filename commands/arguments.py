@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.planning import MakeMapping
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.specs.read_mapping import mapping_of
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import bare, joined, quoted
 from rankslice.frontend.formats.given_sizes import GivenSizes, given_sizes
 
 MappingSource: TypeAlias = str | Path | Mapping[str, Sequence[str]]
@@ -27,6 +34,59 @@ Numbers: TypeAlias = float | Sequence[float]
 
 PIXELS = Preprocessing()
 """How images are read by default."""
+
+
+_REST = Parameter.VAR_POSITIONAL
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that refuses arguments of other types than its own say, all at once."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        kinds, given = get_type_hints(function), signature(function).bind(*arguments, **options)
+        raise_mistakes(
+            Mistake(name, f"is {bare(repr(value))}", f"expected {_told(kinds[name])}")
+            for name, found in given.arguments.items()
+            for value in (found if given.signature.parameters[name].kind is _REST else (found,))
+            if not _is_of(kinds[name], value)
+        )
+        return function(*arguments, **options)
+
+    return call
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    bool: ((bool, np.bool_), "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+    Path: (PathLike, "a path"),
+    Sequence: (Iterable, "a list"),
+    tuple: (Sequence, "a list"),
+    Mapping: (Mapping, "a dictionary"),
+    Callable: (Callable, "a function"),
+}
+"""By kind of a parameter: what it takes, and how that is called."""
+
+
+def _is_of(kind: Any, value: object) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return any(_is_of(each, value) for each in get_args(kind))
+    kind = get_origin(kind) or kind
+    takes, _ = _KINDS.get(kind, (kind, ""))
+    is_other = (isinstance(value, bool) and kind in (int, float)) or (
+        isinstance(value, (str, bytes)) and kind in (Sequence, tuple)
+    )
+    return isinstance(value, takes) and not is_other
+
+
+def _told(kind: Any) -> str:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = tuple(get_origin(each) or each for each in kinds if each is not NoneType)
+    return joined([_KINDS.get(each, (each, f"a {each.__name__}"))[1] for each in kinds], "or")
 
 
 def path_of(name: str | Path | None) -> Path | None:

@@ -14,6 +14,7 @@ from rankslice.commands.arguments import (
     check_choice,
     check_natural,
     check_positive,
+    checked,
     inputs_from,
     path_of,
     preprocessing_from,
@@ -30,6 +31,7 @@ from rankslice.measurement.bench.scenarios import SCENARIOS
 _USUAL = BenchOptions()
 
 
+@checked
 def bench(
     folder: str | Path,
     against: str | Path | None = None,
@@ -109,6 +111,7 @@ def bench(
     return bench_folder(Path(folder), against, options, on_progress=on_progress)
 
 
+@checked
 def bench_scenario(  # noqa: D417 - the others are those of bench
     folder: str | Path,
     scenario: str,

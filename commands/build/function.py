@@ -11,6 +11,7 @@ from rankslice.commands.arguments import (
     Numbers,
     Sizes,
     check_choice,
+    checked,
     mapping_from,
     path_of,
     preprocessing_from,
@@ -28,6 +29,7 @@ from rankslice.frontend.formats.conversion import KINDS
 _USUAL, _QUANTISATION = BuildOptions(), Quantisation()
 
 
+@checked
 def build(
     model: str | Path,
     mapping: MappingSource | None = None,

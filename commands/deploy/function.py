@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankslice.backend.boards.deploy import Deployed
-from rankslice.commands.arguments import path_of
+from rankslice.commands.arguments import checked, path_of
 from rankslice.commands.deploy.deploy import deploy as deploy_packages
 from rankslice.commands.deploy.deploy import plan_all_deployments
 
 
+@checked
 def deploy(
     folder: str | Path,
     *,

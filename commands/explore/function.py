@@ -11,6 +11,7 @@ from rankslice.commands.arguments import (
     check_choice,
     check_natural,
     check_positive,
+    checked,
     path_of,
     sizes_from,
 )
@@ -33,6 +34,7 @@ from rankslice.framework.specs.read_platform import PlatformSource
 _USUAL, _GENETICS = SearchOptions(), GeneticOptions()
 
 
+@checked
 def explore(
     model: str | Path,
     platform: PlatformSource = "local",

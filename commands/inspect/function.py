@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankslice.commands.arguments import MappingSource, Sizes, mapping_from, path_of, sizes_from
+from rankslice.commands.arguments import (
+    MappingSource,
+    Sizes,
+    checked,
+    mapping_from,
+    path_of,
+    sizes_from,
+)
 from rankslice.commands.inspect.inspect import Inspection, inspect_model
 from rankslice.framework.specs.read_platform import PlatformSource
 
 
+@checked
 def inspect(
     model: str | Path,
     mapping: MappingSource | None = None,

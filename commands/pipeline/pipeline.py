@@ -24,6 +24,7 @@ from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.arguments import check_positive, checked
 from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.job.job import run_kept
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
@@ -45,6 +46,7 @@ _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
 
 
+@checked
 def open_pipeline(
     folder: str | Path,
     *,
@@ -92,6 +94,7 @@ def open_pipeline(
         for name, number in (("window", window), ("queue", queue))
         if number is not None and number < 1
     )
+    check_positive([("start_timeout_s", start_timeout_s), ("frame_timeout_s", frame_timeout_s)])
     options = RunOptions(
         inputs=(wire.NAME,),
         skip_failed=True,

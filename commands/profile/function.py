@@ -11,6 +11,7 @@ from rankslice.commands.arguments import (
     Numbers,
     Sizes,
     check_positive,
+    checked,
     inputs_from,
     path_of,
     preprocessing_from,
@@ -26,6 +27,7 @@ from rankslice.framework.specs.read_platform import PlatformSource
 _USUAL = ProfileOptions()
 
 
+@checked
 def profile(
     model: str | Path,
     platform: PlatformSource = "local",

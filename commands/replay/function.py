@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankslice.commands.arguments import check_natural, path_of
+from rankslice.commands.arguments import check_natural, checked, path_of
 from rankslice.commands.replay.replay import Replayed
 from rankslice.commands.replay.replay import replay as replay_recorded
 
 
+@checked
 def replay(
     folder: str | Path,
     rank: int,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rankslice.commands.arguments import checked
 from rankslice.commands.report.report import Report, make_report
 
 
+@checked
 def report(*folders: str | Path) -> Report:
     """Return the last runs of build folders side by side, with ratios to the first.
 

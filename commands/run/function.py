@@ -12,6 +12,7 @@ from rankslice.commands.arguments import (
     check_choice,
     check_natural,
     check_positive,
+    checked,
     inputs_from,
     path_of,
     preprocessing_from,
@@ -26,6 +27,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 _USUAL = RunOptions()
 
 
+@checked
 def run(
     folder: str | Path,
     *,

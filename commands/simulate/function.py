@@ -11,6 +11,7 @@ from rankslice.commands.arguments import (
     check_choice,
     check_natural,
     check_positive,
+    checked,
     mapping_from,
     path_of,
     sizes_from,
@@ -25,6 +26,7 @@ from rankslice.framework.specs.read_platform import PlatformSource
 _TRAFFIC, _SCATTER = Traffic(), Scatter()
 
 
+@checked
 def simulate(
     target: str | Path,
     mapping: MappingSource | None = None,

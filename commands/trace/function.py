@@ -11,6 +11,7 @@ from rankslice.commands.arguments import (
     Numbers,
     check_natural,
     check_positive,
+    checked,
     inputs_from,
     path_of,
     preprocessing_from,
@@ -29,6 +30,7 @@ from rankslice.measurement.trace.perfetto_file import check_perfetto
 _USUAL = RunOptions()
 
 
+@checked
 def trace(
     folder: str | Path,
     *,

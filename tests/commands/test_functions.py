@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rankslice
@@ -74,12 +75,48 @@ def test_cuts_are_layer_numbers(tmp_path: Path) -> None:
     assert [5, 10] == [len(segment.layers) for segment in built.plan.segments]
 
 
+OPTIONS = [
+    (function, name)
+    for function in (*FUNCTIONS.values(), rankslice.bench_scenario, rankslice.open)
+    for name in inspect.signature(function).parameters
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), OPTIONS, ids=[f"{each.__name__}-{name}" for each, name in OPTIONS]
+)
+def test_a_value_of_another_type_is_refused(function: Callable[..., Any], name: str) -> None:
+    positional = [1j] if name == "folders" else []
+    needed = {
+        each.name: "x"
+        for each in inspect.signature(function).parameters.values()
+        if each.default is inspect.Parameter.empty and each.name != name
+    }
+    with pytest.raises(rankslice.RankSliceError) as refused:
+        function(*positional, **needed, **({} if positional else {name: 1j}))
+    assert f"{name}: is 1j; expected " in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers_and_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(rankslice.RankSliceError) as refused:
+        rankslice.open(
+            MODEL,
+            window=np.int64(3),
+            queue="3",  # type: ignore[arg-type]
+            frame_timeout_s=np.float32(0.5),
+            start_timeout_s=True,
+            survive=np.bool_(False),  # type: ignore[arg-type]
+        )
+    told = "queue: is '3'; expected a whole number\nstart_timeout_s: is True; expected a number"
+    assert told == str(refused.value)
+
+
 WRONG: dict[str, Callable[[], object]] = {
     "mapping: is missing": lambda: rankslice.build(MODEL),
     "mapping: is given, and so are cuts": lambda: rankslice.build(MODEL, LAYERS, cuts=[2]),
     "found the key 1": lambda: rankslice.inspect(MODEL, {1: ["conv1"]}),  # type: ignore[dict-item]
     "local_cpu0: found 'conv1'": lambda: rankslice.inspect(MODEL, {"local_cpu0": "conv1"}),
-    "mapping: found a list": lambda: rankslice.inspect(MODEL, ["conv1"]),  # type: ignore[arg-type]
+    "mapping: is ['conv1']; expected": lambda: rankslice.inspect(MODEL, ["conv1"]),  # type: ignore[arg-type]
     "the mapping is empty": lambda: rankslice.inspect(MODEL, {}),
     "shape 'image': found": lambda: rankslice.inspect(MODEL, shape={"image": (1, -1)}),
     "did you mean 'exact'": lambda: rankslice.explore(MODEL, method="exakt"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.errors import BoundError, JobError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.serve.protocol.refusal import invalid
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
@@ -139,6 +139,8 @@ def checked_spec(spec: TensorSpec, datatype: object, shape: Any) -> TensorSpec:
         raise invalid(f"{where}: shape is not a list of sizes, expected {shape_of(spec)}")
     try:
         return spec.of_shape(shape)
+    except BoundError:
+        raise invalid(f"{where}: shape is {shape}, expected at most {list(spec.shape)}") from None
     except JobError as error:
         raise invalid(f"{where}: {error}") from None
 

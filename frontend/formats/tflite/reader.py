@@ -184,8 +184,9 @@ class _Reading:
             wanted = decided
             changed = self._resized(shapes, at_inputs) or self._settled(shapes)
             settled = {**dict(enumerate(shapes)), **changed}
-            fixed = [(n, settled[n]) for n in sorted(bounds.keys() - decided)]
-            raise_mistakes(self._fixed_mistake(n, shape) for n, shape in fixed if shape is not None)
+            fixed = [n for n in sorted(bounds.keys() - decided) if settled[n] is not None]
+            others = [n for n in fixed if settled[n] != bounds[n]]
+            raise_mistakes(self._fixed_mistake(n, settled[n] or ()) for n in others)
         found = self._largest(at_inputs, symbols, bounds, wanted - {*brought}, decided)
         symbols |= {number: names for number, (_, names) in found.items() if names}
         largest = {number: shape for number, (shape, _) in found.items()}
@@ -242,7 +243,8 @@ class _Reading:
             known = shapes[number_of[name]]
             declared = self._tables[number_of[name]].numbers("shape_signature")
             if known is not None and -1 not in declared:
-                yield self._fixed_mistake(number_of[name], known)
+                if known != shape:
+                    yield self._fixed_mistake(number_of[name], known)
             elif declared and not _admits(declared, shape):
                 here = f"{self._path}: tensor {quoted(name)}"
                 sizes = ", ".join("?" if size < 0 else str(size) for size in declared)
@@ -250,7 +252,7 @@ class _Reading:
                 yield Mistake(here, found, f"it is declared as [{sizes}]")
 
     def _fixed_mistake(self, number: int, shape: Shape) -> Mistake:
-        """Return the mistake of a bound for a tensor whose sizes do not change."""
+        """Return the mistake of another bound for a tensor whose sizes do not change."""
         here = f"{self._path}: tensor {quoted(self._names[number])}"
         return Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
 

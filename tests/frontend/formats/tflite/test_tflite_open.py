@@ -100,10 +100,15 @@ def test_boxes_that_are_kept_have_fixed_sizes_and_a_count(tmp_path: Path) -> Non
 
 def test_bounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
     path = rows_model(tmp_path)
-    told = refused(path, nowhere=(5,), rows=(12, 4), sums=(12,), places=(5, 2))
+    told = refused(path, nowhere=(5,), rows=(12, 4), sums=(9,), places=(5, 2))
     assert "--at-most 'nowhere': the model has no such tensor" in told
     assert "tensor 'sums': all its sizes are fixed: [12]" in told
     assert "tensor 'places': does not fit the sizes [5, 2]; it is declared as [?, 1]" in told
+
+
+def test_a_bound_may_state_fixed_sizes(tmp_path: Path) -> None:
+    model = read(rows_model(tmp_path), sums=(12,))
+    assert read(rows_model(tmp_path)).graph == model.graph
 
 
 def test_a_bound_is_refused_where_fixed_inputs_fix_a_tensor(tmp_path: Path) -> None:

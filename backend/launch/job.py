@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from rankslice.backend.launch.loopback import bind_to_loopback
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
 from rankslice.backend.launch.tether import tethered
@@ -36,7 +35,7 @@ def run_job(
     command: Sequence[str],
     on_completed: Callable[[int], None],
     *,
-    alone: bool = True,
+    boards: int = 0,
     variables: Mapping[str, str] = MappingProxyType({}),
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
@@ -50,7 +49,7 @@ def run_job(
     Args:
         command: from :func:`.mpirun.launch_command`.
         on_completed: called now and then with the number of frames that have come out.
-        alone: all ranks are on this machine.
+        boards: other machines that run ranks; 0: all ranks are on this machine.
         variables: for mpirun's environment.
         lines: takes the lines of stderr; others may add messages of ranks to it.
         on_start: called with mpirun's process.
@@ -66,11 +65,12 @@ def run_job(
     """
     errors = [] if lines is None else lines
     with ExitStack() as stack:
-        environment, lock, session = _own_folders(stack, alone=alone)
+        environment, lock, session = _own_folders(stack, alone=not boards)
         if session is not None and on_sample is not None:
             folder = _opened(stack, events) if events is not None else session.descriptor
             stack.enter_context(Sampling(folder, on_sample))
-        code = _run(command, {**environment, **variables}, lock, on_completed, errors, on_start)
+        line = tethered(command, str(boards) if boards else "loopback")
+        code = _run(line, {**environment, **variables}, lock, on_completed, errors, on_start)
         if code and SESSION in environment:
             on_failed(Path(environment[SESSION]))
     if code:
@@ -117,7 +117,7 @@ def _run(
 ) -> int:
     """Return mpirun's exit code."""
     process = subprocess.Popen(
-        tethered(command),
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -127,8 +127,6 @@ def _run(
         pass_fds=[lock],
         env={**os.environ, **environment},
     )
-    if SESSION in environment:  # all ranks are on this machine
-        bind_to_loopback(process.pid)
     reader = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     reader.start()
     try:

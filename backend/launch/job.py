@@ -35,7 +35,7 @@ def run_job(
     command: Sequence[str],
     on_completed: Callable[[int], None],
     *,
-    boards: int = 0,
+    boards: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
     lines: list[str] | None = None,
     on_start: Callable[[subprocess.Popen[str]], None] = lambda process: None,
@@ -49,7 +49,7 @@ def run_job(
     Args:
         command: from :func:`.mpirun.launch_command`.
         on_completed: called now and then with the number of frames that have come out.
-        boards: other machines that run ranks; 0: all ranks are on this machine.
+        boards: other machines that run ranks; ``None``: all ranks are on this machine.
         variables: for mpirun's environment.
         lines: takes the lines of stderr; others may add messages of ranks to it.
         on_start: called with mpirun's process.
@@ -65,11 +65,11 @@ def run_job(
     """
     errors = [] if lines is None else lines
     with ExitStack() as stack:
-        environment, lock, session = _own_folders(stack, alone=not boards)
+        environment, lock, session = _own_folders(stack, alone=boards is None)
         if session is not None and on_sample is not None:
             folder = _opened(stack, events) if events is not None else session.descriptor
             stack.enter_context(Sampling(folder, on_sample))
-        line = tethered(command, str(boards) if boards else "loopback")
+        line = tethered(command, "loopback" if boards is None else str(boards))
         code = _run(line, {**environment, **variables}, lock, on_completed, errors, on_start)
         if code and SESSION in environment:
             on_failed(Path(environment[SESSION]))

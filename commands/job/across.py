@@ -83,7 +83,7 @@ def run_across(
             run_job(
                 command,
                 on_completed,
-                boards=len(boards.work),
+                boards=sum(not shell.is_here for shell, _ in boards.work),
                 variables=variables,
                 lines=watches.lines,
                 on_start=oversee,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def test_a_typed_mpirun_line_does_without_names_that_another_user_has_taken(
         before = [sys.executable, AS_STRANGER + TAKES_ALL_NAMES, precious, str(victim.pid)]
         in_namespace = ["unshare", "--mount", "sh", "-c", IN_A_NAMESPACE, "sh"]
         ended = subprocess.run(
-            [*in_namespace, *before, *shown.out.split()],
+            [*in_namespace, *before, *shlex.split(shown.out)],
             env={**os.environ, "TMPDIR": str(place), "XDG_RUNTIME_DIR": ""},
             capture_output=True,
             text=True,

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankslice.commands.explore.evaluators import MappingRunner, MappingSimulator, mapping_text
@@ -263,6 +263,8 @@ class _Measured:
             default_engine=default_engine(format_of(loaded.graph).submodels),
             source=source,
         )
+        if fps := self.options.search.target_fps:
+            problem = replace(problem, between_frames_s=1 / fps)
         if self.options.search.most_turns > 1:
             problem = with_turns(problem, self.options.search.most_turns)
         return _Inputs(loaded, boards, measured, problem)

@@ -159,13 +159,13 @@ def board_energies(
     Args:
         problem: layers and devices.
         busy: (assignments, devices): how long each computes for a frame, in seconds.
-        period: (assignments,): time between frames.
+        period: (assignments,): time between frames, if they come as fast as they are taken.
         used: (assignments, devices).
     """
     unknown = ~np.isfinite(problem.active_w)
     active = (busy * np.where(unknown, 0.0, problem.active_w)) @ problem.is_on_board
     idle = np.array([math.nan if b.idle_w is None else b.idle_w for b in problem.boards])
-    finite = np.where(np.isfinite(period), period, 0.0)
+    finite = np.where(np.isfinite(period), np.maximum(period, problem.between_frames_s), 0.0)
     energy: Floats = active + finite[:, np.newaxis] * idle
     energy[(used & unknown) @ problem.is_on_board > 0] = np.nan
     energy[~(used @ problem.is_on_board > 0)] = 0.0

@@ -92,6 +92,9 @@ class Problem:
     """(boards, boards): from and to. inf: not known, or inside one board."""
     latency_s: NDArray[np.float64]
     """(boards, boards)"""
+    between_frames_s: float = 0.0
+    """Time between frames that come by the clock: boards idle so long; 0: they come as fast as they
+    are taken."""
     teams: tuple[Team, ...] = ()
     """Devices that may take turns, numbered behind the devices."""
     kinds: tuple[Kind, ...] = ()

@@ -23,7 +23,8 @@ def selected(found: Archive, most: int) -> Selection:
     """Return the assignments to show.
 
     They are at most ``most`` of the front, spread over all of it; then the fastest of each number
-    of boards, where another number of boards beats it in everything.
+    of boards, where another number of boards beats it in everything, and of the fewest boards that
+    are fast enough for a camera, those that need least.
 
     Args:
         found: throughput is its first objective.
@@ -33,8 +34,8 @@ def selected(found: Archive, most: int) -> Selection:
     known = {row.tobytes() for row in front}
     whole = {row.tobytes() for row in found.assignments}
     rows = [(row, True) for row in front]
-    for boards in found.groups:
-        best = found.best(boards, 0)
+    fastest = [found.best(boards, 0) for boards in found.groups]
+    for best in (*fastest, *found.frugal()):
         if best is not None and best.tobytes() not in known:
             known.add(best.tobytes())
             rows.append((best, best.tobytes() in whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -55,21 +56,24 @@ class Archive:
     """The best mappings so far.
 
     These are the front, and for each group (number of boards in use) the mapping with the least
-    value of each objective, whether it is on the front or not.
+    value of each objective, whether it is on the front or not: of all, and of those that are fast
+    enough.
     """
 
-    def __init__(self, layers: int, objectives: int) -> None:
+    def __init__(self, layers: int, objectives: int, enough_s: float = 0.0) -> None:
         """Begin empty.
 
         Args:
             layers: length of an assignment.
-            objectives: how many values each has.
+            objectives: how many values each has; the first is the time between frames.
+            enough_s: what that may be at most in a mapping that is fast enough.
         """
+        self._enough_s = enough_s
         self.assignments: Population = np.empty((0, layers), np.int64)
         """(members, layers): those on the front."""
         self.values: Floats = np.empty((0, objectives))
         """(members, objectives): each the better the smaller."""
-        self._best: dict[tuple[int, int], tuple[tuple[float, ...], Assignment]] = {}
+        self._best: dict[tuple[int, int, bool], tuple[tuple[float, ...], Assignment]] = {}
 
     def add(self, population: Population, scores: Scores) -> None:
         """Add mappings that are possible, have finite values and improve the archive."""
@@ -83,27 +87,41 @@ class Archive:
         self.values = np.concatenate([self.values[kept], scores.values[fresh]])
 
     def _add_best(self, population: Population, scores: Scores) -> None:
-        values = scores.values
-        for group in np.unique(scores.groups):
-            rows = np.flatnonzero(scores.groups == group)
-            for objective in range(values.shape[1]):
+        values, fast = scores.values, scores.values[:, 0] <= self._enough_s
+        for group, enough in itertools.product(np.unique(scores.groups), (False, True)):
+            rows = np.flatnonzero((scores.groups == group) & (fast | (not enough)))
+            for objective in range(values.shape[1] if rows.size else 0):
                 # Of mappings alike in this objective the one that is better in the others.
-                first = [objective, *(n for n in range(values.shape[1]) if n != objective)]
+                others = [n for n in range(values.shape[1]) if n != objective]
+                first = [objective, *(sorted(others, key=bool, reverse=True) if enough else others)]
                 row = rows[np.lexsort(values[rows][:, first[::-1]].T)[0]]
                 rank = tuple(map(float, values[row, first]))
-                known = self._best.get((int(group), objective))
+                known = self._best.get((int(group), objective, enough))
                 if known is None or rank < known[0]:
-                    self._best[int(group), objective] = (rank, population[row].copy())
+                    self._best[int(group), objective, enough] = (rank, population[row].copy())
 
-    def best(self, group: int, objective: int) -> Assignment | None:
-        """Return the assignment of a group with the least value of an objective, if any was met."""
-        known = self._best.get((group, objective))
+    def best(self, group: int, objective: int, *, enough: bool = False) -> Assignment | None:
+        """Return the assignment of a group with the least value of an objective, if any was met.
+
+        ``enough``: of those that are fast enough.
+        """
+        known = self._best.get((group, objective, enough))
         return None if known is None else known[1]
+
+    def frugal(self) -> list[Assignment]:
+        """Return those with the least value of each objective that are fast enough.
+
+        They are of the first group that has any.
+        """
+        groups = sorted({group for group, _, enough in self._best if enough})
+        wanted = range(1, self.values.shape[1]) if groups else ()
+        found = (self.best(groups[0], objective, enough=True) for objective in wanted)
+        return [each for each in found if each is not None]
 
     @property
     def groups(self) -> tuple[int, ...]:
         """The groups that were met, ascending."""
-        return tuple(sorted({group for group, _ in self._best}))
+        return tuple(sorted({group for group, *_ in self._best}))
 
 
 def _covered(values: Floats, by: Floats) -> NDArray[np.bool_]:

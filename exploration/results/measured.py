@@ -80,12 +80,21 @@ def _worst_energy(
 
     ``None``: that of a board in use is not known. It is measured if all boards have sensors.
     """
-    told = {energy.board: energy.frame_uj / 1e6 for energy in run.energies}
+    period_s = run.period_ns / 1e9
+    # Runs take frames as fast as they can. Where frames come by the clock, boards idle between.
+    idle_s = max(0.0, problem.between_frames_s - period_s)
+    idle = {board.name: board.idle_w for board in problem.boards}
+    told = {
+        energy.board: energy.frame_uj / 1e6 + idle_s * (idle[energy.board] or 0.0)
+        for energy in run.energies
+    }
+    if idle_s and any(idle[board] is None for board in candidate.boards):
+        return None, None
     if all(board in told for board in candidate.boards):
         return max(told[board] for board in candidate.boards), "measured"
     if candidate.figures[0].energy_j is None:
         return None, None
-    joules = _modelled_j(problem, candidate, run.period_ns / 1e9) | told
+    joules = _modelled_j(problem, candidate, period_s + idle_s) | told
     return max(joules.values()), "modelled"
 
 

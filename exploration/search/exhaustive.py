@@ -49,7 +49,7 @@ def exhaustive(
             f"{genes} {what} on {space.devices} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
-    found = Archive(space.layers, space.objectives) if found is None else found
+    found = space.archive() if found is None else found
     for start in range(0, count, _AT_ONCE):
         population = every_mapping(space.devices, genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]

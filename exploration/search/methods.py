@@ -236,7 +236,7 @@ class _Searching:
     def _planned(self) -> Archive:
         """Return what is best of the exact planner's mappings, and of those they lead to."""
         space, score = replace(self._space, blocks=None), self._score
-        archive = Archive(space.layers, space.objectives)
+        archive = space.archive()
         seeds = np.unique(np.concatenate([self._plans(), balanced_seeds(self._problem)]), axis=0)
         most = max(1, _MAX_WORK // space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)

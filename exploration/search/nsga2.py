@@ -47,7 +47,7 @@ def nsga2(
     Raises:
         RankSliceError: pymoo is not installed.
     """
-    found = Archive(space.layers, space.objectives)
+    found = space.archive()
     evolution = _Evolution(recording(score, found), space, on_generation, is_enough)
     seeds = evolution.best_first(np.empty((0, space.layers), np.int64) if seeds is None else seeds)
     if space.blocks is None:

@@ -30,7 +30,8 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
         times = np.where(np.isfinite(problem.times_s), problem.times_s, 0).mean(axis=0)
         blocks = coarse_blocks(times, crossing_bytes(problem), most)
     numbers = len(problem.devices) + len(problem.teams)
-    return SearchSpace(len(problem.layers), numbers, len(objectives), blocks)
+    enough_s = problem.between_frames_s
+    return SearchSpace(len(problem.layers), numbers, len(objectives), blocks, enough_s)
 
 
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:

@@ -25,6 +25,12 @@ class SearchSpace:
     blocks: NDArray[np.int64] | None = None
     """(layers,): the number of the block each layer belongs to, ascending from 0; with them,
     whole blocks are moved, by NSGA-II in the first half of its generations."""
+    enough_s: float = 0.0
+    """Time between frames that come by the clock; 0: as fast as possible."""
+
+    def archive(self) -> Archive:
+        """Return what keeps the best mappings."""
+        return Archive(self.layers, self.objectives, self.enough_s)
 
 
 @dataclass(frozen=True, slots=True)

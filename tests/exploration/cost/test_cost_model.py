@@ -197,6 +197,15 @@ def test_energy_is_modelled_of_the_lines_that_give_power():
     assert 3 * 1.0 + 3 * 2.0 == other.energy_j
 
 
+@pytest.mark.parametrize(("between_s", "period_s"), [(0.0, 3.0), (2.0, 3.0), (10.0, 10.0)])
+def test_boards_idle_until_the_next_frame_of_a_camera_comes(between_s, period_s):
+    timed = replace(problem(), between_frames_s=between_s)
+    expected = [period_s * 1.0 + 3 * 2.0] * 2
+    assert expected == [each.energy_j for each in predict(timed, [0, 0, 1]).boards]
+    assert expected[0] == evaluate(timed, np.array([[0, 0, 1]])).energy_j[0]
+    assert 3.0 == evaluate(timed, np.array([[0, 0, 1]])).bottleneck_s[0]
+
+
 def test_energy_that_a_sensor_told_is_called_measured():
     power = {"measured_w": np.array([7.0]), "idle_w": {"edge01": 1.5}}
     (used,) = predict(problem(**power, times_source="profile.json"), [0, 0, 0]).boards

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,28 @@ def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: b
     told = run(20, MeasuredEnergy("b1", 170_000))
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
     assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
+
+
+@pytest.mark.parametrize(("between_s", "joules"), [(0.0, 0.17), (0.01, 0.17), (0.05, 0.23)])
+def test_the_idle_power_until_the_next_frame_of_a_camera_is_added(
+    tmp_path: Path, between_s: float, joules: float
+) -> None:
+    # The run had a frame each 20 ms; the board draws 2 W at rest.
+    timed = replace(problem(tmp_path, platform(1, power=True)), between_frames_s=between_s)
+    predicted = predicted_candidate(timed, SPLIT)
+    figures = with_measured(timed, predicted, run(20, MeasuredEnergy("b1", 170_000))).best_known
+    assert (pytest.approx(joules), "measured") == (figures.energy_j, figures.energy_basis)
+    modelled = with_measured(timed, predicted, run()).best_known.energy_j
+    at_once = with_measured(replace(timed, between_frames_s=0.0), predicted, run())
+    added = 2 * max(0.0, between_s - 0.02)
+    assert modelled == pytest.approx((at_once.best_known.energy_j or 0) + added)
+
+
+def test_with_a_camera_energy_is_not_known_without_the_power_at_rest(tmp_path: Path) -> None:
+    timed = replace(problem(tmp_path, platform(1)), between_frames_s=0.05)
+    told = run(20, MeasuredEnergy("b1", 170_000))
+    candidate = with_measured(timed, predicted_candidate(timed, SPLIT), told)
+    assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 BOTH = np.array([0] * 3 + [2] * 3)

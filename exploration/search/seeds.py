@@ -159,9 +159,10 @@ def planned_sweep(
 ) -> Iterator[Assignment]:
     """Yield plans spread over the objectives, (layers,) each.
 
-    These are the fastest of each set of boards; then, of all boards, those of the least latency
-    and energy that still reach a rate, and the fastest within a limit of memory, for rates and
-    limits between the least and the greatest (the epsilon-constraint method).
+    These are the fastest of each set of boards, and those of the least energy at the rate of
+    special interest; then, of all boards, those of the least latency and energy that still reach a
+    rate, and the fastest within a limit of memory, for rates and limits between the least and the
+    greatest (the epsilon-constraint method).
 
     Args:
         problem: layers and devices.
@@ -176,6 +177,9 @@ def planned_sweep(
     floors = _floors(evaluate(problem, fastest, latency=False).bottleneck_s)
     floors += [floor_fps] if floor_fps else []
     wanted = [name for name in _SWEPT if name in objectives]
+    if floor_fps and "energy" in wanted:
+        sets = device_sets(problem)
+        yield from _assignments(planner.plan(each, "energy", floor_fps) for each in sets)
     yield from _assignments(
         planner.plan(planner.devices, objective, floor)
         for objective, floor in itertools.product(wanted, floors)

@@ -25,6 +25,8 @@ SSH_CONFIG = "ssh_config"
 """Names accounts for ssh, if the platform does."""
 SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
 """Which boards may be lost, and what planning without them needs."""
+LINKS = "links.yaml"
+"""A platform file with the boards and the links between them, if there are any."""
 TRACE = "trace.html"
 """What ``trace`` shows, if it is given no other name."""
 WITHOUT = "without"
@@ -46,7 +48,7 @@ OWN_ENTRIES = frozenset(
         *("driver.py", "runtime", "submodels", "packages", REFERENCE, TRACE),
         *map(converted_name, submodel_formats()),
         *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
-        *(SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
+        *(LINKS, SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
     }
 )
 """What builds and runs put into a build folder: with anything else in it, it is not replaced."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
@@ -20,7 +21,14 @@ from rankslice.commands.build.survivors import (
     surviving,
     write_survival_files,
 )
-from rankslice.commands.build_folder import OWN_ENTRIES, PLAN, REFERENCE, WITHOUT, converted_name
+from rankslice.commands.build_folder import (
+    LINKS,
+    OWN_ENTRIES,
+    PLAN,
+    REFERENCE,
+    WITHOUT,
+    converted_name,
+)
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.commands.run_folder import living_runs
@@ -172,6 +180,8 @@ def build(
         _write_submodels(folder, planned, conversion, hashes, on_step)
         _write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
+        if boards.default_link or boards.links:
+            (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         on_step("generating the driver")
         write_driver(folder, plan)
@@ -230,6 +240,14 @@ def _moved(build: Build, folder: Path, out: Path) -> Build:
     paths = (build.folder, *build.packages)
     place, *packages = (out / path.relative_to(folder) for path in paths)
     return replace(build, folder=place, packages=tuple(packages))
+
+
+def _links_text(boards: Platform) -> str:
+    """Return a platform file, YAML in the form of JSON, with the links between some boards."""
+    pairs = [{"between": [one, other], **asdict(link)} for one, other, link in boards.links]
+    default = {"default": asdict(boards.default_link)} if boards.default_link else {}
+    names = {board.name: {} for board in boards.boards}
+    return json.dumps({"boards": names, "links": {**default, "pairs": pairs}}, indent=1) + "\n"
 
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:

@@ -47,7 +47,8 @@ def simulate(
         Path | None, Option(readable=False, help="For a model: mapping file.")
     ] = None,
     platform: Annotated[
-        str | None, Option(help="Platform file with boards and links (default: 'local').")
+        str | None,
+        Option(help="Platform file with boards and links (default: the folder's; 'local')."),
     ] = None,
     profile: Annotated[
         Path | None, Option(readable=False, help="Profile of the layers, made by 'profile'.")
@@ -72,6 +73,14 @@ def simulate(
     queue: Annotated[
         int | None,
         Option(min=1, help="Maximum number of waiting frames (default: those of one second)."),
+    ] = None,
+    read_ms: Annotated[
+        float | None,
+        Option(
+            min=0,
+            max=1e6,
+            help="Time to read a frame, as 'run' shows it (default: that of copying it).",
+        ),
     ] = None,
     scatter: Annotated[
         bool, Option("--scatter", help="Vary times from frame to frame like the measured ones.")
@@ -133,6 +142,7 @@ def simulate(
                 None if arrivals is None else read_arrival_times(arrivals),
                 window,
                 queue,
+                None if read_ms is None else 1e-3 * read_ms,
             ),
             Scatter(scatter, jitter, seed),
             traced=drawn if svg is not None else 0,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
-from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
+from rankslice.commands.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
 from rankslice.commands.switching import USUAL, refuse_switching
@@ -58,6 +58,8 @@ class Traffic:
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None
     """How many may wait; ``None``: as many as in a run."""
+    read_s: float | None = None
+    """What the source takes to read a frame; ``None``: to copy it from memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ class Simulated:
                 "token_ms": 1e3 * self.overheads.token_s,
                 "slice_ms": 1e3 * self.overheads.slice_s,
                 "network_ns_per_byte": 1e9 * self.overheads.network_s_per_byte,
+                "read_ms": 1e3 * self.overheads.read_s,
+                "read_ns_per_byte": 1e9 * self.overheads.read_s_per_byte,
+                "arrival_ms": 1e3 * self.overheads.arrival_s,
                 "source": self.overheads.source,
             },
             "notes": list(self.notes),
@@ -150,7 +155,7 @@ def simulate(
     Args:
         target: a folder made by ``build``, or a model file.
         mapping: of a model: which layers go where, or what makes it.
-        platform: the boards and links; ``local`` by default.
+        platform: the boards and links; by default those of the folder, or of a model ``local``.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
         sizes: what is given of sizes that the file leaves open.
         options: what is simulated.
@@ -161,7 +166,8 @@ def simulate(
     """
     plan, measured = _plan(target, mapping, platform, profile, sizes)
     refuse_switching(plan, options.switching, str(target))
-    boards = read_platform(platform or "local")
+    own = target / LINKS
+    boards = read_platform(platform or (own if own.is_file() else "local"))
     raise_mistakes(_unknown_boards(plan, boards, platform))
     if measured is None and profile is not None:
         measured = read_profile(profile)
@@ -200,6 +206,8 @@ def simulate_job(
     random = np.random.default_rng(scatter.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
     sent_bytes = frame_bytes.drawn(plan.tensors, min(frames, _MOST_DRAWN), random)
+    if traffic.read_s is not None:
+        taken = replace(taken, read_s=traffic.read_s, read_s_per_byte=0.0)
     simulation = simulate_plan(
         plan,
         [_compute_s(time, scatter, frames, random) for time in times],

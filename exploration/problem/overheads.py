@@ -27,6 +27,12 @@ class Overheads:
     token_s: float = 0.0
     """For each tensor that another rank of the board reads, at each end, in seconds; its bytes take
     nothing, because that rank reads the writer's slots."""
+    read_s: float = 0.0
+    read_s_per_byte: float = 0.0
+    """To read a frame, in seconds, and for each byte of the model's inputs."""
+    arrival_s: float = 0.0
+    """From a frame's arrival by the clock until the source, which sleeps, has woken up, and from
+    when it has read the frame until the rank, which sleeps, computes; in seconds."""
 
 
 WAKE_UP_S = 50e-6
@@ -38,6 +44,9 @@ SLEEPING_OVERHEADS = Overheads(
     frame_s=0.1e-3,
     message_s=20e-6,
     token_s=15e-6,
+    read_s=60e-6,
+    read_s_per_byte=0.2e-9,
+    arrival_s=0.3e-3,
     source="the runtime as measured on two cores of an AMD EPYC",
 )
 """Default overheads of a rank that sleeps."""

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES, USUAL, Fixed, Seen
+from rankslice.exploration.problem.frame_bytes import slot_bytes
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
@@ -138,6 +139,9 @@ def simulate(
         for route in plan.routes
     ]
     machine = _Machine(plan, routes, ports, links, switching, traced)
+    inputs = [tensor for tensor in plan.tensors if tensor.name in plan.model.inputs]
+    machine.read_s = overheads.read_s + overheads.read_s_per_byte * sum(map(slot_bytes, inputs))
+    machine.wake_s = 0.0 if arrivals is None else overheads.arrival_s
     machine.run(frames, arrivals)
     return machine.outcome()
 
@@ -168,6 +172,9 @@ class _Machine:
         self.count = 0
         self.joins_source = False
         """Whether a rank's thread that computes lets frames in, too."""
+        self.read_s = self.wake_s = 0.0
+        """What the source takes for a frame, and what waking up takes where it waited for one."""
+        self.is_reading = False
         self.times_s: list[float] = []
         """When frames come by the clock."""
         self.queue = self.arrived = 0
@@ -245,7 +252,7 @@ class _Machine:
             self.waiting_max = max(self.waiting_max, len(self.waiting))
 
     def _try_source(self) -> None:
-        while self._may_enter():
+        while not self.is_reading and self._may_enter():
             if self.left:
                 self.left -= 1
                 self.arrived_s.append(self.now)
@@ -253,11 +260,31 @@ class _Machine:
                 self.arrived_s.append(self.waiting.popleft())
             self.entered += 1
             self.parts.entered += 1
-            for ring in self.parts.source.outputs:
-                ring.put()
-                for tell in ring.on_written:
-                    tell()
-            self._try_rank(self.parts.ranks[self.plan.source])
+            waited = self.arrived_s[-1] == self.now
+            seconds = self.read_s + self.wake_s * waited
+            if not seconds:
+                self._let_in()
+                continue
+            self.is_reading = True
+            if self.joins_source:
+                rank = self.parts.ranks[self.plan.source]
+                rank.is_busy = True
+                rank.busy_s += seconds
+            self._at(self.now + seconds, self._have_read, None)
+
+    def _have_read(self, _: Any) -> None:
+        self.is_reading = False
+        if self.joins_source:
+            self.parts.ranks[self.plan.source].is_busy = False
+        self._let_in()
+        self._try_source()
+
+    def _let_in(self) -> None:
+        for ring in self.parts.source.outputs:
+            ring.put()
+            for tell in ring.on_written:
+                tell()
+        self._try_rank(self.parts.ranks[self.plan.source])
 
     def _may_enter(self) -> bool:
         if self.choice is not None and not self._may_go_on(self.choice):

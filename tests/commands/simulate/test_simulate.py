@@ -196,6 +196,43 @@ def test_a_platform_tells_the_links(tmp_path):
     assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
 
 
+@pytest.mark.parametrize("links", [
+    "{default: {bandwidth_mbps: 0.001, latency_ms: 0}}",
+    "{pairs: [{between: [two, one], bandwidth_mbps: 0.001, latency_ms: 0}]}",
+])  # fmt: skip
+def test_a_build_folder_has_the_links_of_its_platform(tmp_path, links):
+    (tmp_path / "boards.yaml").write_text(
+        f"boards: {{one: {{cores: 1}}, two: {{cores: 1}}}}\nlinks: {links}\n"
+    )
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
+    built = rankslice(
+        "build", tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json",
+        "--platform", tmp_path / "boards.yaml", "--out", tmp_path / "over",
+    )  # fmt: skip
+    assert 0 == built.code, built.err
+    file = tmp_path / "profile.json"
+    file.write_text(
+        profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "one_cpu0", "two_cpu0"))
+    )
+    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100")
+    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    # A platform that is given goes before that of the folder.
+    (tmp_path / "boards.yaml").write_text("boards: {one: {cores: 1}, two: {cores: 1}}\n")
+    given = ("--platform", tmp_path / "boards.yaml")
+    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100", *given)
+    assert found["throughput_fps"] > 50
+
+
+def test_reading_frames_takes_as_long_as_is_said(sleeping):
+    alone = [
+        simulated(sleeping, "--fps", "5", "--frames", "30", *more)["latency_ms"]["p50"]
+        for more in ((), ("--read-ms", "0"), ("--read-ms", "7"))
+    ]
+    assert 7 == pytest.approx(alone[2] - alone[1])
+    assert 0.05 < alone[0] - alone[1] < 0.1
+
+
 @pytest.fixture
 def in_turn(tmp_path):
     """Arguments that simulate a model on a board, and in turn on one of half the speed."""

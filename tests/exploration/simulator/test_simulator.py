@@ -47,6 +47,33 @@ def test_a_frame_that_is_alone_takes_the_sum_of_its_steps():
     assert found.latency_ms["max"] == pytest.approx(35)
 
 
+READING = Overheads(read_s=0.03, read_s_per_byte=0.005 / TENSOR_BYTES, arrival_s=0.01)
+"""Of a frame 35 ms, and 10 ms more where the source has slept until it came."""
+
+
+def test_a_frame_that_arrives_by_the_clock_is_read_first():
+    come = Arrivals(at_rate(20, 2.0), 9)
+    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), arrivals=come, overheads=READING)
+    assert found.latency_ms["p50"] == pytest.approx(35 + 45)
+    assert found.latency_ms["max"] == pytest.approx(35 + 45)
+
+
+def test_a_source_reads_frames_one_after_the_other():
+    come = Arrivals(np.zeros(3), 9)
+    found = simulate(THREE, took(0.0, 0.0, 0.0), links(), arrivals=come, overheads=READING)
+    assert found.latencies_s.tolist() == pytest.approx([0.045, 0.080, 0.115])
+
+
+@pytest.mark.parametrize(("cores", "period_s"), [((0,), 0.055), ((0, 1), 0.035)])
+def test_a_rank_of_one_core_reads_frames_besides_and_others_meanwhile(cores, period_s):
+    first, *others = THREE.ranks
+    plan = replace(THREE, ranks=(replace(first, cores=cores), *others))
+    found = simulate(plan, took(0.02, 0.01, 0.01), links(), frames=200, overheads=READING)
+    assert found.throughput_fps == pytest.approx(1 / period_s, rel=1e-3)
+    busy = found.ranks[0].utilisation
+    assert busy == pytest.approx((0.055 if len(cores) == 1 else 0.02) / period_s, rel=0.02)
+
+
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_a_small_window_limits_the_rate_to_window_over_latency(window):
     found = rate(THREE, 0.001, 0.001, 0.001, wake_up_s=0.01, frames=100, window=window)

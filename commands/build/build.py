@@ -246,7 +246,7 @@ def _links_text(boards: Platform) -> str:
     """Return a platform file, YAML in the form of JSON, with the links between some boards."""
     pairs = [{"between": [one, other], **asdict(link)} for one, other, link in boards.links]
     default = {"default": asdict(boards.default_link)} if boards.default_link else {}
-    names = {board.name: {} for board in boards.boards}
+    names: dict[str, object] = {board.name: {} for board in boards.boards}
     return json.dumps({"boards": names, "links": {**default, "pairs": pairs}}, indent=1) + "\n"
 
 

@@ -318,7 +318,7 @@ class _Ways:
             else (last + 1, self._turns[owner, origin])
         )
         frames = slots(written, self._last_read.get((owner, origin), last))
-        depth = max(1, turns.most_in(min(window, frames)))
+        depth = turns.most_in(min(window, frames))
         return RingSpec(self._job.tensors[tensor], depth, turns=turns, home=home)
 
 

@@ -229,6 +229,9 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
     refused = 'rankslice_refusals_total{model="double",protocol="http",reason="encoding"}'
     assert "1.0" == lines[refused]
     assert "1.0" == lines['rankslice_request_seconds_count{model="double",protocol="grpc"}']
+    for each in ("http", "grpc"):
+        took_s = lines[f'rankslice_request_seconds_sum{{model="double",protocol="{each}"}}']
+        assert 0 < float(took_s) < time.monotonic() - began_s
     gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
     assert GAUGES == gauges
     frames_per_second = float(lines['rankslice_frames_per_second{model="double"}'])

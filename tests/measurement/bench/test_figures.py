@@ -48,6 +48,15 @@ def test_a_rate_leaves_out_the_warm_up() -> None:
     assert 10 * MS == found.mean_ns.value
 
 
+def test_a_rate_counts_from_the_last_frame_of_the_warm_up() -> None:
+    made = start([10 * MS] * 200)
+    # All of it settles at once, so that the warm-up is the ten frames that fill the pipeline.
+    later = tuple(10 * MS * frame + (990 * MS if frame >= 10 else 0) for frame in range(200))
+    found = series(bench([replace(made, arrived_ns=later)]), 0, 0)
+    assert 10 == found.starts[0].warm_up.frames
+    assert 190 / (1.0 + 189 * 0.01) == pytest.approx(found.starts[0].throughput_fps)
+
+
 def test_pairs_are_those_of_a_turn() -> None:
     slow = [2, 4, 8]
     starts = [start([10 * MS * slow[turn]] * 60, turn=turn) for turn in (2, 0, 1)]

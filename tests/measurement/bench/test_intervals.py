@@ -194,6 +194,21 @@ def test_variance_is_told_by_level() -> None:
     assert 25e12 == pytest.approx(found.frames, rel=0.2)
 
 
+@pytest.mark.parametrize(("own", "expected"), [(0.0, 0.0), (2e6, 4e12)])
+def test_what_few_frames_leave_to_chance_does_not_count_for_starts(
+    own: float, expected: float
+) -> None:
+    # Means of 25 frames differ by 1e6 though starts do not.
+    draw = np.random.default_rng(9)
+    starts = [
+        (1e8 + own * draw.standard_normal() + 5e6 * draw.standard_normal(25)).astype(np.int64)
+        for _ in range(2000)
+    ]
+    found = components(starts)
+    assert found is not None
+    assert expected == pytest.approx(found.starts, rel=0.1, abs=1.5e11)
+
+
 def test_frames_that_are_alike_count_for_fewer() -> None:
     draw = np.random.default_rng(8)
     alike = [np.repeat((1e6 * draw.exponential(size=40)).astype(np.int64), 10) for _ in range(50)]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from traces import Times, chain_trace
 
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
-from rankslice.measurement.trace.journeys import Stretch, Why, journeys, stretches_of
+from rankslice.measurement.trace.journeys import NEVER, Stretch, Why, journeys, stretches_of
 from rankslice.measurement.trace.page import trace_page
-from rankslice.measurement.trace.path import Span, What, critical_path, steady_span, whole_span
+from rankslice.measurement.trace.path import (
+    Part,
+    Span,
+    What,
+    critical_path,
+    steady_span,
+    whole_span,
+)
 from rankslice.measurement.trace.tables import rank_rows
 from rankslice.measurement.trace.timeline import timeline
 from rankslice.measurement.trace.waits import uses
@@ -101,6 +111,49 @@ def test_waits_have_their_reasons_and_shares() -> None:
     sender = shown.ranks[0]
     assert 1 == pytest.approx(sender.send, abs=0.01)
     assert {Why.room} == {each.why for each in sender.waits[:1]}
+
+
+@pytest.mark.parametrize(
+    ("compute", "goes_on_at_once"),
+    [
+        ((6.3, 6), True),  # after a gap of less than a tenth of the step
+        ((7, 6), False),
+        ((0.12, 0.1), True),  # of less than 30 us
+        ((0.14, 0.1), False),
+    ],
+)
+def test_a_thread_that_goes_on_at_once_has_waited_for_nothing(
+    compute: tuple[float, float], goes_on_at_once: bool
+) -> None:
+    shares = found(Times(compute=compute, read=0.01, direct=True)).path.shares
+    assert goes_on_at_once == (shares.get(Part(What.rank, 1), 0.0) > 0.9)
+
+
+def test_room_for_a_frame_comes_from_the_one_a_rings_depth_before_it() -> None:
+    all_journeys = journeys(chain_trace(Times(compute=(2, 6), direct=True)), 4)
+    (row,) = (
+        n for n, each in enumerate(all_journeys.rows) if (each.kind, each.rank) == (COMPUTE, 0)
+    )
+    (room,) = (cause for cause in all_journeys.causes[row] if cause.why is Why.room)
+    frames, depth = np.arange(all_journeys.frames), 3  # the maker, a hop and the reader have one
+    assert np.where(frames >= depth, frames - depth, NEVER).tolist() == room.frames.tolist()
+
+
+@pytest.mark.parametrize(
+    ("turns", "fewer"),
+    [(ALL, "fewer layers there"), (Turns(2, (0,)), "fewer layers or frames there")],
+)
+def test_a_slow_rank_is_to_have_fewer_layers_or_if_it_takes_turns_frames(
+    turns: Turns, fewer: str
+) -> None:
+    trace = chain_trace(Times(compute=(2, 6)))
+    shown = journeys(trace, 4)
+    span = steady_span(shown)
+    assert span is not None
+    first, second = trace.plan.ranks
+    plan = replace(trace.plan, ranks=(first, replace(second, turns=turns)))
+    text = findings(replace(shown, plan=plan), span).limit.text
+    assert text.endswith(f"of the time; {fewer} would make it faster")
 
 
 def test_shares_of_the_critical_path_add_up() -> None:

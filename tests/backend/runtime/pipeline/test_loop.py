@@ -290,6 +290,7 @@ def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
     assert [("ahead", 5), ("behind", 0), ("ahead", 6), ("ahead", 7)] == order
 
 
+@pytest.mark.usefixtures("short_step_s")
 def test_a_sink_comes_before_segments_and_these_before_a_source_whatever_they_count() -> None:
     order = []
 
@@ -577,6 +578,7 @@ def test_a_send_lasts_from_its_start_until_its_slot_can_be_reused(clock: Clock) 
     outgoing = Outgoing(1, 1, ring, 0)
     for _ in range(2):
         ring.put()
+    clock.spend(70e-3)
     outgoing.advance(departures, 0)
     for slot in range(2):
         clock.spend(10e-3)

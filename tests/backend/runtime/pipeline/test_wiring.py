@@ -12,6 +12,7 @@ from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned
 from strategies import pairs_of
 
 from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.pipeline.direct_channels import DirectChannels
 from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT,
     CREDIT_CHANNEL,
@@ -150,6 +151,22 @@ def test_credits_are_direct_if_source_and_sink_share_memory() -> None:
     assert not source.receives_credits
     assert CREDIT_CHANNEL in {share.channel for share in sink.shares}
     assert CREDIT_CHANNEL not in {send.channel for send in sink.sends}
+
+
+def test_credits_wake_nobody_and_frames_wake_the_thread_that_reads_them() -> None:
+    job = job_of(planned(line_graph("a: x -> t\nb: t -> y", outputs="y"), {"a": 0, "b": 1}))
+    # Of the source's rank: credits come into the inbox that is looked at if there is no room.
+    for rank, thread, used in ((0, "source", (False, True)), (1, "compute", (True, False))):
+        channels = DirectChannels(wire(job, rank, 4, pairs((0, 1))), {})
+        post = channels.post(thread)
+        assert used == (post.news.is_used, post.room.is_used)
+        channels.close()
+
+
+def test_no_ring_is_without_slots() -> None:
+    for window in (1, 2, 9):
+        for rank in range(3):
+            assert min(depths(wire(figure_2(), rank, window)).values()) >= 1
 
 
 def test_each_rank_hears_the_one_before_and_beats_for_the_next() -> None:

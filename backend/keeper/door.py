@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import socket
 import threading
@@ -33,12 +34,12 @@ _MOST_STRANGERS = 64
 
 
 class Door:
-    """Listens, and lets in who knows the secret; each connection is served in a thread."""
+    """Listens, and lets in who knows the secret of a job; each connection is served in a thread."""
 
     def __init__(self, welcome: Welcome) -> None:
         """Take what serves connections. It listens once :meth:`keeper` has named an address."""
         self._welcome = welcome
-        self._secret = secrets.token_hex(32)
+        self._root = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
         self._strangers: dict[socket.socket, None] = {}
@@ -58,7 +59,11 @@ class Door:
         """
         with self._lock:
             source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
-        return wire.Keeper(source, sink, self._secret, epoch)
+        return wire.Keeper(source, sink, self.secret_of(epoch), epoch)
+
+    def secret_of(self, epoch: int) -> str:
+        """Return the secret of a job, which does not tell that of another one."""
+        return hmac.digest(self._root, epoch.to_bytes(8, "little"), "sha256").hex()
 
     def close(self) -> None:
         """Close all connections, and let nobody in."""
@@ -119,7 +124,7 @@ class Door:
         try:
             with connection:
                 try:
-                    known = wire.accept(connection, self._secret)
+                    known = wire.accept(connection, self.secret_of)
                 finally:
                     with self._lock:
                         self._strangers.pop(connection, None)

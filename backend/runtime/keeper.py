@@ -18,7 +18,7 @@ import secrets
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,10 +164,14 @@ def connect(role: str) -> socket.socket:
     return connection
 
 
-def accept(connection: socket.socket, secret: str) -> tuple[str, int] | None:
+def accept(connection: socket.socket, secret_of: Callable[[int], str]) -> tuple[str, int] | None:
     """Return the role and the epoch of who has connected; ``None``: nobody of this job.
 
     It takes :data:`HANDSHAKE_TIMEOUT_S` at most for each of the two answers.
+
+    Args:
+        connection: to whoever it is.
+        secret_of: returns the secret of an epoch, which the other end has to know.
     """
     connection.settimeout(HANDSHAKE_TIMEOUT_S)
     hello = bytearray(_HELLO.size)
@@ -177,7 +181,7 @@ def accept(connection: socket.socket, secret: str) -> tuple[str, int] | None:
         magic, role, order, epoch, asked = _HELLO.unpack(hello)
         if magic != _MAGIC or order != sys.byteorder.encode():
             return None
-        mine = secrets.token_bytes(_NONCE_BYTES)
+        mine, secret = secrets.token_bytes(_NONCE_BYTES), secret_of(epoch)
         connection.sendall(mine + _proof(secret, b"keeper", asked, b""))
         proof = bytearray(_PROOF_BYTES)
         if not receive(connection, proof):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, as_completed
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -440,6 +441,18 @@ def test_a_rank_with_another_secret_is_refused(
     monkeypatch.setenv(wire.VARIABLE, other.to_text())
     with pytest.raises(JobError, match="does not know the secret of this job"):
         wire.connect(wire.ROLE_SOURCE)
+    assert 2.0 == value(ready.submit(frame(1)))
+
+
+@pytest.mark.parametrize("role", [wire.ROLE_SOURCE, wire.ROLE_SINK])
+def test_a_rank_of_one_job_is_not_let_in_as_one_of_another(
+    ready: Keeper, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    own = keeper_of_job()
+    for epoch in (own.epoch + 1, 2**32 - 1):
+        monkeypatch.setenv(wire.VARIABLE, replace(own, epoch=epoch).to_text())
+        with pytest.raises(JobError, match="does not know the secret of this job"):
+            wire.connect(role)
     assert 2.0 == value(ready.submit(frame(1)))
 
 

@@ -103,7 +103,7 @@ def prepare_boxes(
     source = prepared.source
     follows_here = isinstance(source, FollowSource) and prepared.boards is None
     if not (isinstance(source, ImageSource) or follows_here):
-        found = f"{' '.join(prepared.options.inputs)} gives no images to draw on"
+        found = f"{' '.join(prepared.options.inputs)} gives no images on this machine to draw on"
         raise RankSliceError(Mistake("--boxes", found, "name images or a folder with --input"))
     job = load_job(prepared.folder / PLAN)
     outputs = find_outputs(reading, job.outputs)

@@ -70,7 +70,8 @@ def _note_if_skipped(config: pytest.Config, report: Any) -> None:
     if path is not None and report.skipped and not hasattr(report, "wasxfail"):
         with path.open("a", encoding="utf-8") as file:
             # Without its parameters, which may depend on what the machine has, and its group.
-            file.write(f"{re.sub(r'[[@].*', '', report.nodeid)}\n")
+            name = re.split(r"[\[@]", report.nodeid)[0]
+            file.write(f"{name}\n")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

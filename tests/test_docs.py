@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.figures import events
 from rankslice.commands.inspect import inside, object_to_json, to_json
@@ -103,6 +104,7 @@ def test_the_commands_of_a_page_run(page: Path, checkout: Path) -> None:
             run(step, checkout)
 
 
+@NEEDS_FIRST_CORES
 def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
     shown = [
         part.partition("\n")
@@ -117,6 +119,7 @@ def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
             assert output == (checkout / command.split()[1]).read_text(encoding="utf-8")
 
 
+@NEEDS_FIRST_CORES
 def test_the_picture_is_the_one_that_inspect_draws(checkout: Path) -> None:
     mapping = "mappings/digits-three-ranks.json"
     run(

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needed import NEEDS_FIRST_CORES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
@@ -41,6 +42,7 @@ def run(program: str, folder: Path) -> str:
         for name in PRINTED
     ],
 )
+@NEEDS_FIRST_CORES
 def test_an_example_runs_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     assert PRINTED[name] in run((EXAMPLES / name).read_text(encoding="utf-8"), tmp_path)
     assert [] == list(tmp_path.iterdir())

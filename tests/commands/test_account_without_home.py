@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import COMMAND, Ended
+from needed import NEEDS_SSH
 from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, wheels_mpirun
 
 NOBODY = 54321
@@ -52,6 +53,7 @@ def test_what_needs_no_home_does_without(out: Path) -> None:
         assert 0 == ended.code, ended.err
 
 
+@NEEDS_SSH
 def test_what_needs_a_home_says_so(out: Path) -> None:
     ended = by_nobody("probe", "pi@192.0.2.77", "--out", out.parent / "platform.yaml")
     assert 1 == ended.code

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needed import NEEDS_FIRST_CORES
 
 import rankslice
 from rankslice.commands.app import load_command
@@ -58,12 +59,14 @@ def test_a_function_has_options_and_defaults_of_its_command(name: str) -> None:
             assert str(usual) == str(each.default), each.name
 
 
+@NEEDS_FIRST_CORES
 def test_a_dictionary_is_a_mapping(tmp_path: Path) -> None:
     built = rankslice.build(MODEL, LAYERS, out=tmp_path / "out")
     assert [2, 2] == [len(built.plan.ranks), len(read_plan(tmp_path / "out").segments)]
     assert ["local_cpu0", "local_cpu1"] == [rank.key for rank in built.plan.ranks]
 
 
+@NEEDS_FIRST_CORES
 def test_a_platform_that_was_read_is_taken() -> None:
     inspection = rankslice.inspect(str(MODEL), LAYERS, read_platform("local"))
     assert inspection.plan is not None

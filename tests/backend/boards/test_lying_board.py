@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from typing import Any
 import pytest
 from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
+from needed import NEEDS_RSYNC
 from probed_boards import RUBIK_PI, environment, report_of
 
 from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
@@ -71,9 +71,7 @@ from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("rsync") is None, reason="files go to the board by rsync (Debian: rsync)"
-)
+pytestmark = NEEDS_RSYNC
 
 SSH = """#!/bin/sh
 while :; do

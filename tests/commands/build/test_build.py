@@ -16,6 +16,7 @@ import onnx
 import pytest
 from command_line import COMMAND, rankslice
 from jobs import FIGURE_2_RANKS, figure_2, shared_core_key, write_mapping
+from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
@@ -300,6 +301,7 @@ def test_layers_and_tensors_may_have_any_names_and_the_model_still_runs(tmp_path
     assert verdict.bit_equal
 
 
+@NEEDS_FIRST_CORES
 def test_two_spellings_of_one_board_and_core_are_two_ranks_with_files_of_their_own(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needed import NEEDS_FIRST_CORES
 from onnx_models import save
 
 from rankslice.commands.build.build import Build, BuildOptions, build
@@ -31,6 +32,7 @@ def built(folder: Path, counts: list[int], sizes: GivenSizes, model: str = COUNT
     return build(save(folder, model), mapping, "local", folder / "out", options)
 
 
+@NEEDS_FIRST_CORES
 def test_sizes_seen_on_frames_become_bounds_with_a_margin_and_a_warning(tmp_path: Path) -> None:
     done = built(tmp_path, [3, 0, 8], GivenSizes())
     tensors = {tensor.name: tensor for tensor in done.plan.tensors}
@@ -40,12 +42,14 @@ def test_sizes_seen_on_frames_become_bounds_with_a_margin_and_a_warning(tmp_path
     assert any("'h'" in text and "--at-most h=12" in text for text in done.warnings)
 
 
+@NEEDS_FIRST_CORES
 def test_a_given_bound_comes_before_what_frames_show(tmp_path: Path) -> None:
     done = built(tmp_path, [3, 5], GivenSizes(at_most={"made": (20,), "h": (20,), "y": (20,)}))
     assert {(20,)} == {tensor.shape for tensor in done.plan.tensors if tensor.is_open}
     assert () == done.warnings
 
 
+@NEEDS_FIRST_CORES
 def test_it_is_told_where_a_bound_is_from(tmp_path: Path) -> None:
     sizes = GivenSizes(at_most={"made": (20,), "h": (50,)})
     told = {tensor.name: origin for tensor, origin in built(tmp_path, [3], sizes).bounds}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
+from needed import NEEDS_FIRST_CORES
 from predicted_plans import predict_plan
 from real_jobs import give_sensors
 
@@ -233,6 +234,7 @@ def test_the_same_seed_finds_the_same(folder: Path) -> None:
     assert first == second
 
 
+@NEEDS_FIRST_CORES
 def test_without_a_profile_layers_are_measured_first(folder: Path) -> None:
     sleeping_board(folder)
     ended = explore_unmeasured()

@@ -11,6 +11,7 @@ import pytest
 from command_line import rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, write_mapping
 from line_graphs import opened
+from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save
 from plans import FIGURE_2, planned
 from rich.console import Console
@@ -246,6 +247,7 @@ def test_the_tables_show_both_routes_and_the_memory_of_both(tmp_path):
     assert f"rank 0 {bytes_text(sum(both))}, " in lines[-1]
 
 
+@NEEDS_FIRST_CORES
 def test_a_build_folder_tells_the_sizes_of_open_inputs(tmp_path):
     text = TEXT.replace("float[2, 3] x", "float[N, 3] x").replace("float[2, 3] z", "float[N, 3] z")
     model = save(tmp_path, text)

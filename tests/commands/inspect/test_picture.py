@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
+from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save
 
 from rankslice.commands.inspect.inspect import inspect_model
@@ -167,6 +168,7 @@ def test_frames_are_left_out_where_no_ranks_take_turns(figure):
     assert "frames" not in texts(picture(figure / "model.onnx", figure / "mapping.json"))
 
 
+@NEEDS_FIRST_CORES
 def test_any_name_is_drawn_on_one_line_as_text(tmp_path):
     path = hostile_model(tmp_path)
     mapping = tmp_path / "m.json"
@@ -201,6 +203,7 @@ def test_a_picture_of_a_zoo_network_stays_within_its_frame(path):
     assert max(map(int, numbers)) < height
 
 
+@NEEDS_FIRST_CORES
 def test_twenty_ranks_have_twenty_colours(tmp_path):
     chain = "".join(f"[l{n}] t{n + 1} = Relu(t{n}) " for n in range(20))
     text = f"""<ir_version: 8, opset_import: ["" : 17]>

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from command_line import rankslice
 from hypothesis import HealthCheck, example, given, settings
+from needed import NEEDS_SSH
 from probed_boards import JETSON, PC, RASPBERRY_PI, RUBIK_PI, environment, report_of
 
 from rankslice.backend.boards.probed import (
@@ -262,6 +263,7 @@ def test_the_environment_of_deploy_is_the_one_that_counts(rubik_pi: BoardReport)
     assert read(text).boards[0].gpus
 
 
+@NEEDS_SSH
 def test_hosts_that_are_not_there_are_told_without_an_empty_table(tmp_path: Path) -> None:
     ended = rankslice("probe", "nosuch.invalid", "--out", tmp_path / "boards.yaml")
     assert (1, "") == (ended.code, ended.out)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from command_line import rankslice
 from line_graphs import opened
+from needed import NEEDS_FIRST_CORES
 from placements import placements
 from plans import planned
 from problems import CHAIN, board
@@ -158,6 +159,7 @@ def test_a_profile_tells_how_long_segments_take(tmp_path):
     assert "core" in found["bottleneck"] or "rank" in found["bottleneck"]
 
 
+@NEEDS_FIRST_CORES
 def test_times_scatter_as_they_were_measured(tmp_path):
     folder = chain_folder(tmp_path, 1)
     file = tmp_path / "profile.json"
@@ -359,6 +361,7 @@ def test_a_profile_of_other_sizes_is_refused(tmp_path):
     )
 
 
+@NEEDS_FIRST_CORES
 def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
     folder = chain_folder(tmp_path, 3)
     text = mistakes(folder, "--profile", profiled(tmp_path, "local_cpu77"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
+from needed import NEEDS_FIRST_CORES
 from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
 import rankslice as rankslice_package
@@ -118,6 +119,7 @@ def test_few_frames_are_told_to_be_few(out: Path) -> None:
     assert "too few frames for a steady state: give 21 --frames or more" in shown.out
 
 
+@NEEDS_FIRST_CORES
 def test_advice_names_a_nearer_cut_that_sends_less(tmp_path: Path) -> None:
     from onnx import TensorProto, helper, save
 

@@ -4,8 +4,8 @@ The ``onnx`` package infers the shapes of a whole graph, but follows the values 
 depend through few operators, knows no operators but the standard ones, and not all of those. Here
 one layer is asked about at a time: what is known of its inputs, values included, is put into a
 model of that layer alone. Its result's type comes from ``onnx``, or from onnxruntime for operators
-about which ``onnx`` says nothing, or something wrong; its result's values, if they are few, are
-computed. Weights are never needed.
+about which ``onnx`` says nothing; its result's values, if they are few, are computed. Weights are
+never needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onnx import (
 )
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.frontend.formats.onnx.nodes import bodies_of, executed, inputs_of
+from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
 
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
@@ -52,10 +52,6 @@ _OPERATORS = """
 _FOLLOWED = frozenset(_OPERATORS.split())
 """Operators that shapes are computed with. None takes longer than what it reads and makes is
 long, whatever its settings."""
-
-_WRONG = frozenset({"STFT"})
-"""Standard operators whose results the ``onnx`` package infers otherwise than engines make them:
-STFT without ``onesided`` has half of the frequencies that it says."""
 
 _ML = "ai.onnx.ml"
 
@@ -114,30 +110,14 @@ class Facts:
 def infer_whole(model: ModelProto, *, values: bool = False) -> ModelProto:
     """Return a model with the types that the ``onnx`` package infers, or as it is if it cannot.
 
-    What layers make about which the package is wrong, and what follows from it, has no type.
-
     Args:
         model: the model.
         values: follow those on which shapes depend.
     """
-    asked = model
-    if any(map(_is_mistaken, model.graph.node)):
-        asked = ModelProto()
-        asked.CopyFrom(model)
-        del asked.graph.node[:]
-        asked.graph.node.extend(node for node in model.graph.node if not _is_mistaken(node))
     try:
-        inferred = onnx.shape_inference.infer_shapes(asked, data_prop=values)
+        return onnx.shape_inference.infer_shapes(model, data_prop=values)
     except INFERENCE_ERRORS:
         return model
-    if asked is not model:
-        del inferred.graph.node[:]
-        inferred.graph.node.extend(model.graph.node)
-    return inferred
-
-
-def _is_mistaken(node: NodeProto) -> bool:
-    return any(each.op_type in _WRONG and not each.domain for each in executed(node, {}))
 
 
 def follow_types(model: ModelProto, decide: Decision | None = None) -> dict[str, TypeProto]:
@@ -187,7 +167,7 @@ def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     if not open_ones or any(name not in facts.types for name in inputs_of(node)):
         return ()
     alone = node_alone(facts, node, open_ones)
-    if _is_mistaken(node) or not _has_inference(node.op_type, node.domain, _opset(facts, node)):
+    if not _has_inference(node.op_type, node.domain, _opset(facts, node)):
         return _asked_of_engine(alone)
     kept = _kept_by_loop(facts, node) if node.op_type == "Loop" and not node.domain else ()
     return [*_inferred(alone), *kept]
@@ -347,7 +327,10 @@ def open_session(model: ModelProto) -> Any:
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        enable_fallback=0,  # which prints
     )
 
 

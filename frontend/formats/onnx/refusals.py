@@ -73,7 +73,7 @@ def refusals(
         if all(each in types for each in inputs_of(node)):
             alone = node_alone(Facts(model, types, values), node, filter(None, node.output))
             alone.functions.extend(model.functions)
-            told = _refusal(alone)
+            told = _refusal(alone) if _is_complete(alone) else ""
             if told and not (_INITIALIZING in told and left_out & {*node.input}):
                 found[name] = told
     if found or _INITIALIZING not in reason:
@@ -100,5 +100,5 @@ def _types(tensors: Mapping[str, Tensor | Weight]) -> dict[str, TypeProto]:
     return {
         name: helper.make_tensor_type_proto(element_type(tensor.dtype), tensor.shape)
         for name, tensor in tensors.items()
-        if tensor.shape is not None
+        if tensor.dtype and tensor.shape is not None
     }

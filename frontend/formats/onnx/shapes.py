@@ -32,7 +32,7 @@ from rankslice.frontend.formats.onnx.follow import (
     infer_whole,
     is_fixed,
 )
-from rankslice.frontend.formats.onnx.nodes import inputs_of
+from rankslice.frontend.formats.onnx.nodes import executed, inputs_of
 from rankslice.frontend.formats.onnx.open_shapes import known_sizes, open_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
 from rankslice.frontend.formats.onnx.weights import is_external
@@ -295,9 +295,17 @@ def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelPr
         constant = _left_out_constant(node)
         if constant is None:
             graph.node.append(node)
+            _state_defaults(graph.node[-1])
         else:
             graph.input.append(_value_of(node.output[0], constant))
     return copy
+
+
+def _state_defaults(node: NodeProto) -> None:
+    """State what STFT does by default; the ``onnx`` package infers the sizes of the contrary."""
+    for each in executed(node, {}):
+        if each.op_type == "STFT" and not any(item.name == "onesided" for item in each.attribute):
+            each.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
 def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:

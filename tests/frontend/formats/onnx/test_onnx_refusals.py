@@ -76,3 +76,26 @@ def test_constants_in_branches_are_not_missed(tmp_path: Path) -> None:
     path = save(tmp_path, text)
     onnx.checker.check_model(path)
     assert () == read_onnx(path).graph.warnings
+
+
+def test_an_attribute_that_is_no_text_is_no_reason_to_print_anything(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = CHAIN.replace("NODE", 'Resize <mode = "odd"> (h, "", s)')
+    path = save(tmp_path, HEAD + text.replace("{", "<float[4] s = {1.0, 1.0, 2.0, 2.0}> {", 1))
+    proto = onnx.load(path)
+    proto.graph.node[1].attribute[0].s = b"\xeb\xff"
+    onnx.save(proto, path)
+    assert read_onnx(path).graph.warnings
+    assert ("", "") == capfd.readouterr()
+
+
+def test_a_tensor_that_is_declared_with_an_unknown_type_does_not_hide_what_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = save(tmp_path, f"{HEAD} g (float[4] x) => (float[4] y) {{ [one] y = my.ops.Twist(x) }}")
+    proto = onnx.load(path)
+    proto.graph.output[0].type.tensor_type.elem_type = 99
+    onnx.save(proto, path)
+    (told,) = read_onnx(path).graph.warnings
+    assert "Twist" in told

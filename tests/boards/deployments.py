@@ -80,10 +80,15 @@ def survivable_chain(boards: Boards, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     layers = 2 * len(boards)
     onnx.save(chain(layers), folder / "model.onnx")
-    keys = [f"{board.name}_cpu0" for board in boards]
+    return survivable(boards, folder, layers)
+
+
+def survivable(boards: Boards, folder: Path, layers: int) -> Path:
+    """Return a build folder of a model of layers ``L0``, ``L1``, ..., as many a board."""
+    keys, each = [f"{board.name}_cpu0" for board in boards], layers // len(boards)
     profile = profile_of(folder / "model.onnx", layers, kind_of(layers, (10.0,), *keys))
     (folder / "profile.json").write_text(profile)
-    mapping = {key: [f"L{2 * n}..L{2 * n + 1}"] for n, key in enumerate(keys)}
+    mapping = {key: [f"L{each * n}..L{each * (n + 1) - 1}"] for n, key in enumerate(keys)}
     given = {"survive": ("all",), "profile": folder / "profile.json"}
     hosts = {board.name: {"host": board.name, "cores": 2} for board in boards}
     return build_on(hosts, folder, folder / "model.onnx", mapping, **given)

@@ -15,11 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import rankslice as command
 from numpy.typing import NDArray
+from poisoned import LAYERS, REASON, check_a_thousand, frame, poisoned_model, result
+from served import served
 
 import rankslice
 from boards import Boards
-from boards.deployments import Launcher, deploy, home, of_job, survivable_chain
+from boards.deployments import Launcher, deploy, home, of_job, survivable, survivable_chain
 from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
@@ -117,8 +120,8 @@ class Fed:
         )
         engine.load(model, given, outputs)
         expected = np.empty(outputs[0].shape, outputs[0].dtype)
-        for number, frame in enumerate(self.frames):
-            engine.run([frame], [expected])
+        for number, given_frame in enumerate(self.frames):
+            engine.run([given_frame], [expected])
             np.testing.assert_array_equal(expected, self.results[number])
         engine.close()
 
@@ -288,3 +291,30 @@ def await_lines(launcher: Launcher, file: Path, count: int) -> None:
         assert launcher.process.poll() is None, launcher.errors()
         assert time.monotonic() < deadline, launcher.errors()
         time.sleep(0.05)
+
+
+def test_frames_that_fail_lose_no_board(rack: Boards, tmp_path: Path) -> None:
+    folder = survivable(rack, poisoned_model(tmp_path).parent, len(LAYERS))
+    assert 0 == deploy(rack, folder).code
+    pipeline = rankslice.open(folder, survive=True, ssh_config=rack.ssh_config)
+    with served(pipeline) as server:
+        check_a_thousand(server.http)
+        assert ("ready", 0, frozenset()) == (pipeline.state, pipeline.restarts, pipeline.lost)
+        assert 1000 == pipeline.completed
+    assert pipeline.error is None
+
+    np.savez(tmp_path / "frames.npz", i=np.stack([frame(number) for number in range(40)]))
+    given = ("--survive", "--input", tmp_path / "frames.npz", "--ssh-config", rack.ssh_config)
+    ended = command("run", folder, *given)
+    assert 1 == ended.code
+    assert REASON in ended.err
+    assert "going on without" not in ended.err
+    ended = command("run", folder, *given, "--skip-failed", "--results", tmp_path / "r.bin")
+    assert "36 frames, " in ended.out
+    assert "4 frames failed, without results:" in ended.out
+    assert (0, "") == (ended.code, ended.err)
+    computed = [number for number in range(40) if number % 10]
+    results = read_results(tmp_path / "r.bin")
+    assert computed == results.numbers
+    assert [[result(number)] for number in computed] == results.values(0).tolist()
+    assert [] == [line for board in rack for line in of_job(board)]

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.keeper.keeper import PipelineError, QueueFullError
+from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
+from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.pipeline.inputs import arrays_of
+from rankslice.commands.pipeline.pipeline import Pipeline
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address
 from rankslice.commands.serve.limits import Limits
@@ -37,6 +39,8 @@ class Doubling:
     kept: int = 0
     restarts: int = 0
     is_closed: bool = False
+    refuses: float | None = None
+    """A value that no frame may have."""
     computed: int = 0
     """Frames that were not withdrawn."""
     frames: list[list[NDArray[Any]]] = field(default_factory=list)
@@ -92,6 +96,8 @@ class Doubling:
         self.computed += 1
         if self.error is not None:
             raise PipelineError(str(self.error))
+        if self.refuses is not None and any((values == self.refuses).any() for values in arrays):
+            raise FailedFrameError(17, Failure(1, 0, f"{self.refuses} is not allowed"), ())
         names = [spec.name for spec in self.outputs]
         return {
             name: values if values.dtype == bool else values + values
@@ -132,7 +138,7 @@ class Served:
 
 @contextmanager
 def served(
-    *pipelines: Doubling,
+    *pipelines: Doubling | Pipeline,
     access: Access | None = None,
     limits: Limits | None = None,
     max_delay_s: float | None = None,
@@ -157,7 +163,8 @@ def served(
             yield Served(serving, loop)
         finally:
             for pipeline in pipelines:
-                pipeline.release()
+                if isinstance(pipeline, Doubling):
+                    pipeline.release()
             asyncio.run_coroutine_threadsafe(serving.end(), loop).result(30)
     finally:
         for pipeline in pipelines:

@@ -171,7 +171,11 @@ class InterpreterEngine:
             only_delegates = False
             self._build(path, inputs)
         if resized:
-            # Sizes that follow from those of the inputs may be known after a run only.
+            # Sizes that follow from those of the inputs may be known after a run only. What lies in
+            # its memory before could be indices out of bounds.
+            for item in self._interpreter.get_input_details():
+                zeros = np.zeros(item["shape"], item["dtype"])
+                self._interpreter.set_tensor(item["index"], zeros)
             self._invoke(path)
         given, made = (_file_tensors(self._interpreter, side) for side in ("input", "output"))
         if resized:

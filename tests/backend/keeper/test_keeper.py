@@ -23,6 +23,7 @@ from descriptors import none_left
 from rankslice.backend.keeper import keeper as keeper_module
 from rankslice.backend.keeper.door import Door
 from rankslice.backend.keeper.keeper import (
+    FailedFrameError,
     HasFailed,
     Keeper,
     Outputs,
@@ -32,6 +33,7 @@ from rankslice.backend.keeper.keeper import (
 )
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
@@ -51,6 +53,7 @@ class Double:
     def __init__(self, spec: TensorSpec = X) -> None:
         self.spec = spec
         self.fails_at: Callable[[int, int], bool] = lambda epoch, frame: False
+        self.refuses: Callable[[float], bool] = lambda value: False
         self.go_on = threading.Event()
         self.go_on.set()
         self.lock = threading.Lock()
@@ -68,7 +71,10 @@ class Double:
                     if self.fails_at(keeper.epoch, frame):
                         raise RankSliceError(f"rank 1: failed at {frame}")
                     assert self.go_on.wait(30)
-                    sink.write(frame, [2 * values_in(slot)])
+                    if self.refuses(float(values_in(slot).flat[0])):
+                        sink.fail(frame, Failure(1, 0, "no\33[2J"))
+                    else:
+                        sink.write(frame, [2 * values_in(slot)])
                     frame += 1
             except EndOfStreamError:
                 sink.finish()
@@ -109,6 +115,25 @@ def test_results_are_those_of_their_frames() -> None:
     keeper.close()
     assert 50 == keeper.completed
     assert 0 == keeper.kept
+
+
+def test_a_frame_that_fails_is_told_to_who_gave_it_and_no_job_takes_over() -> None:
+    job = Double()
+    job.refuses = lambda value: value % 10 == 0
+    keeper = opened(job, restarts=3)
+    keeper.wait_until_ready()
+    futures = [keeper.submit(frame(number)) for number in range(50)]
+    for number, future in enumerate(futures):
+        if number % 10:
+            assert 2.0 * number == value(future)
+            continue
+        with pytest.raises(FailedFrameError) as caught:
+            future.result(30)
+        assert f"rank 1: segment 0, frame {number}: no\\x1b[2J" == str(caught.value)
+        assert (number, 1, 0) == (caught.value.frame, caught.value.rank, caught.value.segment)
+        assert "no\\x1b[2J" == caught.value.reason
+    keeper.close()
+    assert (50, 0, None) == (keeper.completed, keeper.restarts, keeper.error)
 
 
 def test_frames_of_open_sizes_keep_their_shapes() -> None:

@@ -127,6 +127,18 @@ def test_a_full_queue_refuses_the_first_request_of_another_batch() -> None:
         assert 1 == len(first.result())
 
 
+def test_a_request_that_an_engine_refuses_harms_no_other_of_its_batch() -> None:
+    pipeline = Doubling(inputs=BATCH, refuses=4.0)  # in row 1
+    with batching(pipeline, LONG_S) as (server, pool):
+        first, second, third = asked_in_turn(server, pool, [1, 2, 1])
+        with pytest.raises(InferenceServerException, match=r"4\.0 is not allowed") as caught:
+            second.result()
+        assert "400" == caught.value.status()
+        assert (2 * rows(0, 1)).tobytes() == first.result().tobytes()
+        assert (2 * rows(3, 1)).tobytes() == third.result().tobytes()
+    assert 4 == len(pipeline.frames)  # all together, then each by itself
+
+
 def test_a_job_that_fails_tells_all_of_a_batch() -> None:
     pipeline = Doubling(inputs=BATCH)
     with batching(pipeline, LONG_S) as (server, pool):

@@ -114,6 +114,18 @@ def test_a_failed_job_is_told_with_the_words_of_its_rank() -> None:
         assert ("UNAVAILABLE", expected) == ask_grpc(server)
 
 
+def test_a_request_whose_values_an_engine_refuses_is_invalid_and_the_model_stays_ready() -> None:
+    pipeline = Doubling(refuses=1.0)
+    with served(pipeline) as server:
+        message = "model double: rank 1: segment 0, frame 17: 1.0 is not allowed"
+        status, _, record = ask_http(server)
+        assert (400, {"error": message}) == (status, record)
+        assert ("INVALID_ARGUMENT", message) == ask_grpc(server)
+        assert next(iter(server.serving.models)).is_ready
+        pipeline.refuses = None
+        assert 200 == ask_http(server)[0]
+
+
 def test_a_job_that_fails_tells_those_who_wait() -> None:
     pipeline = Doubling()
     with served(pipeline) as server, ThreadPoolExecutor(1) as pool:

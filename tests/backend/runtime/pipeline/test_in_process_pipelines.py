@@ -24,6 +24,7 @@ from jobs import (
     use_null_engine,
 )
 from plans import turn_weights
+from poisoned import LAYERS, frame, poisoned_model, result
 from strategies import Network, assignments, networks, pairs_of
 from twin import ThreadLinks
 
@@ -327,3 +328,23 @@ def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
         thread.join()
     assert len(messages) == 3
     assert all("rank 2 was started with window 4, rank 0 with 5" in text for text in messages)
+
+
+@pytest.mark.parametrize("pairs", [None, (), ((0, 1),), ((1, 2),)])
+@pytest.mark.parametrize("eager_bytes", [0, 4096])
+def test_frames_that_fail_are_left_out_on_all_ways(
+    tmp_path: Path, pairs: Collection[tuple[int, int]] | None, eager_bytes: int
+) -> None:
+    folder = build_folder(
+        tmp_path, poisoned_model(tmp_path), {layer: rank for rank, layer in enumerate(LAYERS)}
+    )
+    np.savez(tmp_path / "frames.npz", i=np.stack([frame(number, 3) for number in range(20)]))
+    given = {"inputs": (str(tmp_path / "frames.npz"),), "pairs": pairs, "eager_bytes": eager_bytes}
+    with pytest.raises(
+        JobError, match=r"segment 0, frame 0: RuntimeError: .*idx=99 must be within"
+    ):
+        run(folder, **given)
+    results = run(folder, **given, skip_failed=True)
+    computed = [number for number in range(20) if number % 3]
+    assert computed == results.numbers
+    assert [[result(number)] for number in computed] == results.values(0).tolist()

@@ -103,7 +103,7 @@ def test_results_that_cannot_become_an_npz_are_kept_as_they_are(tmp_path: Path) 
     built = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     place, kept = tmp_path / "place", tmp_path / "kept"
     place.mkdir()
-    command = ["run", built, "--frames", "150", "--results", place / "r.npz"]
+    command = ["run", built, "--frames", "120", "--results", place / "r.npz"]
     after = [f"cp -a {place} {kept}"]
     (ended,) = run_all_with_mounts(small_disk(place), [command], after)
     (file,) = kept.iterdir()
@@ -112,4 +112,4 @@ def test_results_that_cannot_become_an_npz_are_kept_as_they_are(tmp_path: Path) 
         f"error: the results are in {place}/{file.name}\n"
     )
     assert (1, expected) == (ended.code, ended.err)
-    assert 150 == len(read_results(file))
+    assert 120 == len(read_results(file))

@@ -69,7 +69,7 @@ MISUSE = {
     "inspect model.onnx more": "extra argument",
     "inspect --bad model.onnx": "No such option: --bad",
     "inspect model.onnx --shape x": "'x' is not of the form IN=1,3,224,224",
-    "inspect model.onnx --shape x=": "'x=' is not of the form IN=1,3,224,224",
+    "inspect model.onnx --shape x=1,": "'x=1,' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape =1": "'=1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=-1": "'x=-1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=²": "'x=²' is not of the form IN=1,3,224,224",

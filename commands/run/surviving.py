@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.keeper.keeper import FailedFrameError
 from rankslice.backend.runtime.job import Job, load_job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
@@ -28,12 +29,7 @@ from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.commands.job.results_files import check_results, move_results
 from rankslice.commands.pipeline.in_order import results_in_order
-from rankslice.commands.pipeline.pipeline import (
-    FailedFrameError,
-    Pipeline,
-    Restart,
-    open_pipeline,
-)
+from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
 from rankslice.commands.run.drain import drained_by_signals
 from rankslice.commands.run.output import json_lines
 from rankslice.commands.run.run import finished_frames_kept
@@ -146,7 +142,7 @@ def run_surviving(
         restarts.append(restart)
         on_restart(restart)
 
-    times, failed = _Times(), dict[int, FailedFrameError]()
+    times = _Times()
     lines = None if output is None else json_lines(run, output, (), 0, is_told=False)
     with own_folder(run) as place:
         file = run.options.results if discards else place / RESULTS
@@ -165,10 +161,12 @@ def run_surviving(
             closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
         ):
             on_started(run.source)
-            found = _outputs(pipeline, _frames(run, job, is_over), times, options.skip_failed)
+            found = _outputs(pipeline, _frames(run, job, is_over), times)
             for count, outputs in enumerate(found):
                 if isinstance(outputs, FailedFrameError):
-                    failed[count] = outputs
+                    if not options.skip_failed:
+                        raise outputs
+                    times.failed[count] = outputs
                     if lines is not None:
                         lines.write(count, outputs.reason)
                 else:
@@ -176,14 +174,14 @@ def run_surviving(
                     writer.write(count, ordered)
                     if lines is not None:
                         lines.write(count, ordered)
-                on_completed(count + 1 - len(failed))
+                on_completed(count + 1 - len(times.failed))
         if lines is not None:
             lines.close()
         if not discards:
             with as_user_errors():
                 written = results_of(job, file, may_lack=options.skip_failed)
             move_results(file, run.options.results)
-    summary = _summary(times, restarts, pipeline.window, "".join(told), failed)
+    summary = _summary(times, restarts, pipeline.window, "".join(told))
     if reference is None:
         return summary
     from rankslice.commands.run.comparison import verified
@@ -220,6 +218,8 @@ class _Times:
 
     arrived: array[float] = field(default_factory=lambda: array("d"))
     completed: array[float] = field(default_factory=lambda: array("d"))
+    failed: dict[int, FailedFrameError] = field(default_factory=dict)
+    """By number, those of the frames that failed; they are among the completed ones."""
 
 
 def _frames(
@@ -271,10 +271,7 @@ def _live(run: PreparedRun, slots: Sequence[Slot], is_over: threading.Event) -> 
 
 
 def _outputs(
-    pipeline: Pipeline,
-    frames: Iterator[tuple[float, _Arrays]],
-    times: _Times,
-    skip_failed: bool,
+    pipeline: Pipeline, frames: Iterator[tuple[float, _Arrays]], times: _Times
 ) -> Iterator[_Arrays | FailedFrameError]:
     """Yield the results of frames, which another thread gives as they arrive."""
 
@@ -285,24 +282,17 @@ def _outputs(
 
     def take(future: Future[_Arrays]) -> _Arrays | FailedFrameError:
         error = future.exception()
-        return error if skip_failed and isinstance(error, FailedFrameError) else future.result()
+        return error if isinstance(error, FailedFrameError) else future.result()
 
     for outputs in results_in_order(arriving(), pipeline.submit, pipeline.limit, take):
         times.completed.append(time.monotonic())
         yield outputs
 
 
-def _summary(
-    times: _Times,
-    restarts: list[Restart],
-    window: int,
-    drained_by: str,
-    failed: Mapping[int, FailedFrameError],
-) -> Survived:
-    came_out = np.asarray(times.completed)
-    arrived = np.delete(np.asarray(times.arrived)[: len(came_out)], list(failed))
-    completed = np.delete(came_out, list(failed))
-    latencies = 1e3 * (completed - arrived)
+def _summary(times: _Times, restarts: list[Restart], window: int, drained_by: str) -> Survived:
+    came_out, failed = np.asarray(times.completed), list(times.failed)
+    completed = np.delete(came_out, failed)
+    latencies = 1e3 * np.delete(came_out - np.asarray(times.arrived)[: len(came_out)], failed)
     percentiles = {
         name: float(np.percentile(latencies, share)) if len(latencies) else 0.0
         for name, share in _PERCENTILES.items()
@@ -311,7 +301,7 @@ def _summary(
     rate = throughput_fps(completed, window)[0] if len(completed) else 0.0
     return Survived(
         *(len(completed), rate, percentiles, tuple(restarts), recovered, drained_by),
-        failures=tuple(map(str, failed.values())),
+        failures=tuple(map(str, times.failed.values())),
     )
 
 

@@ -54,11 +54,7 @@ class Input:
         return ring.read[reader] < ring.written or ring.has_ended(reader)
 
     def values(self) -> Any:
-        """The next frame's values, an array.
-
-        Raises:
-            FrameError: it has failed.
-        """
+        """The next frame's values, an array; or raise :class:`FrameError` if it has failed."""
         ring = self.ring
         slot = ring.read[self.reader] % ring.depth
         if ring.records[slot][0]:
@@ -84,7 +80,6 @@ class OpenInput(Input):
         """The next frame's values, an array of their shape.
 
         Raises:
-            FrameError: it has failed.
             JobError: the slot's header does not fit the tensor.
         """
         return values_in(super().values())
@@ -236,6 +231,7 @@ class _Stage(ABC):
     def _renew(self, written: Sequence[Ring]) -> None:
         for ring in written:
             ring.renew()
+        self._has_failed = any(record[0] for ring in self._outputs for record in ring.records)
 
     def _is_over(self) -> bool:
         ended = [each.has_ended() for each in self._inputs]

@@ -48,11 +48,7 @@ class Sink(ABC):
         """
 
     def fail(self, frame: int, failure: Failure) -> None:  # noqa: B027 - most leave it out
-        """Take note that a frame has failed, in the place of its outputs.
-
-        Raises:
-            JobError: it cannot take it.
-        """
+        """Take note that a frame has failed, in the place of its outputs."""
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """Take note that no further frame comes; not called if the job fails."""

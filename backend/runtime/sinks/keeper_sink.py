@@ -46,11 +46,7 @@ class KeeperSink(Sink):
         self._send(head, [np.ascontiguousarray(values) for values in outputs])
 
     def fail(self, frame: int, failure: Failure) -> None:
-        """Send why one frame has failed.
-
-        Raises:
-            JobError: the keeper does not take it.
-        """
+        """Send why one frame has failed."""
         self._send(head_without_sizes(self._form, frame | FAILED) + failure.to_bytes(), ())
 
     def finish(self) -> None:

@@ -137,7 +137,7 @@ class Incoming:
         Args:
             slot: where it is.
             is_end: whether it ends the stream.
-            nbytes: its length, which matters if sizes are open.
+            nbytes: its length.
 
         Raises:
             JobError: the message is not what the tensor may be.
@@ -151,8 +151,18 @@ class Incoming:
             has_failed = nbytes == ring.messages[slot].nbytes
             if ring.records[slot][0] != has_failed:
                 ring.records[slot][0] = has_failed
-            if not has_failed and (nbytes != ring.raw[slot].nbytes or self.lane.is_open):
-                self._check(slot, nbytes, frame)
+            part, expected = ring.slots[slot], ring.raw[slot].nbytes
+            try:
+                if isinstance(part, OpenSlot) and not has_failed:
+                    self.nbytes = nbytes
+                    part.check_message(nbytes)
+                elif nbytes != expected and not has_failed:
+                    found = f"tensor {ring.tensor.name!r} came in {nbytes} bytes"
+                    raise JobError(f"{found}, expected {expected}")
+            except JobError as error:
+                raise JobError(
+                    f"message of rank {self.lane.peer}, frame {frame}: {error}"
+                ) from None
         self._arrived[slot] = is_end
         while not self.finished and (end := self._arrived[ring.written % ring.depth]) is not None:
             self._arrived[ring.written % ring.depth] = None
@@ -160,18 +170,6 @@ class Incoming:
                 ring.finish()
             else:
                 ring.put()
-
-    def _check(self, slot: int, nbytes: int, frame: int) -> None:
-        """Raise :class:`JobError` if a message is not what the tensor may be."""
-        part, name = self._ring.slots[slot], self._ring.tensor.name
-        try:
-            if not isinstance(part, OpenSlot):
-                expected = self._ring.raw[slot].nbytes
-                raise JobError(f"tensor {name!r} came in {nbytes} bytes, expected {expected}")
-            self.nbytes = nbytes
-            part.check_message(nbytes)
-        except JobError as error:
-            raise JobError(f"message of rank {self.lane.peer}, frame {frame}: {error}") from None
 
 
 def _in_slot(slot: int, first: int, depth: int) -> int:

@@ -129,6 +129,7 @@ def deploy_packages(
     *,
     environment: bool = False,
     also: Sequence[str] = (),
+    beside: int = 0,
     on_step: Callable[[str, str], None] = lambda board, step: None,
 ) -> tuple[Deployed, ...]:
     """Deploy packages to their boards, several boards at a time; return what was done, by board.
@@ -137,6 +138,7 @@ def deploy_packages(
         work: boards and their packages; those of a board are deployed one after the other.
         environment: also make each board's virtual environment.
         also: what pip installs there besides the package's requirements.
+        beside: how many packages each board keeps besides these and the usual number.
         on_step: called with the label of a package and what is being done with it.
 
     Raises:
@@ -148,7 +150,7 @@ def deploy_packages(
 
     def deploy(items: Sequence[tuple[BoardShell, Package]]) -> list[Deployed]:
         return [
-            _deploy(*item, len(items), environment, also, partial(on_step, item[1].label))
+            _deploy(*item, len(items) + beside, environment, also, partial(on_step, item[1].label))
             for item in items
         ]
 

@@ -26,7 +26,7 @@ from rankslice.backend.boards.clock_samples import ClockSample, ClockSamples
 from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
-from rankslice.backend.launch.messages import MESSAGE, first_message, is_sudden
+from rankslice.backend.launch.messages import MESSAGE, Told, first_message, is_sudden
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -89,6 +89,8 @@ class _Watch:
         self.clock = ClockSamples()
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
+        self.said: list[str] = []
+        """What ranks and the guard there have said: these of the lines come from there."""
         self._beats = self._beats_seen = 0
         self._process = shell.start()
         self._process.write(shell.request("watch", run=run, events=has_events))
@@ -145,6 +147,7 @@ class _Watch:
         if heard.state == "alive":
             self._look_for_loss(heard)
         if heard.state == "message" and len(self._lines) < MAX_LINES:
+            self.said.append(heard.message)
             self._lines.append(heard.message)
         elif heard.state == "watching":
             self.ready.set()
@@ -301,7 +304,8 @@ class Watches:
                 failed_at = now
             if failed_at is None:
                 continue
-            if self._on_failure is not None and now - failed_at > _SETTLE_S:
+            settled_s = _SETTLE_S if self._is_known() else _PATIENCE_S
+            if self._on_failure is not None and now - failed_at > settled_s:
                 self._lost = self._silent()
                 self._on_failure(self.explained(RankSliceError("the job has failed")))
                 self._end(process)
@@ -313,6 +317,10 @@ class Watches:
     def _has_lost_board(self) -> bool:
         ticks = _LOST_TICKS if self._on_failure is None else _REPLACED_TICKS
         return any(watch.over.is_set() or watch.silent_ticks >= ticks for watch in self._watches)
+
+    def _is_known(self) -> bool:
+        """Return whether a board is lost, or has itself said what happened."""
+        return self._has_lost_board() or any(each.said or each.loss for each in self._watches)
 
     def _silent(self) -> list[_Watch]:
         return [watch for watch in self._watches if watch.is_silent]
@@ -338,19 +346,29 @@ class Watches:
                     for w in self._without_rank
                 )
             )
-        places = [watch.shell.login.full_name for watch in self._lost if watch.loss is None]
-        if not places:
+        logins = [watch.shell.login for watch in self._lost if watch.loss is None]
+        if not logins:
             return self._told_of_loss() or self._told_by_ranks() or error
-        hint = f"{joined(places)} did not answer: is it on, and is its cable plugged in?"
+        places, silent = (
+            joined([each.full_name for each in logins]),
+            [each.board for each in logins],
+        )
+        hint = f"{places} did not answer: is it on, and is its cable plugged in?"
         if not self._has_message():
-            return RankSliceError(hint)
+            return RankSliceError(Told(hint, silent=silent))
         first, *others = (self._told_by_ranks() or error).mistakes
-        return RankSliceError(f"{first}; {hint}", *others)
+        return RankSliceError(Told(f"{first}; {hint}", silent=silent), *others)
 
     def _told_by_ranks(self) -> RankSliceError | None:
-        """Return what ranks have reported; messages may arrive after mpirun's end."""
-        message = first_message(self.lines)
-        return RankSliceError(message) if message else None
+        """Return what ranks have reported, rather by the watch of their board than by mpirun.
+
+        Messages may arrive after mpirun's end.
+        """
+        senders = {line: watch.shell.login.board for watch in self._watches for line in watch.said}
+        known = [line for line in self.lines if MESSAGE not in line or line in senders]
+        message = first_message(known) or first_message(self.lines)
+        sender = senders.get(MESSAGE + message, "")
+        return RankSliceError(Told(message, sender)) if message else None
 
     def _told_of_loss(self) -> RankSliceError | None:
         """Return which board lost its processes first, if that is why the job ended."""
@@ -364,7 +382,7 @@ class Watches:
         messages = [line for line in self.lines if MESSAGE in line]
         has_told = not all(map(is_sudden, messages))
         # A guard that is alive reports the end of its ranks.
-        has_guard = any(f" on {first.shell.login.host})" in line for line in messages)
+        has_guard = bool(first.said)
         is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
         if is_cause or not (has_told or has_guard):
             return RankSliceError(first.mistake())
@@ -376,7 +394,8 @@ class Watches:
         node = next((match[1] for match in found if match), "")
         pairs = zip(self._watches, self._boards.looks, strict=False)
         named = [watch for watch, look in pairs if node in (watch.shell.login.host, look.hostname)]
-        return named[0] if node and len(named) == 1 else None
+        # Ranks can print the same words: the board's own watch has to agree.
+        return named[0] if node and len(named) == 1 and named[0].loss else None
 
     def _has_message(self) -> bool:
         return any(MESSAGE in line for line in self.lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rankslice.backend.runtime.errors import signal_name
 
@@ -59,11 +59,32 @@ def first_message(lines: Sequence[str]) -> str:
     return messages[0] if messages else ""
 
 
-def accused_rank(message: str) -> int | None:
-    """Return the rank that a message blames: the silent one, or else the one that reports."""
-    silent = re.search(r"no sign of life for \S+ s from rank (\d+) \(", message)
-    found = silent or re.match(r"rank (\d+) \(", message)
-    return int(found[1]) if found else None
+class Told(str):
+    """A message on a job across boards, and what the launcher itself knows about it."""
+
+    __slots__ = ("sender", "silent")
+
+    sender: str
+    """The board that has sent it; empty: nobody knows."""
+    silent: frozenset[str]
+    """Boards that do not answer."""
+
+    def __new__(cls, text: str, sender: str = "", silent: Iterable[str] = ()) -> Told:
+        """Return a message."""
+        told = super().__new__(cls, text)
+        told.sender, told.silent = sender, frozenset(silent)
+        return told
+
+
+def accused_rank(message: str) -> tuple[int, int]:
+    """Return the rank that reports, and the one that it blames: a silent one, or itself.
+
+    Only the begin is the runtime's; what follows may be words of an engine or a model. -1: none.
+    """
+    found = re.match(
+        r"rank (\d{1,9}) \([^()]*\): (?:no sign of life for \d+ s from rank (\d{1,9}) \()?", message
+    )
+    return (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
 
 
 def is_sudden(message: str) -> bool:

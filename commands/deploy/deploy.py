@@ -110,6 +110,7 @@ def deploy(
     deployment: Deployment,
     *,
     venv: bool = False,
+    beside: int = 0,
     on_step: Callable[[str, str], None] = lambda board, step: None,
 ) -> tuple[Deployed, ...]:
     """Bring the packages to their boards; return what was done, board by board.
@@ -117,6 +118,7 @@ def deploy(
     Args:
         deployment: from :func:`plan_all_deployments` or :func:`plan_deployment`.
         venv: also make each board's virtual environment, with what its packages need.
+        beside: how many further packages of the same job each board keeps.
         on_step: called with the label of a package and each step.
 
     Raises:
@@ -124,7 +126,9 @@ def deploy(
     """
     also = open_mpi_requirements() if venv else []
     try:
-        return deploy_packages(deployment.work, environment=venv, also=also, on_step=on_step)
+        return deploy_packages(
+            deployment.work, environment=venv, also=also, beside=beside, on_step=on_step
+        )
     except RankSliceError as error:
         raise RankSliceError(
             *(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from rankslice.backend.keeper.door import start_thread
 from rankslice.backend.keeper.keeper import (
     FailedFrameError,
     HasFailed,
@@ -32,6 +35,7 @@ from rankslice.commands.pipeline.in_order import results_in_order
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
 from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.wording import joined
 
 __all__ = [
     "FailedFrameError",
@@ -42,6 +46,8 @@ __all__ = [
     "open_pipeline",
 ]
 
+_MOST_FAILED = 3
+"""How often a job that waits may fail before it is not loaded any more."""
 _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
 
@@ -60,6 +66,7 @@ def open_pipeline(
     survive: bool = False,
     standby: bool = False,
     on_restart: Callable[[Restart], None] = lambda restart: None,
+    on_warning: Callable[[str], None] = lambda text: None,
     wait: bool = True,
 ) -> Pipeline:
     """Start the job of a build folder; return it when all ranks are ready for frame 0.
@@ -81,6 +88,7 @@ def open_pipeline(
         survive: go on without a board that is lost. The folder was built with ``--survive``.
         standby: also load the jobs that would take over, so that they do at once.
         on_restart: called when another job takes over.
+        on_warning: told, in a thread, which of the jobs that wait has failed, and why.
         wait: otherwise it is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
 
     Raises:
@@ -127,7 +135,15 @@ def open_pipeline(
     else:
         if survivors is not None:
             survivors.check()
-    pipeline = Pipeline(first, queue, survivors, lost=lost, standby=standby, on_restart=on_restart)
+    pipeline = Pipeline(
+        first,
+        queue,
+        survivors,
+        lost=lost,
+        standby=standby,
+        on_restart=on_restart,
+        on_warning=on_warning,
+    )
     if not wait:
         return pipeline
     try:
@@ -154,6 +170,7 @@ class Pipeline:
         lost: frozenset[str] = frozenset(),
         standby: bool = False,
         on_restart: Callable[[Restart], None] = lambda restart: None,
+        on_warning: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Start a job; it takes frames once :meth:`wait_until_ready` has returned.
 
@@ -164,6 +181,7 @@ class Pipeline:
             lost: boards that the job does without from the beginning.
             standby: load the jobs that may follow.
             on_restart: called when another job takes over.
+            on_warning: told which of the jobs that wait has failed, and why.
         """
         job = load_job(prepared.folder / PLAN)
         self.folder = prepared.folder
@@ -177,11 +195,16 @@ class Pipeline:
         """By epoch."""
         self._running: dict[int, dict[str, Sample]] = {}
         """By epoch: where the job finds the keeper, and processor times that boards have told."""
+        self._is_standby = standby
         self._standby: dict[frozenset[str], int] = {}
         """Epochs by the boards that these jobs do without."""
+        self._failed = Counter[frozenset[str]]()
+        """How many of these jobs have failed since a job has taken over."""
+        self._on_warning = on_warning
+        self._preparing = threading.Lock()
         self._lost = lost
         self._mpiruns: list[subprocess.Popen[str]] = []
-        self._is_aborted = False
+        self._is_aborted = self._is_closing = False
         self._starting = threading.Lock()
         self.window = prepared.options.window or max(route.window for route in job.routes)
         """Most frames inside the job."""
@@ -195,8 +218,8 @@ class Pipeline:
             ranks_of=lambda epoch: self._job(epoch).plan.ranks,
         )
         self._start(prepared)
-        if survivors is not None and standby:
-            self._standby = {lost: self._start(run) for lost, run in survivors.take_all().items()}
+        if survivors is not None:
+            start_thread("spares", self._prepare_spares, survivors)
 
     @property
     def limit(self) -> int:
@@ -329,6 +352,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Take no more frames; return when all results are there and the job has ended."""
+        with self._starting:  # from now on no job is loaded that waits
+            self._is_closing = True
         self._keeper.close()
 
     def abort(self) -> None:
@@ -360,12 +385,15 @@ class Pipeline:
 
     def _start(self, prepared: PreparedRun) -> int:
         """Start a job; return its epoch."""
-        addresses = prepared.meeting_points
         with self._starting:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended")
-            epoch = self._keeper.start_job(partial(self._run, prepared), addresses)
-            self._jobs[epoch] = prepared
+            return self._begin(prepared)
+
+    def _begin(self, prepared: PreparedRun) -> int:
+        run = partial(self._run, prepared)
+        epoch = self._keeper.start_job(run, prepared.meeting_points)
+        self._jobs[epoch] = prepared
         return epoch
 
     def _job(self, epoch: int) -> PreparedRun:
@@ -385,9 +413,10 @@ class Pipeline:
                 samples.__setitem__,
                 lambda: self._is_aborted,
             )
-        except RankSliceError:
+        except RankSliceError as error:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None
+            self._note_failed_spare(keeper.epoch, error)
             raise
         finally:
             del self._running[keeper.epoch]
@@ -402,16 +431,54 @@ class Pipeline:
         successor, self._lost = self._successor(accused)
         folder = self._job(successor).folder
         self._on_restart(Restart(error, self._lost, folder, completed))
+        self._failed.clear()
+        start_thread("spares", partial(self._prepare_spares, self._survivors, after_loss=True))
         return successor
 
     def _successor(self, accused: frozenset[str]) -> tuple[int, frozenset[str]]:
         """Return the epoch of a job that does without some boards, and what it does without."""
         assert self._survivors is not None
-        waiting = self._standby.pop(accused, None)
-        if waiting is not None and self._keeper.is_alive(waiting):
-            return waiting, accused
+        for without in (accused, accused | self._lost):
+            waiting = self._standby.pop(without, None)
+            if waiting is not None and self._keeper.is_alive(waiting):
+                return waiting, without
         run, lost = self._survivors.next_run(accused, self._lost)
         return self._start(run), lost
+
+    def _prepare_spares(self, survivors: Survivors, *, after_loss: bool = False) -> None:
+        """Prepare the jobs that take over after the next loss; load them, if they are to wait."""
+        with suppress(RankSliceError, OSError), self._preparing:
+            if after_loss:  # the successor starts first
+                self._keeper.wait_until_ready()
+            lost = self._lost
+            for without in survivors.spares(lost, self._standby.keys()):
+                may_load = self._is_standby and self._failed[without] < _MOST_FAILED
+                run = survivors.take(without) if may_load else None
+                if run is None:
+                    continue
+                with self._starting:
+                    if self._is_over or lost != self._lost:
+                        return
+                    self._standby[without] = self._begin(run)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_aborted or self._is_closing or self._keeper.state.has_ended
+
+    def _note_failed_spare(self, epoch: int, error: RankSliceError) -> None:
+        """Tell that a job which waits has failed, and have it replaced, unless it fails again."""
+        plan = self._job(epoch).plan  # from now on it is known to wait, if it does
+        without = next((each for each, of in [*self._standby.items()] if of == epoch), None)
+        if without is None or self._survivors is None or self._is_over:
+            return
+        self._standby.pop(without, None)
+        accused = accused_boards(error, plan)
+        if not accused or not accused <= self._lost:  # else it has been told
+            self._failed[without] += 1
+            then = "is loaded again" if self._failed[without] < _MOST_FAILED else "stays away"
+            boards = joined(sorted(without - self._lost))
+            self._on_warning(f"the job that waits for the loss of {boards} {then}: {error}")
+        start_thread("spares", self._prepare_spares, self._survivors)
 
     def _note_start(self, mpirun: subprocess.Popen[str]) -> None:
         with self._starting:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from rankslice.backend.boards.login import is_this_machine
-from rankslice.backend.launch.messages import accused_rank
+from rankslice.backend.boards.login import Login, is_this_machine
+from rankslice.backend.keeper.door import start_thread
+from rankslice.backend.launch.messages import Told, accused_rank
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.survival import read_survival
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
 
 _MOST_FRUITLESS = 3
 """Jobs in a row that give no result before another cause than a lost board is supposed."""
+_BACK_S = 1.5
+"""Time for a board that was lost before to show that it is back: it answers within a second."""
+
+_PLANNING = threading.Lock()
+"""Plans of a process are built one after the other: some may be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,11 @@ class Survivors:
         """
         self._folder, self._prepare, self._ssh_config = folder, prepare, ssh_config
         self._survival = read_survival(folder)
-        self._prepared: dict[frozenset[str], PreparedRun] = {}
+        self._runs: dict[frozenset[str], Future[PreparedRun]] = {}
+        """By the boards that they do without; prepared, or about to be."""
+        self._changing = threading.Lock()
+        self._witnesses = frozenset[str]()
+        """Boards that have accused another one."""
         self._fruitless = 0
         self._completed = -1
 
@@ -70,15 +82,38 @@ class Survivors:
         Raises:
             RankSliceError: they cannot.
         """
-        alone = [frozenset({board}) for board in sorted(self._survival.boards)]
-        with ThreadPoolExecutor(len(alone)) as threads:
-            runs = threads.map(self._without, alone)
-            self._prepared = dict(zip(alone, runs, strict=True))
+        for sought in [self._seek(frozenset({board})) for board in sorted(self._survival.boards)]:
+            sought.result()
 
-    def take_all(self) -> dict[frozenset[str], PreparedRun]:
-        """Return the runs for the loss of each board; they are started now."""
-        taken, self._prepared = self._prepared, {}
-        return taken
+    def spares(
+        self, lost: frozenset[str], waiting: Collection[frozenset[str]]
+    ) -> Iterator[frozenset[str]]:
+        """Prepare for the next loss of each board; yield what each of the runs does without.
+
+        Boards that were lost are used if they answer.
+
+        Args:
+            lost: boards that the job does without.
+            waiting: what runs that have been started for that do without.
+        """
+        alone = [frozenset({board}) for board in sorted(self._survival.boards - lost)]
+        left = [each for each in alone if not {each, each | lost} & set(waiting)]
+        for accused in left:
+            self._seek(accused)
+        for accused in left:
+            for without in dict.fromkeys((accused, accused | lost)):
+                with suppress(RankSliceError):
+                    self._seek(without).result()
+                    yield without
+                    break
+
+    def take(self, without: frozenset[str]) -> PreparedRun | None:
+        """Return a run that is prepared; it is started now. ``None``: it has been."""
+        with self._changing:
+            sought = self._runs.get(without)
+            if sought is None or not sought.done() or sought.exception() is not None:
+                return None
+            return self._runs.pop(without).result()
 
     def accused(self, plan: Plan, error: RankSliceError, completed: int) -> frozenset[str]:
         """Return the boards that a job has lost.
@@ -100,6 +135,12 @@ class Survivors:
         accused = accused_boards(error, plan)
         if not accused:
             raise RankSliceError("no board is to blame, so the job is not started without one")
+        told = [each for each in error.mistakes if isinstance(each, Told) and not each.silent]
+        senders = frozenset(each.sender for each in told)
+        if hearsay := (senders - accused) & self._survival.boards:
+            # Its word against another board's counts once: then it is more likely at fault itself.
+            accused = hearsay if hearsay <= self._witnesses else accused
+            self._witnesses |= hearsay
         return self.losable(accused, None)
 
     def losable(self, accused: frozenset[str], reason: RankSliceError | None) -> frozenset[str]:
@@ -131,32 +172,85 @@ class Survivors:
         Raises:
             RankSliceError: the boards that are left cannot run the model.
         """
-        if accused in self._prepared:  # a run starts once
-            return self._prepared.pop(accused), accused
-        if not lost <= accused:
-            with suppress(RankSliceError):
-                return self._without(accused), accused
-        return self._without(accused | lost), accused | lost
+        with self._changing:
+            self._runs = {
+                without: sought
+                for without, sought in self._runs.items()
+                if not _needs(sought, accused)
+            }
+        while True:
+            sought = {self._seek(each): each for each in dict.fromkeys((accused, accused | lost))}
+            first, *_ = sought
+            wait([first], _BACK_S)
+            done = [first] if first.done() else []
+            for found in chain(done, as_completed(sought)):
+                if (run := self.take(sought[found])) is not None:
+                    return run, sought[found]
+            found.result()  # raises why; otherwise it has just been taken for a spare
+
+    def _seek(self, without: frozenset[str]) -> Future[PreparedRun]:
+        """Begin to prepare a run, unless it is prepared or about to be."""
+        with self._changing:
+            known = self._runs.get(without)
+            if known is not None and not (known.done() and known.exception()):
+                return known
+            sought = self._runs[without] = Future[PreparedRun]()
+        start_thread("plan", self._find, without, sought)
+        return sought
+
+    def _find(self, without: frozenset[str], sought: Future[PreparedRun]) -> None:
+        try:
+            sought.set_result(self._without(without))
+        except BaseException as error:
+            sought.set_exception(error)
 
     def _without(self, lost: frozenset[str]) -> PreparedRun:
         folder = self._survival.fallback(lost)
-        if folder is not None:
-            return self._prepare(folder)
-        # What builds is large to load, and a second loss is rare.
-        from rankslice.commands.build.survival import plan_afresh
-        from rankslice.commands.deploy.deploy import deploy, plan_deployment
+        if folder is None or len(lost) > 1:
+            # What builds is large to load, and a second loss is rare.
+            from rankslice.commands.build.survival import plan_afresh
+            from rankslice.commands.deploy.deploy import deploy, plan_deployment
 
-        folder = plan_afresh(self._folder, lost)
-        if not all(is_this_machine(rank.host) for rank in read_plan(folder).ranks):
-            deploy(plan_deployment(folder, ssh_config=self._ssh_config))
+            with _PLANNING:
+                folder = plan_afresh(self._folder, lost)
+            if not all(is_this_machine(rank.host) for rank in read_plan(folder).ranks):
+                # Beside the packages for each loss, and for this one's successors.
+                beside = 2 * len(self._survival.boards)
+                deploy(plan_deployment(folder, ssh_config=self._ssh_config), beside=beside)
         return self._prepare(folder)
 
 
 def accused_boards(error: RankSliceError, plan: Plan) -> frozenset[str]:
-    """Return the boards that the message of a failed job blames."""
-    text = str(error)
-    named = {rank.board for rank in plan.ranks if f"board {rank.board} (" in text}
-    number = accused_rank(text)
-    if not named and number is not None and number < len(plan.ranks):
-        named = {plan.ranks[number].board}
-    return frozenset(named)
+    """Return the boards that a failed job has lost, by what the launcher knows of each message.
+
+    A text can name any board, as engines and models have their words in it. So a board is lost if
+    the launcher itself found that, or if a message that came from there, or from a rank that
+    listens to it, begins with the words of the runtime.
+    """
+    hosts = {rank.board: rank.host for rank in plan.ranks}
+    names = {Login(board, host).full_name: board for board, host in hosts.items()}
+    mistakes = [each for each in error.mistakes if isinstance(each, Mistake)]
+    known = {names[each.where] for each in mistakes if each.where in names}
+    known |= {board for each in error.mistakes if isinstance(each, Told) for board in each.silent}
+    for told in error.mistakes:
+        if not known and isinstance(told, str):
+            known |= _accused_by(told, plan)
+    return frozenset(known & hosts.keys())
+
+
+def _accused_by(message: str, plan: Plan) -> frozenset[str]:
+    """Return the boards that the words of the runtime, at the begin of a message, accuse."""
+    ranks = dict(enumerate(rank.board for rank in plan.ranks))
+    reporter, accused = (ranks.get(number, "") for number in accused_rank(message))
+    if (
+        reporter and isinstance(message, Told) and reporter != message.sender
+    ):  # it speaks for another board
+        return frozenset({message.sender})
+    return frozenset({accused})
+
+
+def _needs(sought: Future[PreparedRun], boards: frozenset[str]) -> bool:
+    """Return whether a run is prepared that needs one of some boards."""
+    if not sought.done() or sought.exception() is not None:
+        return False
+    return not boards.isdisjoint(rank.board for rank in sought.result().plan.ranks)

@@ -106,11 +106,11 @@ def print_survived(survived: Survived, console: Console) -> None:
     for line in _failures(len(survived.failures), survived.failures):
         print_line(console, line)
     for restart, seconds in zip(survived.restarts, survived.recovered_s, strict=True):
-        boards = joined(sorted(restart.without))
-        after = frames_text(restart.completed)
-        print_line(
-            console, f"without {boards} after {after}: the next result came {seconds:.1f} s later"
+        after = (
+            f"after {frames_text(restart.completed)}" if restart.completed else "from frame 0 on"
         )
+        then = "" if seconds is None else f": the next result came {seconds:.1f} s later"
+        print_line(console, f"without {joined(sorted(restart.without))} {after}{then}")
 
 
 def print_verdict(verdict: Verification, console: Console) -> None:

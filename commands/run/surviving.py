@@ -56,8 +56,9 @@ class Survived:
     latency_ms: dict[str, float]
     """``p50``, ``p90``, ``p99`` and ``max``, from arrival at the launcher to the result there."""
     restarts: tuple[Restart, ...]
-    recovered_s: tuple[float, ...]
-    """For each of them, from the last result before it to the first one after it."""
+    recovered_s: tuple[float | None, ...]
+    """For each of them, from the last result before it to the first one after it; ``None``: there
+    is no such result."""
     drained_by: str = ""
     """Name of the signal that ended the stream; empty: it ended by itself."""
     verify: Verification | None = None
@@ -97,6 +98,7 @@ def run_surviving(
     on_completed: Callable[[int], None] = lambda count: None,
     on_drain: Callable[[str], None] = lambda signal: None,
     on_restart: Callable[[Restart], None] = lambda restart: None,
+    on_warning: Callable[[str], None] = lambda text: None,
     on_verified: Callable[[int], None] = lambda count: None,
 ) -> Survived:
     """Run a job that goes on when a board is lost; each frame comes out once, and in order.
@@ -114,6 +116,7 @@ def run_surviving(
         on_drain: called with the name of the signal at which no further frames enter, where nobody
             knows how many there are.
         on_restart: called when another job takes over.
+        on_warning: told, in a thread, which of the jobs that wait has failed, and why.
         on_verified: called from time to time with the number of compared frames.
 
     Raises:
@@ -156,6 +159,7 @@ def run_surviving(
                 exact=options.exact,
                 survive=True,
                 on_restart=note,
+                on_warning=on_warning,
             ) as pipeline,
             drained_by_signals(drain if run.source.frames is None else None) as told,
             closing(ResultsWriter(file, job.sha256, job.outputs)) as writer,
@@ -305,8 +309,8 @@ def _summary(times: _Times, restarts: list[Restart], window: int, drained_by: st
     )
 
 
-def _gap_s(times: NDArray[np.float64], number: int) -> float:
-    """Return the seconds between the result of this number and the one before."""
+def _gap_s(times: NDArray[np.float64], number: int) -> float | None:
+    """Return the seconds from the result before this number to its own, if there are both."""
     if not 0 < number < len(times):
-        return 0.0
+        return None
     return float(times[number] - times[number - 1])

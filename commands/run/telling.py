@@ -170,6 +170,7 @@ def survive_and_tell(
             on_completed=bars.update,
             on_drain=_tell_drain,
             on_restart=lambda restart: print_line(talk, on_one_line(str(restart)), "warning"),
+            on_warning=lambda text: print_line(talk, on_one_line(text), "warning"),
             on_verified=bars.update,
         )
     if wanted.json is not None:

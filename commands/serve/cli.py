@@ -119,6 +119,7 @@ def serve(
             on_restart=lambda restart: log(
                 logging.WARNING, "restart", str(restart), without=sorted(restart.without)
             ),
+            on_warning=lambda text: log(logging.WARNING, "standby", text),
             wait=False,
         )
 

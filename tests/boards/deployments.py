@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
@@ -200,14 +201,28 @@ def _epoch(rank: int) -> int:
     return int(json.loads(told.partition(b"=")[2]).get("epoch", 0))
 
 
-def signal_rank(board: Board, number: signal.Signals) -> None:
-    """Send a signal to the rank on a board; to that of the first job, if others wait beside."""
-    ranks = [
-        process
-        for process in board.processes()
-        if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes()
-    ]
-    os.kill(min(ranks, key=_epoch), number)
+def signal_rank(board: Board, number: signal.Signals, *, of: int | None = None) -> None:
+    """Send a signal to the rank on a board; to that of the first job, if others wait beside.
+
+    ``of`` is the number of another job.
+    """
+    ranks = _ranks_on(board)
+    os.kill(ranks[min(ranks) if of is None else of], number)
+
+
+def epochs_on(board: Board) -> list[int]:
+    """Return the numbers of the jobs with the same frames that have a rank on a board."""
+    return sorted(_ranks_on(board))
+
+
+def _ranks_on(board: Board) -> dict[int, int]:
+    """Return the ranks on a board, by the number of their job."""
+    found = {}
+    for process in board.processes():
+        with suppress(OSError, ValueError):  # it has ended
+            if b"driver.py\0--input" in Path(f"/proc/{process}/cmdline").read_bytes():
+                found[_epoch(process)] = process
+    return found
 
 
 def of_job(board: Board) -> list[str]:

@@ -21,8 +21,17 @@ from poisoned import LAYERS, REASON, check_a_thousand, frame, poisoned_model, re
 from served import served
 
 import rankslice
-from boards import Boards
-from boards.deployments import Launcher, deploy, home, of_job, survivable, survivable_chain
+from boards import Board, Boards
+from boards.deployments import (
+    Launcher,
+    deploy,
+    epochs_on,
+    home,
+    of_job,
+    signal_rank,
+    survivable,
+    survivable_chain,
+)
 from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import load_job
@@ -36,11 +45,13 @@ FPS = 20
 FRAMES = 160
 STRUCK_AT = 40
 SETTLED_S = 4.0
+PREPARED_S = 15.0
+"""Time from a loss until what follows the next one is prepared."""
 
 
 BOUNDS_S = {name: (10, 3) if name == "rank killed" else (15, 8) for name in LOSSES}
 """Of the time to the next result, without and with standby; silence is noticed later."""
-FAST = {("rank killed", 1, False), ("cable pulled", 0, False), ("power cut", 2, True)}
+FAST = {("rank killed", 1, False), ("cable pulled", 0, False)}
 CASES = [
     pytest.param(
         name,
@@ -168,6 +179,54 @@ def test_no_frame_is_lost_or_doubled_when_a_board_is(
     assert max(np.diff(after)) <= BOUNDS_S[name][standby]
 
 
+@pytest.mark.parametrize(
+    "standby",
+    [pytest.param(False, marks=pytest.mark.slow, id=""), pytest.param(True, id="standby")],
+)
+def test_a_second_loss_while_the_first_board_is_off_is_like_the_first(
+    rack: Boards, out: Path, standby: bool
+) -> None:
+    next_frame, restarts = frames_of(out, 5), list[rankslice.Restart]()
+    first, second = rack[2], rack[0]
+    with rankslice.open(
+        out, survive=True, standby=standby, ssh_config=rack.ssh_config, on_restart=restarts.append
+    ) as pipeline:
+        time.sleep(SETTLED_S * standby)
+        fed, over = Fed(pipeline), threading.Event()
+
+        def feed() -> None:
+            while not over.wait(1 / FPS):
+                fed.give(next_frame())
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        try:
+            fed.wait_for_next(time.monotonic())
+            took_s = []
+            for board in (first, second):
+                struck = time.monotonic()
+                board.cut_power()
+                while len(restarts) <= len(took_s):
+                    assert pipeline.error is None
+                    time.sleep(0.01)
+                noticed = time.monotonic()
+                took_s.append(noticed - struck + fed.wait_for_next(noticed))
+                if board is first:
+                    time.sleep(PREPARED_S)
+            over.set()
+            feeding.join()
+            pipeline.close()
+        finally:
+            over.set()
+            for board in (first, second):
+                board.power_on()
+    fed.check(out / "model")
+    assert [{first.name}, {first.name, second.name}] == [each.without for each in restarts]
+    for restart, board in zip(restarts, (first, second), strict=True):
+        assert f"board {board.name} ({board.name}) did not answer" in str(restart.reason)
+    assert max(took_s) <= BOUNDS_S["power cut"][standby]
+
+
 def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> None:
     next_frame, restarts = frames_of(out, 6), list[rankslice.Restart]()
     rack[0].cut_power()
@@ -253,11 +312,34 @@ def test_fifty_kills_at_random_moments_lose_nothing(rack: Boards, out: Path) -> 
     assert 50 == pipeline.restarts
 
 
-def test_the_end_of_the_launcher_ends_the_jobs_that_wait(rack: Boards, out: Path) -> None:
-    with rankslice.open(out, survive=True, standby=True, ssh_config=rack.ssh_config) as pipeline:
+def test_a_job_that_waits_is_replaced_when_it_dies_and_ends_with_the_launcher(
+    rack: Boards, out: Path
+) -> None:
+    told: list[str] = []
+    with rankslice.open(
+        out, survive=True, standby=True, ssh_config=rack.ssh_config, on_warning=told.append
+    ) as pipeline:
         pipeline(frames_of(out, 9)())
+        epochs = await_epochs(rack[1], 3)
+        signal_rank(rack[1], signal.SIGKILL, of=epochs[-1])
+        replaced = await_epochs(rack[1], 3, gone=epochs[-1])
+        assert epochs[:-1] == replaced[:-1]
+        assert 0 == pipeline.restarts
     assert "ended" == pipeline.state
     assert [] == [line for board in rack for line in of_job(board)]
+    (line,) = told
+    waits_for = rack[2 if epochs[-1] == 3 else 0].name
+    assert f"the job that waits for the loss of {waits_for} is loaded again: rank" in line
+    assert f"{rack[1].name}_cpu0 on {rack[1].name}): the process was killed or crashed" in line
+
+
+def await_epochs(board: Board, count: int, gone: int = -1) -> list[int]:
+    """Return the numbers of the jobs that have a rank on a board, once there are so many."""
+    deadline = time.monotonic() + 60
+    while len(found := epochs_on(board)) < count or gone in found:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
 
 
 def test_a_run_without_end_goes_on_and_ends_at_a_signal(

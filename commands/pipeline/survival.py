@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from rankslice.backend.boards.login import Login, is_this_machine
@@ -101,11 +100,8 @@ class Survivors:
         for accused in left:
             self._seek(accused)
         for accused in left:
-            for without in dict.fromkeys((accused, accused | lost)):
-                with suppress(RankSliceError):
-                    self._seek(without).result()
-                    yield without
-                    break
+            with suppress(RankSliceError):
+                yield self._prepared(accused, lost)
 
     def take(self, without: frozenset[str]) -> PreparedRun | None:
         """Return a run that is prepared; it is started now. ``None``: it has been."""
@@ -179,14 +175,27 @@ class Survivors:
                 if not _needs(sought, accused)
             }
         while True:
-            sought = {self._seek(each): each for each in dict.fromkeys((accused, accused | lost))}
-            first, *_ = sought
-            wait([first], _BACK_S)
-            done = [first] if first.done() else []
-            for found in chain(done, as_completed(sought)):
-                if (run := self.take(sought[found])) is not None:
-                    return run, sought[found]
-            found.result()  # raises why; otherwise it has just been taken for a spare
+            without = self._prepared(accused, lost)
+            if (run := self.take(without)) is not None:  # else it has just been taken for a spare
+                return run, without
+
+    def _prepared(self, accused: frozenset[str], lost: frozenset[str]) -> frozenset[str]:
+        """Return what the first run does without that is prepared for a loss.
+
+        Raises:
+            RankSliceError: the boards that are left cannot run the model.
+        """
+        runs = {(alone := self._seek(accused)): accused}
+        if not lost <= accused:
+            wait([alone], _BACK_S)
+            if not alone.done() or alone.exception():
+                runs[self._seek(accused | lost)] = accused | lost
+        for sought in as_completed(runs):
+            error = sought.exception()
+            if error is None:
+                return runs[sought]
+        assert error is not None
+        raise error
 
     def _seek(self, without: frozenset[str]) -> Future[PreparedRun]:
         """Begin to prepare a run, unless it is prepared or about to be."""

@@ -441,6 +441,41 @@ def test_what_a_board_has_lost_first_explains_the_end(
     assert f"board edge01 (liar.invalid): {message}" in str(watches.explained(ended))
 
 
+CRASH = "rankslice: rank {} ({}_cpu0 on x): the process was killed or crashed, last at start"
+FORGED_END = "  Remote daemon: [prterun-1@0,1] on node liar.invalid"
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "message", "sender"),
+    [
+        ([CRASH.format(1, "edge01")], [], CRASH.format(1, "edge01"), "edge01"),
+        ([CRASH.format(1, "edge01")], [CRASH.format(0, "b")], CRASH.format(1, "edge01"), "edge01"),
+        ([CRASH.format(0, "b")], [], CRASH.format(0, "b"), "edge01"),
+        ([], [CRASH.format(0, "b")], CRASH.format(0, "b"), ""),
+        ([], [FORGED_END], "mpirun ended with exit code 1", None),
+    ],
+)
+def test_a_message_is_known_by_the_watch_that_brought_it(
+    said: list[str], printed: list[str], message: str, sender: str | None, liar: Liar
+) -> None:
+    """What mpirun prints may be of any board: the first message is one that a watch brought."""
+    told = [WatchReport("watching", "", 0, False)]
+    told += [WatchReport("message", text, 1, True) for text in said]
+    liar.says(*(json.dumps(asdict(each)) for each in [*told, WatchReport("alive", "", 1, True)]))
+    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    work = ((liar.shell, package(liar.folder / "package")),)
+    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches.lines += printed
+    ended = RankSliceError("mpirun ended with exit code 1")
+    with contextlib.suppress(RankSliceError), watches:
+        raise ended
+    for watch in watches._watches:  # all that the liar wrote is read, and its end is no loss
+        watch.loss, watches._lost = None, []
+    (found,) = watches.explained(ended).mistakes
+    assert message.removeprefix("rankslice: ") == str(found)
+    assert sender == getattr(found, "sender", None)
+
+
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])
 def test_a_command_that_hears_lies_ends_with_a_message(command: str, liar: Liar) -> None:
     here = liar.folder / "out"

@@ -212,7 +212,7 @@ def test_a_second_loss_while_the_first_board_is_off_is_like_the_first(
                 noticed = time.monotonic()
                 took_s.append(noticed - struck + fed.wait_for_next(noticed))
                 if board is first:
-                    time.sleep(PREPARED_S)
+                    await_prepared(rack[1], standby=standby)
             over.set()
             feeding.join()
             pipeline.close()
@@ -331,6 +331,18 @@ def test_a_job_that_waits_is_replaced_when_it_dies_and_ends_with_the_launcher(
     waits_for = rack[2 if epochs[-1] == 3 else 0].name
     assert f"the job that waits for the loss of {waits_for} is loaded again: rank" in line
     assert f"{rack[1].name}_cpu0 on {rack[1].name}): the process was killed or crashed" in line
+
+
+def await_prepared(board: Board, *, standby: bool) -> None:
+    """Wait until what follows the next loss is prepared: a job of its own, if it waits."""
+    if not standby:
+        time.sleep(PREPARED_S)
+        return
+    of_the_begin, deadline = 3, time.monotonic() + 60
+    while max(epochs_on(board)) <= of_the_begin:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(SETTLED_S)
 
 
 def await_epochs(board: Board, count: int, gone: int = -1) -> list[int]:

@@ -134,7 +134,10 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -
         from_outside = f"the source: {arrivals.fps:g} frames/s arrive; {busiest}"
     elif arrivals.are_listed:
         from_outside = f"the source: frames arrive at the times of --arrivals; {busiest}"
-    if no_frame >= _COUNTS and no_frame + max(map(_reads, ranks)) >= _ALWAYS:
+    if (
+        no_frame >= _COUNTS
+        and no_frame + max(_steady(rank, "read_share") for rank in ranks) >= _ALWAYS
+    ):
         return from_outside
     load = max(_loads(ranks, ms, of), key=lambda each: each.share)
     core, busy, crowd = _busiest_core(ranks)
@@ -177,17 +180,14 @@ def _loads(ranks: Sequence[RankSummary], ms: Callable[[float], str], of: str) ->
             advice += reading if _READS in parts else []
         text += f"; {' or '.join(advice)} {faster}" if advice else ""
         yield _Load(sum(parts.values()), text, rank)
-        read, write = _steady(rank, "read_share"), _steady(rank, "write_share")
-        yield _Load(
-            read * ("source" in rank.apart),
-            f"the source: reading frames takes {ms(read)} {of}; {' or '.join(reading)} {faster}",
-        )
-        yield _Load(
-            write * ("sink" in rank.apart), f"the sink: writing results takes {ms(write)} {of}"
-        )
-        taken = _steady(rank, "not_taken_share")
-        text = f"the sink: whoever reads the results takes {ms(taken)} {of}"
-        yield _Load(taken, text)
+        reading_faster = f"; {' or '.join(reading)} {faster}"
+        for name, thread, takes, advised in (
+            ("read_share", "source", "the source: reading frames takes", reading_faster),
+            ("write_share", "sink", "the sink: writing results takes", ""),
+            ("not_taken_share", "sink", "the sink: whoever reads the results takes", ""),
+        ):
+            share = _steady(rank, name) * (thread in rank.apart)
+            yield _Load(share, f"{takes} {ms(share)} {of}{advised}")
 
 
 def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
@@ -201,7 +201,7 @@ def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
     for rank in ranks:
         is_one_core = len(rank.cores) == 1 and rank.accelerated is None
         parts[_COMPUTES] += _compute_share(rank)
-        parts[_READS] += _reads(rank) * (is_one_core or "source" not in rank.apart)
+        parts[_READS] += _steady(rank, "read_share") * (is_one_core or "source" not in rank.apart)
         parts[_WRITES] += _steady(rank, "write_share") * (is_one_core or "sink" not in rank.apart)
     total = sum(parts.values())
     scale = min(1.0, whole / total) if total else 1.0
@@ -215,10 +215,6 @@ def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankSummary]) -> 
     if load.share < _BUSY or load.rank is None or load.rank not in crowd:
         return busy > load.share + _COUNTS * (load.share >= _BUSY)
     return len(crowd) > 1 and _core_share(load.rank) < _BUSY
-
-
-def _reads(rank: RankSummary) -> float:
-    return _steady(rank, "read_share")
 
 
 def _steady(rank: RankSummary, name: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, ComputeTimes
+from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.turns import ALL as EVERY_FRAME
 from rankslice.backend.runtime.turns import Turns as RuntimeTurns
 from rankslice.framework.turns import ALL, Turns
@@ -170,7 +170,7 @@ def computing(
         turns: which frames it handles.
     """
     clock = Clock()
-    times = ComputeTimes(len(runs_s), 3, turns, clock)
+    times = StepTimes(len(runs_s), 3, turns, clock)
     for index in range(frames):
         for number, run_s in enumerate(runs_s):
             taken_s = run_s + (first_s if index == number == 0 else 0.0)
@@ -181,7 +181,7 @@ def computing(
 
 def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() -> None:
     clock = Clock()
-    times = ComputeTimes(1, 20, RuntimeTurns(4, (1,)), clock)
+    times = StepTimes(1, 20, RuntimeTurns(4, (1,)), clock)
     for frame in range(1, 100, 4):
         clock.now_s += 4e-3
         times.add(frame, 3e-3)

@@ -27,8 +27,8 @@ NOT_COMPUTED = -math.inf
 """The time of a segment on a frame that has failed there, or before."""
 
 
-class ComputeTimes:
-    """The time that the segments of a rank take, by frame and in the steady state."""
+class StepTimes:
+    """The time that the segments, the source or the sink take, by frame and in the steady state."""
 
     def __init__(
         self,
@@ -52,12 +52,16 @@ class ComputeTimes:
         self._left_out = max(1, turns.count_in(max(window, MIN_WARM_UP)))
         self._clock = clock
         self._open: dict[int, tuple[int, float]] = {}
-        self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = 0.0
+        self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = self._waited_s = 0.0
 
-    def add(self, frame: int, seconds: float) -> None:
-        """Count one segment's run on one frame, which has just ended; no frame that failed."""
+    def add(self, frame: int, seconds: float, waited_s: float = 0.0) -> None:
+        """Count one run on one frame, which has just ended; no frame that failed.
+
+        ``waited_s``: for how long it waited for the world outside besides.
+        """
         if self.histogram.count >= self._left_out and seconds > NOT_COMPUTED:
             self._busy_s += seconds
+            self._waited_s += waited_s
             self._end_s = self._clock()
         runs, total = self._open.pop(frame, (0, 0.0))
         if runs + 1 < self._segments:
@@ -68,6 +72,11 @@ class ComputeTimes:
         self.histogram.add(total + seconds)
         if self.histogram.count == self._left_out:
             self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
+
+    def shares(self) -> tuple[float, float]:
+        """Return the shares of the steady state in which it worked, and waited for the world."""
+        passed_s = self._end_s - self._begin_s
+        return (self._busy_s / passed_s, self._waited_s / passed_s) if passed_s > 0 else (0.0, 0.0)
 
     def steady(self) -> dict[str, float] | None:
         """Return the figures of the steady state; ``None`` if there was none.
@@ -81,38 +90,9 @@ class ComputeTimes:
             return None
         return {
             "frames": self.histogram.count - self._left_out,
-            "compute_share": self._busy_s / (self._end_s - self._begin_s),
+            "compute_share": self.shares()[0],
             "cpu_share": (cpu_s() - self._begin_cpu_s) / (now_s - self._begin_s),
         }
-
-
-class EndTimes:
-    """How long the source or the sink of a rank worked, and waited for the world outside."""
-
-    def __init__(self, window: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Count from now on; ``window``: how many frames may be inside the pipeline."""
-        self.histogram = Histogram()
-        """Of the work on a frame, without waiting."""
-        self._left_out = max(window, MIN_WARM_UP)
-        self._clock = clock
-        self._begin_s = self._end_s = self._worked_s = self._waited_s = 0.0
-
-    def add(self, worked_s: float, waited_s: float) -> None:
-        """Count a frame that is done."""
-        self.histogram.add(worked_s)
-        if self.histogram.count <= self._left_out:
-            self._begin_s = self._clock()
-            return
-        self._worked_s += worked_s
-        self._waited_s += waited_s
-        self._end_s = self._clock()
-
-    def steady(self) -> tuple[float, float]:
-        """Return the shares of the steady state in which it worked, and waited for the world."""
-        passed_s = self._end_s - self._begin_s
-        if passed_s <= 0:
-            return 0.0, 0.0
-        return self._worked_s / passed_s, self._waited_s / passed_s
 
 
 def count_process(process: int) -> None:

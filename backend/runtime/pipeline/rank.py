@@ -292,10 +292,10 @@ class _Rank:
         shares: dict[str, float] = {}
         if self._source is not None:
             record["source"] = self._source.figures()
-            shares["read_share"], shares["no_frame_share"] = self._source.reads.steady()
+            shares["read_share"], shares["no_frame_share"] = self._source.reads.shares()
         if self._sink is not None:
             record["sink"] = self._sink.figures(self._setup.job.ranks)
-            shares["write_share"], shares["not_taken_share"] = self._sink.writes.steady()
+            shares["write_share"], shares["not_taken_share"] = self._sink.writes.shares()
         for computed in (record, record.get("surge", {})):
             if computed.get("steady"):
                 computed["steady"] |= shares

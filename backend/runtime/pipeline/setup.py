@@ -16,7 +16,7 @@ from ..engines.own_process import OwnProcessEngine
 from ..errors import JobError
 from ..figures.events import EventRing
 from ..figures.operators import write_operators
-from ..figures.rank_figures import ComputeTimes, GpuMemory
+from ..figures.rank_figures import GpuMemory, StepTimes
 from ..job import Job, RankSpec, SegmentSpec
 from ..options import RunOptions
 from ..recording import Recorder
@@ -106,7 +106,7 @@ class LoadedSegments:
         self._memories = memories
         by_route = zip(setup.job.routes, setup.windows, strict=True)
         self.times = [
-            ComputeTimes(
+            StepTimes(
                 len(route.segments_of(setup.spec.rank)),
                 window,
                 route.ranks[setup.spec.rank].turns,

@@ -14,7 +14,7 @@ from ..errors import BoundError, FrameError, JobError
 from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
-from ..figures.rank_figures import NOT_COMPUTED, EndTimes
+from ..figures.rank_figures import NOT_COMPUTED, StepTimes
 from ..job import RankSpec
 from ..keeper import Entered
 from ..recording import TakeFrame
@@ -331,7 +331,7 @@ class SourceStage(_Stage):
         super().__init__((), outputs)
         self._events = events or EventRing()
         self.latencies = Histogram()
-        self.reads = EndTimes(window)
+        self.reads = StepTimes(1, window)
         """Times of reading and preprocessing a frame, and of waits for one while there was room."""
         self._done_s = time.monotonic()
         self._source = source
@@ -443,7 +443,7 @@ class SourceStage(_Stage):
         worked_s = max(0.0, time.perf_counter() - begin - waited_s)
         if not isinstance(self._arrivals, Pulled):  # else the last wait was for room
             waited_s += max(0.0, arrived_s - self._done_s)
-        self.reads.add(worked_s, waited_s)
+        self.reads.add(self.frame, worked_s, waited_s)
         self._done_s = time.monotonic()
 
     def pause_s(self) -> float | None:
@@ -492,7 +492,7 @@ class SinkStage(_Stage):
         ``window``: how many frames may be inside the pipeline.
         """
         super().__init__(inputs, [credit])
-        self.writes = EndTimes(window)
+        self.writes = StepTimes(1, window)
         """Times of taking a frame's results, and of waits for whoever takes them from a sink."""
         self._sinks = sinks
         self.failed = 0
@@ -505,7 +505,8 @@ class SinkStage(_Stage):
         for sink in self._sinks:
             sink.write(self.frame, inputs)
         waited_s = self._waited_s - before_s
-        self.writes.add(max(0.0, time.perf_counter() - begin - waited_s), waited_s)
+        worked_s = max(0.0, time.perf_counter() - begin - waited_s)
+        self.writes.add(self.frame, worked_s, waited_s)
         values_in(outputs[0])[:] = self.frame, time.monotonic_ns()
 
     @property

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, EndTimes
+from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.pipeline import stages as stages_module
 from rankslice.backend.runtime.pipeline.slots import Ring
@@ -284,7 +284,7 @@ def source_of(source: Slow, arrivals: Arrivals) -> SourceStage:
     """Return a stage with room for all frames, after the first of which its steady state begins."""
     ring, credits = Ring(NUMBER, 50, 0), Ring(CREDIT, 50, 1)
     stage = SourceStage(source, arrivals, 50, Input(credits, 0), [ring])  # type: ignore[arg-type]
-    stage.reads = EndTimes(1, source.clock)
+    stage.reads = StepTimes(1, 1, clock=source.clock)
     return stage
 
 
@@ -293,7 +293,7 @@ def test_work_and_waits_of_the_source_are_told_apart(clock: Clock) -> None:
     while not stage.finished:
         stage.step()
         clock.now_s += 2e-3  # there is no room
-    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == stage.reads.steady()
+    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == stage.reads.shares()
     assert 6 == pytest.approx(stage.figures()["preprocess_ms"]["mean"])
 
 
@@ -305,7 +305,7 @@ def test_a_source_lacks_frames_until_they_arrive_by_the_clock(clock: Clock) -> N
             stage.step()
         else:
             clock.now_s += stage.pause_s() or 0
-    assert (pytest.approx(0.4), pytest.approx(0.6)) == stage.reads.steady()
+    assert (pytest.approx(0.4), pytest.approx(0.6)) == stage.reads.shares()
 
 
 def test_a_source_that_waits_for_room_lacks_no_frames(clock: Clock) -> None:
@@ -315,24 +315,24 @@ def test_a_source_that_waits_for_room_lacks_no_frames(clock: Clock) -> None:
         if stage.is_ready():
             stage.step()
         clock.now_s += 6e-3
-    assert (pytest.approx(0.4, rel=0.05), pytest.approx(0.0, abs=1e-6)) == stage.reads.steady()
+    assert (pytest.approx(0.4, rel=0.05), pytest.approx(0.0, abs=1e-6)) == stage.reads.shares()
 
 
 def test_work_and_waits_of_the_sink_are_told_apart(clock: Clock) -> None:
     ring, credit = Ring(NUMBER, 20, 1), Ring(CREDIT, 30, 1)
     slow = Slow(clock, works_s=6e-3, waits_s=2e-3)
     sink = SinkStage([slow], [Input(ring, 0)], credit)  # type: ignore[list-item]
-    sink.writes = EndTimes(1, clock)
+    sink.writes = StepTimes(1, 1, clock=clock)
     for frame in range(20):
         put(ring, frame)
         sink.step()
         clock.now_s += 2e-3
-    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == sink.writes.steady()
+    assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == sink.writes.shares()
     assert 6e-3 == pytest.approx(sink.writes.histogram.mean_s)
 
 
 def test_without_frames_after_the_first_ones_there_are_no_shares() -> None:
-    times = EndTimes(3)
-    for _ in range(MIN_WARM_UP):
-        times.add(1.0, 1.0)
-    assert (0.0, 0.0) == times.steady()
+    times = StepTimes(1, 3)
+    for frame in range(MIN_WARM_UP):
+        times.add(frame, 1.0, 1.0)
+    assert (0.0, 0.0) == times.shares()

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from rankslice import __version__
 from rankslice.commands.serve.access import Access, read_bytes
+from rankslice.commands.serve.bytes_under_way import BytesUnderWay
 from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.log import log_request
 from rankslice.commands.serve.metrics import NO_MODEL, Metrics
@@ -67,26 +68,31 @@ class GrpcServer:
                 ("grpc.max_concurrent_streams", limits.connections),
                 ("grpc.server_handshake_timeout_ms", int(1e3 * limits.patience_s)),
                 ("grpc.so_reuseport", 0),
+                # A message that nobody reads yet takes a window's 64 KiB, not a growing one's MiB.
+                ("grpc.http2.bdp_probe", 0),
                 # A message may not become larger than it was on its way.
                 ("grpc.compression_enabled_algorithms_bitset", 1),
                 ("grpc.per_message_decompression", 0),
             ],
         )
+        self._largest, self._seconds = largest, limits.seconds_for(largest)
+        self._under_way = BytesUnderWay(limits.held_bytes)
         answers = _Answers(models, metrics)
-        calls: dict[str, tuple[str, _Answer, int]] = {
-            "ServerLive": ("ServerLiveRequest", answers.live, 0),
-            "ServerReady": ("ServerReadyRequest", answers.ready, 0),
-            "ModelReady": ("ModelReadyRequest", answers.model_ready, 0),
-            "ServerMetadata": ("ServerMetadataRequest", answers.server, 0),
-            "ModelMetadata": ("ModelMetadataRequest", answers.model, 0),
-            "ModelInfer": ("ModelInferRequest", answers.infer, largest),
+        # Whoever has no token calls the first two: their requests, which say nothing, are not read.
+        calls: dict[str, tuple[str | None, _Answer]] = {
+            "ServerLive": (None, answers.live),
+            "ServerReady": (None, answers.ready),
+            "ModelReady": ("ModelReadyRequest", answers.model_ready),
+            "ServerMetadata": ("ServerMetadataRequest", answers.server),
+            "ModelMetadata": ("ModelMetadataRequest", answers.model),
+            "ModelInfer": ("ModelInferRequest", answers.infer),
         }
         handlers = {
             name: grpc.stream_unary_rpc_method_handler(
-                self._handler(name, MESSAGES[message], answer, largest),
+                self._handler(name, message and MESSAGES[message], answer),
                 response_serializer=_bytes_of,
             )
-            for name, (message, answer, largest) in calls.items()
+            for name, (message, answer) in calls.items()
         }
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, handlers),)
@@ -111,17 +117,25 @@ class GrpcServer:
         """Finish the answers that are being written; return when all connections are closed."""
         await self._server.stop(self._limits.patience_s)
 
-    def _handler(self, name: str, message: Any, answer: _Answer, largest: int) -> Any:
+    def _handler(self, name: str, message: Any, answer: _Answer) -> Any:
         """Return what handles a call of this name.
 
-        Its request is read like the first of a stream, which allows to set a time limit.
+        Its request is read like the first of a stream: gRPC reads any other one before it asks who
+        is calling, and for as long as that takes.
+
+        Args:
+            name: of the calls.
+            message: their request; ``None``: it is not read.
+            answer: answers it.
         """
-        seconds = self._limits.seconds_for(largest)
 
         async def handle(_: Any, context: Any) -> Any:
             began, status = time.monotonic(), "CANCELLED"
+            content = b""
             try:
-                answered = await answer(await _read(message, context, seconds))
+                if message is not None:
+                    content = await self._received(context)
+                answered = await answer(message and _parsed(message, content))
                 status = "OK"
                 return answered
             except RefusalError as error:
@@ -130,9 +144,36 @@ class GrpcServer:
                     context.set_trailing_metadata((("retry-after", str(error.retry_after_s)),))
                 await context.abort(getattr(grpc.StatusCode, status), error.message)
             finally:
+                self._under_way.give_back(len(content))
                 _log(name, status, time.monotonic() - began)
 
         return handle
+
+    async def _received(self, context: Any) -> bytes:
+        """Return the request of a call, which remains under way until its bytes are given back.
+
+        Raises:
+            RefusalError: it does not come within its time, or there is none.
+        """
+
+        async def read() -> Any:
+            await self._under_way.take(self._largest)  # its size is not known before it is here
+            content = None
+            try:
+                content = await context.read()
+                return content
+            finally:
+                kept = len(content) if isinstance(content, bytes) else 0
+                self._under_way.give_back(self._largest - kept)
+
+        try:
+            content = await asyncio.wait_for(read(), self._seconds)
+        except asyncio.TimeoutError:
+            late = f"no whole request within {self._seconds:.0f} s"
+            raise RefusalError(Reason.SLOW, late) from None
+        if not isinstance(content, bytes):  # the end of the stream
+            raise invalid("the call has no request")
+        return content
 
 
 class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -147,7 +188,7 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if details.method in _OPEN_TO_ALL or self._access.admits(token):
             return await continuation(details)
         _log(details.method.rpartition("/")[2], Reason.UNAUTHORISED.grpc, 0.0)
-        return grpc.unary_unary_rpc_method_handler(self._refuse)
+        return grpc.stream_unary_rpc_method_handler(self._refuse)
 
     async def _refuse(self, _: Any, context: Any) -> None:
         expected = "expected the metadata authorization: Bearer TOKEN"
@@ -196,22 +237,11 @@ def _log(name: str, status: str, seconds: float) -> None:
     log_request(PROTOCOL, name, f"/{SERVICE}/{name}", status, seconds)
 
 
-async def _read(message: Any, context: Any, seconds: float) -> Any:
-    """Return the request of a call.
-
-    Raises:
-        RefusalError: it does not come within that time, or is none.
-    """
-    try:
-        content = await asyncio.wait_for(context.read(), seconds)
-    except asyncio.TimeoutError:
-        raise RefusalError(Reason.SLOW, f"no whole request within {seconds:.0f} s") from None
-    if not isinstance(content, bytes):  # the end of the stream
-        raise invalid("the call has no request")
+def _parsed(message: Any, content: bytes) -> Any:
     try:
         return message.FromString(content)
     except DecodeError:
-        raise invalid("the request is not a message of the protocol") from None
+        raise invalid("the request is no message of the protocol") from None
 
 
 def _bytes_of(message: Any) -> bytes:

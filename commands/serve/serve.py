@@ -17,6 +17,7 @@ from typing import Any
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address, listen
 from rankslice.commands.serve.batches import Batches, batched
+from rankslice.commands.serve.bytes_under_way import return_free_memory
 from rankslice.commands.serve.job import ServedJob
 from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.log import log
@@ -84,6 +85,7 @@ class Serving:
         """Answer from now on: that models are starting, until they are ready."""
         asyncio.get_running_loop().set_exception_handler(_LoopErrors())
         await asyncio.gather(*(server.start() for server in self._servers))
+        self._tidying = asyncio.ensure_future(return_free_memory())
 
     async def drain(self) -> None:
         """Take no more requests; return when all others are answered."""
@@ -93,6 +95,7 @@ class Serving:
 
     async def end(self) -> None:
         """Stop answering; return when all connections are closed."""
+        self._tidying.cancel()
         await asyncio.gather(*(server.end() for server in self._servers))
 
 

@@ -49,8 +49,15 @@ _CONTENTS = {
 def most_bytes(inputs: Sequence[TensorSpec]) -> int:
     """Return the size of the largest request that a model can need."""
     return _HEADER_BYTES + sum(
-        max(spec.nbytes, _INTEGER_BYTES * math.prod(spec.shape)) for spec in inputs
+        max(spec.nbytes, _most_bytes_each(spec.dtype) * math.prod(spec.shape)) for spec in inputs
     )
+
+
+def _most_bytes_each(dtype: str) -> int:
+    """Return the size of the largest number of a type as an integer of protobuf; 0: it is none."""
+    if dtype.startswith("uint"):
+        return -(-int(dtype.removeprefix("uint")) // 7)
+    return _INTEGER_BYTES if dtype.startswith("int") else 0
 
 
 def read_request(

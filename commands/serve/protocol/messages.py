@@ -117,3 +117,54 @@ def _made() -> dict[str, Any]:
 
 MESSAGES = _made()
 """The classes of the messages, by name."""
+
+
+MOST_FIELDS = 32 * 1024
+"""Of a message and those inside it. Lists of numbers are one field each."""
+
+
+class TooManyFieldsError(Exception):
+    """A message has more fields than any valid one, each of which takes memory once it is read."""
+
+
+def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) -> int:
+    """Return how many more fields there may be after those of a message.
+
+    What is no message of the protocol is left to its reader.
+
+    Args:
+        descriptor: of the message.
+        content: its bytes.
+        left: how many there may be.
+
+    Raises:
+        TooManyFieldsError: there are more.
+    """
+    place = 0
+    while place < len(content):
+        key, place = _varint(content, place)
+        left -= 1
+        if left < 0:
+            raise TooManyFieldsError
+        kind = key & 7
+        if kind == 2:
+            size, place = _varint(content, place)
+            field = descriptor.fields_by_number.get(key >> 3)
+            if field is not None and field.message_type is not None:
+                left = check_fields(field.message_type, content[place : place + size], left)
+            place += size
+        elif kind == 0:
+            _, place = _varint(content, place)
+        else:
+            place += {1: 8, 5: 4}.get(kind, 0)
+    return left
+
+
+def _varint(content: memoryview, place: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and the place after it."""
+    number = 0
+    for shift, byte in zip(range(0, 70, 7), content[place : place + 10], strict=False):
+        number, place = number | (byte & 127) << shift, place + 1
+        if byte < 128:
+            break
+    return number, place

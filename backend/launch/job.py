@@ -26,8 +26,10 @@ MAX_LINES = 2000
 """Lines of a job's messages that are kept; of mpirun's other output, half as many."""
 _LONGEST_LINE = 1 << 14
 
-_END_TIMEOUT_S = 12.0
-"""mpirun takes a second request within five seconds for one to end without its ranks."""
+_END_TIMEOUT_S = 10.0
+_END_ASKED = 3
+"""How often mpirun is asked in this time. Within five seconds of the first request, the second one
+ends it at once."""
 _SESSION_TIMEOUT_S = 1.0
 
 
@@ -157,13 +159,13 @@ def _collect(stream: TextIO, lines: list[str]) -> None:
 def end_job(process: subprocess.Popen[str]) -> None:
     """Ask mpirun to end its job, then kill whatever is left of it.
 
-    It is asked twice, as it may miss a signal while it starts; not at once, as it then leaves its
-    ranks alone.
+    It is asked again, as it may never act on a signal that comes while it starts; not at once, as
+    it then leaves its ranks to the guards.
     """
-    for _ in range(2):
+    for _ in range(_END_ASKED):
         process.terminate()
         try:
-            process.wait(_END_TIMEOUT_S / 2)
+            process.wait(_END_TIMEOUT_S / _END_ASKED)
             return
         except subprocess.TimeoutExpired:
             continue

@@ -71,7 +71,7 @@ class Double:
                     if self.fails_at(keeper.epoch, frame):
                         raise RankSliceError(f"rank 1: failed at {frame}")
                     assert self.go_on.wait(30)
-                    if self.refuses(float(values_in(slot).flat[0])):
+                    if any(map(self.refuses, values_in(slot).flat[:1])):
                         sink.fail(frame, Failure(1, 0, "no\33[2J"))
                     else:
                         sink.write(frame, [2 * values_in(slot)])

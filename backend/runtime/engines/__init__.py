@@ -69,7 +69,9 @@ class Engine(Protocol):
         open sizes have the shape of this frame; such an output is given its shape here.
 
         Raises:
-            JobError: it fails on these values, or an output is beyond its bound.
+            FrameError: it refuses these values, and nothing of that is left for the next frame.
+            BoundError: an output is beyond its bound; likewise.
+            JobError: it fails in another way, which ends the job.
         """
 
     def warm_up_hindrance(self) -> str:

@@ -105,6 +105,7 @@ class Source(ABC):
 
         Raises:
             EndOfStreamError: there is no such frame.
+            FrameError: it cannot be read, but the next one can.
             JobError: it cannot be read.
         """
 

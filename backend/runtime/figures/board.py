@@ -16,15 +16,22 @@ _SPEED = ("cpu_capacity", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq"
 
 def board_record() -> dict[str, Any]:
     """Return the description of this board for the launcher."""
+    cores = core_numbers(_SYSTEM)
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
         "processor": processor(),
         "python": platform.python_version(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "cores": [_core(number) for number in range(os.cpu_count() or 1)],
-        "core_kinds": core_kinds(_SYSTEM, file_text(Path("/proc/cpuinfo")), os.cpu_count() or 1),
+        "cores": [_core(number) for number in cores],
+        "core_kinds": core_kinds(_SYSTEM, file_text(Path("/proc/cpuinfo")), cores[-1] + 1),
     }
+
+
+def core_numbers(system: Path) -> list[int]:
+    """Return the numbers of the board's cores, ascending, which may have gaps."""
+    folders = (system / "devices/system/cpu").glob("cpu[0-9]*")
+    return sorted(int(each.name[3:]) for each in folders) or list(range(os.cpu_count() or 1))
 
 
 def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
@@ -33,7 +40,7 @@ def core_kinds(system: Path, cpuinfo: str, cores: int) -> list[str]:
     Args:
         system: where Linux shows its devices.
         cpuinfo: the text of ``/proc/cpuinfo``.
-        cores: how many there are.
+        cores: the highest number of one, plus 1.
     """
     models: dict[int, list[str]] = {}
     for block in cpuinfo.split("\n\n"):

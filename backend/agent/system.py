@@ -14,7 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ASK_S = 60
-SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
+SIOCGIFADDR, SIOCGIFFLAGS, SIOCGIFNETMASK = 0x8915, 0x8913, 0x891B
+IFF_UP = 1
+LOOPBACK_DOWN = "its loopback interface is down, which Open MPI needs"
+BRING_UP = "bring it up: sudo ip link set dev lo up"
 
 
 def run(
@@ -89,6 +92,16 @@ def ipv4_of(interface: str) -> tuple[str, int] | None:
         except OSError:
             return None
     return socket.inet_ntoa(address), sum(bin(part).count("1") for part in mask)
+
+
+def loopback_is_up() -> bool:
+    """Return whether programs of this machine can connect to each other at 127.0.0.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            flags = fcntl.ioctl(asked, SIOCGIFFLAGS, struct.pack("256s", b"lo"))[16:18]
+        except OSError:
+            return False
+    return bool(struct.unpack("h", flags)[0] & IFF_UP)
 
 
 def ipv4_at(address: str) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.backend.agent.memory import free_bytes
+from rankslice.backend.agent.system import BRING_UP, LOOPBACK_DOWN, loopback_is_up
 from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
@@ -178,6 +179,8 @@ def prepare(
 
     needed = least_memory(job, folder, options)
     found = find_mpirun(mpirun)
+    if not loopback_is_up():
+        raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))
     if all(is_this_machine(placement.host) for placement in plan.ranks):
         if check_memory:
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}

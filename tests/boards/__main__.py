@@ -13,7 +13,7 @@ from boards.disks import OWN_ROOT
 from boards.leftovers import racks_here, remove_rack
 from boards.names import RackNames
 from boards.needs import why_not
-from boards.rack import Boards, RackLock, boards_of, wish_of
+from boards.rack import Boards, RackLock, boards_of, refuse_to_wipe, wish_of
 from boards.roots import make_root, usual_root
 from boards.system import BoardsError
 
@@ -69,6 +69,7 @@ def up(options: argparse.Namespace) -> None:
         make_root(roots[0])
     sizes = (options.count, options.rate)
     boards = Boards(*sizes, disk_mb=options.disk, rack=options.rack, roots=roots)
+    refuse_to_wipe(options.rack, boards.wish)
     boards.up()
     tell(boards.names)
     boards.leave()

@@ -157,7 +157,11 @@ class Boards:
     def _make(self) -> None:
         names = self.names
         self._boards = boards_of(names, self.wish)
-        if wish_of(names) == self.wish and all(board.is_on() for board in self._boards):
+        if wish_of(names) == self.wish and self._boards[0].names.disk.is_mount():
+            for board in self._boards:  # the disk of one that is off is kept
+                if not board.is_on():
+                    board.cut_power()
+                    board.power_on()
             return
         remove_rack(names)
         names.folder.mkdir(mode=0o700)
@@ -223,6 +227,21 @@ def wish_of(names: RackNames) -> Wish | None:
         return Wish(**json.loads(wish_file(names).read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def refuse_to_wipe(number: int, wish: Wish) -> None:
+    """Refuse to make other boards than those of a rack that is there: their disks would be lost.
+
+    Raises:
+        BoardsError: there are such boards.
+    """
+    there = wish_of(RackNames(number))
+    if there is not None and there != wish:
+        raise BoardsError(
+            f"rack {number} is there with {there.count} boards, {there.rate_mbit:g} Mbit/s and"
+            f" {there.disk_mb} MiB each, and their disks would be lost: ask for the same, remove it"
+            f" first (down --rack {number}), or take another --rack"
+        )
 
 
 def start(board: Board, wish: Wish, keys: Keys) -> None:

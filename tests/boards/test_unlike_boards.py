@@ -68,10 +68,18 @@ def test_hosts_may_be_names_of_the_ssh_configuration(
         socket.getaddrinfo(rack[0].name, 22)
     hosts = {f"edge{index}": {"host": board.name} for index, board in enumerate(rack)}
     lines = tmp_path / "lines.jsonl"  # come by a connection from the sink to this machine
-    options = ("--mpirun", open_mpi(), "--output", lines)
-    ended = deployed_and_run(rack, build_halves(hosts, tmp_path), *options)
+    out, options = build_halves(hosts, tmp_path), ("--mpirun", open_mpi(), "--output", lines)
+    ended = deployed_and_run(rack, out, *options)
     assert 0 == ended.code, ended.err
     assert 20 == len(lines.read_text().splitlines())
+    rack[1].run(["ip", "link", "set", "dev", "lo", "down"])
+    try:
+        ended = run(rack, out)
+    finally:
+        rack[1].run(["ip", "link", "set", "dev", "lo", "up"])
+    assert 1 == ended.code
+    assert f"board edge1 ({rack[1].name}): its loopback interface is down" in ended.err
+    assert "bring it up: sudo ip link set dev lo up" in ended.err
 
 
 @pytest.mark.slow

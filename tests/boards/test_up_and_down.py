@@ -99,11 +99,13 @@ def test_up_makes_boards_anew_that_are_not_as_wished() -> None:
     assert_nothing_is_left(rack)
 
 
-def test_up_mends_a_rack_with_a_dead_board() -> None:
+def test_up_switches_a_dead_board_on_and_keeps_its_disk() -> None:
     with Boards(2) as boards:
+        boards[1].ssh("touch", "/root/kept")
         boards[1].cut_power()
         boards.up()
         assert ["board1\n", "board2\n"] == [board.ssh("hostname").stdout for board in boards]
+        assert "/root/kept\n" == boards[1].ssh("ls", "/root/kept").stdout
 
 
 def test_down_twice_is_no_mistake() -> None:
@@ -167,17 +169,20 @@ def test_a_failing_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_line_brings_boards_up_and_down() -> None:
-    def command(*arguments: str) -> str:
+    def command(*arguments: str, code: int = 0) -> str:
         line = [sys.executable, "-W", "error", str(TESTS / "boards"), *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, check=True)
-        assert "" == done.stderr
-        return done.stdout
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert code == done.returncode
+        assert "" == (done.stdout if code else done.stderr)
+        return done.stderr if code else done.stdout
 
     rack = RackNames(251)
     up = command("up", "--count", "2", "--rate", "500", "--rack", "251")
     assert "rsb251: 2 boards, 500 Mbit/s each, this machine is 10.77.251.1" in up
     assert f"ssh -F {rack.ssh_config} board2    # 10.77.251.12" in up
     assert up == command("up", "--count", "2", "--rate", "500", "--rack", "251")
+    told = command("up", "--count", "3", "--rack", "251", code=1)
+    assert "rack 251 is there with 2 boards, 500 Mbit/s and 2048 MiB each, and their disks" in told
     reached = ["ssh", "-F", str(rack.ssh_config), "board2", "hostname"]
     assert "board2\n" == subprocess.run(reached, capture_output=True, text=True, check=True).stdout
     assert up in command("status")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..memory import free_bytes
 from ..protocol import Answer, Request
-from ..system import ipv4_at
+from ..system import BRING_UP, LOOPBACK_DOWN, ipv4_at, loopback_is_up
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of
 from .open_mpi import open_mpi
 from .packages import changes
@@ -29,6 +29,7 @@ def look(request: Request) -> Answer:
     problems = _problems(request)
     daemon, library, problem = open_mpi(request["open_mpi"])
     problems += [problem] if problem else []
+    problems += [] if loopback_is_up() else [f"{LOOPBACK_DOWN}; {BRING_UP}"]
     if problems or daemon is None:
         return _looked(problems)
     address = _address(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import threading
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
@@ -19,7 +21,10 @@ from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.commands.build_folder import read_plan
 from rankslice.commands.job.prepare import PreparedRun
-from rankslice.commands.run.surviving import _live, _read
+from rankslice.commands.pipeline.pipeline import Restart
+from rankslice.commands.run.show import print_survived
+from rankslice.commands.run.surviving import Survived, _gap_s, _live, _read
+from rankslice.framework.errors import RankSliceError
 
 
 class Camera(Source):
@@ -101,3 +106,22 @@ def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     is_over = threading.Event()
     is_over.set()
     assert [] == list(_read(prepared(built, Files()), slots, is_over))
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (0, "without b from frame 0 on"),
+        (1, "without b after 1 frame: the next result came 4.0 s later"),
+        (2, "without b after 2 frames"),
+    ],
+)
+def test_a_takeover_is_told_as_far_as_results_show_it(number: int, told: str) -> None:
+    """There may be no result before it, or none after it."""
+    restart = Restart(RankSliceError("board b is off"), frozenset("b"), Path(), number)
+    seconds = _gap_s(np.array([1.0, 5.0]), number)
+    screen = Console(width=200, record=True, file=io.StringIO())
+    print_survived(
+        Survived(2, 1.0, dict.fromkeys(("p50", "max"), 1.0), (restart,), (seconds,)), screen
+    )
+    assert told == screen.export_text().splitlines()[-1]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from command_line import rankslice as command
 from numpy.typing import NDArray
-from poisoned import LAYERS, REASON, check_a_thousand, frame, poisoned_model, result
+from poisoned import LAYERS, check_a_thousand, frame, poisoned_model, result
 from served import served
 
 import rankslice
@@ -399,10 +399,6 @@ def test_frames_that_fail_lose_no_board(rack: Boards, tmp_path: Path) -> None:
 
     np.savez(tmp_path / "frames.npz", i=np.stack([frame(number) for number in range(40)]))
     given = ("--survive", "--input", tmp_path / "frames.npz", "--ssh-config", rack.ssh_config)
-    ended = command("run", folder, *given)
-    assert 1 == ended.code
-    assert REASON in ended.err
-    assert "going on without" not in ended.err
     ended = command("run", folder, *given, "--skip-failed", "--results", tmp_path / "r.bin")
     assert "36 frames, " in ended.out
     assert "4 frames failed, without results:" in ended.out

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from real_jobs import digits_folder
 
 import rankslice
+from rankslice.backend.launch import job
 from rankslice.backend.runtime.figures import sampling
 from rankslice.backend.runtime.keeper import VARIABLE
 from rankslice.backend.runtime.sinks.results import read_results
@@ -213,14 +214,39 @@ def test_the_package_is_imported_without_what_is_slow() -> None:
     assert not {"numpy", "onnx", "pydantic", "typer"} & {*found.stdout.split()}
 
 
+def mpirun_that(folder: Path, does: str) -> Path:
+    """Return a script in the place of an mpirun."""
+    path = folder / "mpirun"
+    version = "echo 'mpirun (Open MPI) 5.0.0'"
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then {version}; else {does}; fi\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_job_that_misses_the_word_to_end_is_told_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_END_TIMEOUT_S", 0.9)
+    started, heard = tmp_path / "started", tmp_path / "heard"
+    trap = f"trap 'if [ -e {heard} ]; then kill $!; exit 1; fi; touch {heard}' TERM"
+    mpirun = mpirun_that(tmp_path, f"{trap}; sleep 60 & touch {started}; while true; do wait; done")
+    pipeline = rankslice.open(folder, mpirun=mpirun, wait=False)
+    deadline = time.monotonic() + 20
+    while not started.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    pipeline.abort()
+    assert heard.exists()
+    assert "failed" == pipeline.state
+    assert [] == processes()
+    with pytest.raises(rankslice.PipelineError, match="the pipeline was ended"):
+        pipeline.wait_until_ready()
+
+
 def test_a_command_whose_parent_ignores_its_children_tells_why_its_job_has_failed(
     folder: Path, tmp_path: Path
 ) -> None:
-    mpirun = tmp_path / "mpirun"
-    told = "echo 'rankslice: rank 1 (b on pc): broken' >&2; exit 1"
-    version = "echo 'mpirun (Open MPI) 5.0.0'"
-    mpirun.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then {version}; else {told}; fi\n')
-    mpirun.chmod(0o755)
+    mpirun = mpirun_that(tmp_path, "echo 'rankslice: rank 1 (b on pc): broken' >&2; exit 1")
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         ended = command("run", folder, "--mpirun", mpirun, "--results", tmp_path / "r.bin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,7 +34,10 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.wiring import pairs_within_boards
 from rankslice.backend.runtime.sinks.results import Results, read_results
+from rankslice.backend.runtime.sizes import Slot
+from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.measurement.summary import summarise
 
 
 def run(
@@ -237,6 +240,30 @@ def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) ->
     (written,) = (record["sink"]["postprocess_ms"] for record in records if "sink" in record)
     assert 0 < read["mean"] <= read["max"]
     assert 0 < written["mean"] <= written["max"]
+
+
+@pytest.mark.parametrize(
+    ("fps", "words"),
+    [(None, "rank 0 (local_cpu"), (50.0, "the source: 50 frames/s arrive")],
+)
+def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fps: float | None, words: str
+) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    use_null_engine(folder, sleep_ms=1)
+    read = RandomSource.read
+
+    def slow(self: RandomSource, index: int, slots: Sequence[Slot]) -> None:
+        time.sleep(8e-3)
+        read(self, index, slots)
+
+    monkeypatch.setattr(RandomSource, "read", slow)
+    options = RunOptions(results=folder / "results.bin", frames=40, fps=fps)
+    records = run_in_process(folder, options)
+    completed_s = read_results(folder / "results.bin").records["completed_s"]
+    told = summarise(records, completed_s).bottleneck
+    assert told.startswith(words)
+    assert (" ms reading frames, " in told) == (fps is None)
 
 
 @pytest.mark.parametrize("direct", [None, ()])

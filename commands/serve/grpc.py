@@ -20,13 +20,7 @@ from rankslice.commands.serve.log import log_request
 from rankslice.commands.serve.metrics import NO_MODEL, Metrics
 from rankslice.commands.serve.models import PLATFORM, VERSION, Models
 from rankslice.commands.serve.protocol import rpc
-from rankslice.commands.serve.protocol.messages import (
-    MESSAGES,
-    MOST_FIELDS,
-    SERVICE,
-    TooManyFieldsError,
-    check_fields,
-)
+from rankslice.commands.serve.protocol.messages import MESSAGES, SERVICE, check_fields
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import metadata_of
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -247,8 +241,6 @@ def _parsed(message: Any, content: bytes) -> Any:
     try:
         check_fields(message.DESCRIPTOR, memoryview(content))
         return message.FromString(content)
-    except TooManyFieldsError:
-        raise RefusalError(Reason.TOO_LARGE, f"more than {MOST_FIELDS} fields") from None
     except DecodeError:
         raise invalid("the request is not a message of the protocol") from None
 

@@ -13,6 +13,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from rankslice.commands.serve.protocol.refusal import Reason, RefusalError
+
 SERVICE = "inference.GRPCInferenceService"
 
 _SCALARS = ("bool", "int32", "int64", "uint32", "uint64", "float", "double", "string", "bytes")
@@ -123,14 +125,10 @@ MOST_FIELDS = 32 * 1024
 """Of a message and those inside it. Lists of numbers are one field each."""
 
 
-class TooManyFieldsError(Exception):
-    """A message has more fields than any valid one, each of which takes memory once it is read."""
-
-
 def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) -> int:
     """Return how many more fields there may be after those of a message.
 
-    What is no message of the protocol is left to its reader.
+    Each takes memory once it is read. What is no message of the protocol is left to its reader.
 
     Args:
         descriptor: of the message.
@@ -138,14 +136,14 @@ def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) 
         left: how many there may be.
 
     Raises:
-        TooManyFieldsError: there are more.
+        RefusalError: there are more.
     """
     place = 0
     while place < len(content):
         key, place = _varint(content, place)
         left -= 1
         if left < 0:
-            raise TooManyFieldsError
+            raise RefusalError(Reason.TOO_LARGE, f"more than {MOST_FIELDS} fields")
         kind = key & 7
         if kind == 2:
             size, place = _varint(content, place)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
+import grpc
 import numpy as np
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from served import Doubling, Served, served
 
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.serve.limits import Limits
+from rankslice.commands.serve.protocol.messages import MOST_FIELDS, SERVICE
 
 X = np.ones((2, 3), np.float32)
 HASTY = Limits(connections=50, patience_s=0.4, slowest_bytes_per_s=1e7)
@@ -192,6 +194,13 @@ def test_random_bytes_are_refused(server: Served, protocol: str, seed: int) -> N
     said = reply(getattr(server, protocol), random.Random(seed).randbytes(2000))
     if protocol == "http":
         assert status(said) in (400, 408)  # 408: without an end of line it is no whole head
+
+
+def test_a_message_of_too_many_fields_is_refused(server: Served) -> None:
+    with grpc.insecure_channel(server.grpc) as channel:
+        infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")
+        with pytest.raises(grpc.RpcError, match=r"RESOURCE_EXHAUSTED[^!]*more than 32768 fields"):
+            infer(b"\x2a\x00" * (MOST_FIELDS + 1), timeout=20)
 
 
 def test_more_connections_than_allowed_leave_those_that_are_used(server: Served) -> None:

@@ -30,7 +30,7 @@ from rankslice.frontend.formats.onnx.nodes import (
     operator,
 )
 from rankslice.frontend.formats.onnx.refusals import branches_of_other_sizes, refusals
-from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors
+from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, inference_model
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
 from rankslice.frontend.formats.topology import topological_order
@@ -93,13 +93,16 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     outside = _inner_data(path, scan, model)
     bound, settled, mistakes = bind_inputs(where, model, weights, sizes)
     raise_mistakes(mistakes)
-    tensors, warnings = infer_tensors(where, model, bound, weights, settled)
+    prepared = inference_model(model if settled.bounds else bound, weights)
+    tensors, warnings = infer_tensors(where, model, bound, prepared, settled)
+    loose = branches_of_other_sizes(bound, weights, tensors)
+    alone = inference_model(model, weights) if loose else prepared
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     return OnnxModel(
         path=path,
         graph=replace(
             _graph(path.name, bound, layers, weights, tensors),
-            warnings=(*warnings, *refusals(path.name, model, weights, tensors)),
+            warnings=(*warnings, *refusals(path.name, model, alone, weights, tensors)),
         ),
         ir_version=model.ir_version,
         opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
@@ -107,7 +110,7 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
-        branches_of_other_sizes=branches_of_other_sizes(bound, weights, tensors),
+        branches_of_other_sizes=loose,
         fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
     )

@@ -35,7 +35,7 @@ def branches_of_other_sizes(
     """Return the names of layers with branches if one of them may be for other sizes.
 
     Args:
-        model: the skeleton with the largest shapes of its inputs; so in :func:`refusals`.
+        model: the skeleton with the largest shapes of its inputs.
         weights: the graph's weights by name.
         tensors: all others that are known.
     """
@@ -45,8 +45,7 @@ def branches_of_other_sizes(
         for name, node in zip(layer_names(nodes), nodes, strict=True)
         if any(each.op_type == "If" for each in executed(node, functions))
     )
-    prepared = inference_model(model, weights)
-    if branching and _is_complete(prepared):
+    if branching and _is_complete(prepared := inference_model(model, weights)):
         made = [tensors[name] for node in nodes for name in node.output if name in tensors]
         types = _types({tensor.name: tensor for tensor in made if not tensor.is_open})
         known = [ValueInfoProto(name=name, type=kind) for name, kind in types.items()]
@@ -58,11 +57,19 @@ def branches_of_other_sizes(
 def refusals(
     where: str,
     model: ModelProto,
+    prepared: ModelProto,
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> Iterator[str]:
-    """Yield a warning if onnxruntime refuses a model on a CPU; ``where``: the model file."""
-    prepared = inference_model(model, weights)
+    """Yield a warning if onnxruntime refuses a model on a CPU.
+
+    Args:
+        where: the model file, for messages.
+        model: the skeleton.
+        prepared: the same without values that were left out.
+        weights: as for :func:`branches_of_other_sizes`.
+        tensors: likewise.
+    """
     reason = _refusal(prepared) if _is_complete(prepared) else ""
     if not reason:
         return

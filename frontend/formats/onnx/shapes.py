@@ -32,7 +32,7 @@ from rankslice.frontend.formats.onnx.follow import (
     infer_whole,
     is_fixed,
 )
-from rankslice.frontend.formats.onnx.nodes import executed, inputs_of
+from rankslice.frontend.formats.onnx.nodes import bodies_of, executed, inputs_of
 from rankslice.frontend.formats.onnx.open_shapes import known_sizes, open_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
 from rankslice.frontend.formats.onnx.weights import is_external
@@ -131,7 +131,7 @@ def infer_tensors(
     where: str,
     model: ModelProto,
     bound: ModelProto,
-    weights: Mapping[str, Weight],
+    prepared: ModelProto,
     settled: InputSizes,
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return every tensor of the graph whose type is declared or can be inferred, by name.
@@ -146,15 +146,13 @@ def infer_tensors(
         where: the model file, for messages.
         model: the skeleton.
         bound: the same with the largest shapes of the inputs.
-        weights: the graph's weights by name; small ones in files of their own are read, since
-            shapes may depend on them.
+        prepared: one of them for inference: the former if an input is open.
         settled: the sizes of the inputs, and bounds of other tensors.
 
     Raises:
         RankSliceError: a bound contradicts a tensor's fixed sizes.
     """
     file = Path(where).name
-    prepared = inference_model(model if settled.bounds else bound, weights)
     declared = _declared(model if settled.bounds else bound)
     raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
@@ -276,7 +274,8 @@ def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
 def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
     """Return a model of the same shapes in which values that were left out are typed inputs.
 
-    What it declares of results is left out, and local functions are inlined.
+    What it declares of results is left out, and local functions are inlined. Small weights in
+    files of their own are read, since shapes may depend on them.
     """
     model, copy = _inlined(model), ModelProto()
     copy.CopyFrom(model)
@@ -303,7 +302,8 @@ def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelPr
 
 def _state_defaults(node: NodeProto) -> None:
     """State what STFT does by default; the ``onnx`` package infers the sizes of the contrary."""
-    for each in executed(node, {}):
+    has_bodies = next(bodies_of(node), None) is not None
+    for each in executed(node, {}) if has_bodies else (node,):
         if each.op_type == "STFT" and not any(item.name == "onesided" for item in each.attribute):
             each.attribute.append(onnx.helper.make_attribute("onesided", 1))
 

@@ -129,8 +129,7 @@ class _Gate:
         raise BlockingIOError(errno.EAGAIN, "none is admitted")
 
     def _admits(self, connection: socket.socket, peer: tuple[str, int]) -> bool:
-        ends = _in_table(*peer[:2]), _in_table(*connection.getsockname()[:2])
-        if any(_is_own(*ends) for _ in range(_LOOKS)):
+        if _is_own(_in_table(*peer[:2]), _in_table(*connection.getsockname()[:2])):
             return True
         if self._left and not _is_here(connection.family, peer):
             self._left -= 1
@@ -174,7 +173,7 @@ def _is_here(family: int, address: tuple[str, int]) -> bool:
 
 def _is_own(local: str, remote: str) -> bool:
     """Tell whether this account has a connection between two addresses on this machine."""
-    for table in ("tcp", "tcp6"):
+    for table in ("tcp", "tcp6") * _LOOKS:
         with suppress(FileNotFoundError), open(f"/proc/self/net/{table}") as lines:
             for line in lines:
                 if local in line and line.split()[1:4] == [local, remote, _ESTABLISHED]:

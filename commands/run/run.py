@@ -140,8 +140,9 @@ def run(
     if verify:
         _refuse_unknown_arrivals(records)
     arrivals = _arrivals(records, results.numbers)
+    named = zip(map(names.get, results.numbers), arrivals, strict=True)
     with as_user_errors():
-        labels = names or tuple(prepared.source.label(index) for index in arrivals)
+        labels = tuple(name or prepared.source.label(index) for name, index in named)
     summary = summarise(
         records, None if discards else results.completed_s, hardware=log.summaries()
     )
@@ -224,17 +225,17 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
 
 def _run_job(
     prepared: PreparedRun, folder: Path, listeners: Listeners
-) -> tuple[str, tuple[str, ...]]:
+) -> tuple[str, dict[int, str]]:
     """Run the job to its end, with its results and report in a folder.
 
     Returns:
-        What drained it, and the names of its frames, if only the source knows them.
+        What drained it, and the names of its frames by number, if only the source knows them.
     """
     options = prepared.options
     on_completed, on_sample = listeners.on_completed, listeners.on_sample
     if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
         run_in(prepared, folder, on_completed, on_start=_load_ahead, on_sample=on_sample)
-        return "", ()
+        return "", {}
     from rankslice.commands.run.connection import Connection
     from rankslice.commands.run.drain import drained_by_signals
     from rankslice.commands.run.standard_input import StandardInput
@@ -247,12 +248,13 @@ def _run_job(
         listeners.on_drain(signal)
         connection.drain()
 
-    names: SimpleQueue[str | None] = SimpleQueue()
+    names: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+    keeps_names = prepared.source.names_late and not prepared.discards
 
     def enter(entered: Entered | None) -> None:
         listeners.on_enter(entered)
-        if prepared.source.names_late:
-            names.put(None if entered is None else entered.name)
+        if keeps_names:
+            names.put(None if entered is None else (entered.frame, entered.name))
 
     with Connection(
         outputs, prepared.meeting_points, listeners.on_result, feed, enter
@@ -272,8 +274,7 @@ def _run_job(
                 raise
             connection.wait_for_results(has_failed=False)
         stdin.check()
-        found = iter(names.get, None) if prepared.source.names_late else ()
-        return "".join(told), tuple(found)
+        return "".join(told), dict(iter(names.get, None)) if keeps_names else {}
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:

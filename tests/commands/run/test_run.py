@@ -291,6 +291,22 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ci
+def test_a_broken_image_in_a_followed_folder_does_not_give_its_name_to_another_frame(
+    pictures: Path, tmp_path: Path
+) -> None:
+    for number, name in enumerate(["first.png", "broken.png", "last.png"]):
+        path = tmp_path / name
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(path)
+        if name == "broken.png":
+            path.write_bytes(b"no image")
+        os.utime(path, (number, number))
+    options = RunOptions((f"follow:{tmp_path}",), frames=3, skip_failed=True)
+    finished = run(prepare(pictures, options))
+    assert [0, 2] == finished.results.numbers
+    assert ("first.png", "last.png") == finished.labels
+
+
+@pytest.mark.ci
 def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
     pictures: Path, tmp_path: Path
 ) -> None:

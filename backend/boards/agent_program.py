@@ -25,7 +25,7 @@ def agent_program(part: str, call: str) -> bytes:
 def agent_modules(part: str) -> dict[str, str]:
     """Return the sources of the modules that a board gets for a part, by their names there."""
     files = [*_FOLDER.glob("*.py"), *(_FOLDER / part).glob("*.py")]
-    return {_module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
+    return {_module_name(file): _source(file) for file in sorted(files)}
 
 
 @cache
@@ -36,6 +36,12 @@ def _loader(part: str) -> str:
     packed = base64.b85encode(zlib.compress(json.dumps(modules).encode(), 9)).decode()
     unpack = f"json.loads(zlib.decompress(base64.b85decode({packed!r})))"
     return f"{loader}\nimport base64, json, zlib\n\ntake({unpack})\n"
+
+
+def _source(file: Path) -> str:
+    if file.name == "__init__.py":  # it only documents
+        return ""
+    return file.read_text(encoding="utf-8")
 
 
 def _module_name(file: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,7 +48,7 @@ def look(request: Request) -> Answer:
 
 def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
     own = ipv4_at(address)
-    is_ipv4 = re.fullmatch(r"[0-9.]+", address) is not None
+    is_ipv4 = address.replace(".", "").isdigit()
     return {
         "problems": problems,
         "network": str(ipaddress.ip_interface(f"{own[0]}/{own[1]}").network) if own else "",

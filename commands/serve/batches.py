@@ -13,16 +13,17 @@ import numpy as np
 from rankslice.backend.keeper.keeper import FailedFrameError, QueueFullError
 from rankslice.backend.runtime.job import TensorSpec
 from rankslice.commands.pipeline.inputs import arrays_of
-from rankslice.commands.serve.models import ServedPipeline
 from rankslice.framework.errors import Mistake, RankSliceError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rankslice.commands.pipeline.pipeline import Pipeline
+
 _Arrays = dict[str, "NDArray[Any]"]
 
 
-def batch_size(pipeline: ServedPipeline) -> int:
+def batch_size(pipeline: Pipeline) -> int:
     """Return how many rows a frame has; 1 if that is no batch.
 
     It is the first size of all inputs and outputs, and all sizes are fixed.
@@ -33,8 +34,8 @@ def batch_size(pipeline: ServedPipeline) -> int:
 
 
 def batched(
-    pipelines: Sequence[ServedPipeline], max_delay_s: float | None
-) -> Iterator[ServedPipeline]:
+    pipelines: Sequence[Pipeline], max_delay_s: float | None
+) -> Iterator[Pipeline | Batches]:
     """Yield the pipelines, with requests put together where frames are batches.
 
     Args:
@@ -74,49 +75,24 @@ class Batches:
     after its first request. Rows that are missing repeat the last one; nobody gets their results.
     """
 
-    def __init__(self, pipeline: ServedPipeline, max_delay_s: float) -> None:
+    def __init__(self, pipeline: Pipeline, max_delay_s: float) -> None:
         """Take a pipeline whose frames are batches, and how long a request waits for others."""
         self._pipeline = pipeline
         self._max_delay_s = max_delay_s
         self._size = batch_size(pipeline)
         self._waiting: list[_Part] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.name = pipeline.name
         self.inputs = tuple(_of_any_rows(spec) for spec in pipeline.inputs)
         self.outputs = tuple(_of_any_rows(spec) for spec in pipeline.outputs)
-
-    @property
-    def limit(self) -> int:
-        """Most frames without a result."""
-        return self._pipeline.limit
 
     @property
     def kept(self) -> int:
         """Frames without a result, and the batch that is being filled."""
         return self._pipeline.kept + bool(self._waiting)
 
-    @property
-    def restarts(self) -> int:
-        """How often another job has taken over."""
-        return self._pipeline.restarts
-
-    def rank_figures(self) -> dict[int, dict[str, float]]:
-        """Return what each rank was like in the last second, by the names of the figures."""
-        return self._pipeline.rank_figures()
-
-    @property
-    def state(self) -> str:
-        """Of the pipeline."""
-        return self._pipeline.state
-
-    @property
-    def error(self) -> RankSliceError | None:
-        """Why the job failed."""
-        return self._pipeline.error
-
-    def wait_until_ready(self) -> None:
-        """Return when the job takes frames."""
-        self._pipeline.wait_until_ready()
+    def __getattr__(self, name: str) -> Any:
+        """Return what batches leave as it is: that of the pipeline."""
+        return getattr(self._pipeline, name)
 
     def submit(
         self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
@@ -145,14 +121,6 @@ class Batches:
         if self._rows == self._size:
             self._send()
         return part.future
-
-    def close(self) -> None:
-        """Take no more rows; return when the job has ended."""
-        self._pipeline.close()
-
-    def abort(self) -> None:
-        """End the job at once."""
-        self._pipeline.abort()
 
     @property
     def _rows(self) -> int:

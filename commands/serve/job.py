@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
-from rankslice.commands.serve.models import ServedPipeline
 from rankslice.framework.errors import Mistake, RankSliceError
+
+if TYPE_CHECKING:
+    from rankslice.commands.pipeline.pipeline import Pipeline
 
 
 @dataclass
@@ -21,13 +24,13 @@ class ServedJob:
 
     folder: Path
     """As the user named it: a link may lead elsewhere later."""
-    start: Callable[[Path], ServedPipeline]
+    start: Callable[[Path], Pipeline]
     """Starts the job of a folder, and does not wait until it is ready."""
     prepare: Callable[[Path], PreparedRun]
     """Checks a folder whose job is to be started, as far as that is possible beside another one."""
-    pipeline: ServedPipeline | None = None
+    pipeline: Pipeline | None = None
 
-    def open(self) -> ServedPipeline:
+    def open(self) -> Pipeline:
         """Start the job, after the end of the one before.
 
         Raises:

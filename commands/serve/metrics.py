@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from rankslice.commands.serve.models import Model, Models
 from rankslice.commands.serve.protocol.refusal import RefusalError
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -19,7 +20,13 @@ _BUCKETS_S = tuple(round(size * 10**power, 4) for power in range(-3, 2) for size
 NO_MODEL = ""
 """The label of requests that name no model of the server."""
 
-
+_GAUGES: dict[str, tuple[str, Callable[[Model], float]]] = {
+    "frames_per_second": ("Results per second, over ten seconds.", lambda model: model.fps),
+    "frames": ("Frames without a result.", lambda model: model.pipeline.kept),
+    "frames_limit": ("Most frames without a result.", lambda model: model.pipeline.limit),
+    "ready": ("Whether the model accepts requests.", lambda model: model.is_ready),
+    "restarts": ("Jobs that have taken over.", lambda model: model.pipeline.restarts),
+}
 _RANK_GAUGES = {
     "compute_share": "Share of the last second in which a rank of the running job computed.",
     "wait_share": "Share of the last second in which a rank of the running job waited for frames.",
@@ -27,15 +34,19 @@ _RANK_GAUGES = {
 }
 
 
-class _RankFigures(Collector):
-    """Figures of ranks, read whenever they are asked for."""
+class _Figures(Collector):
+    """Figures of models and their ranks, read whenever they are asked for."""
 
-    def __init__(self) -> None:
-        self.read: dict[str, Callable[[], Mapping[int, Mapping[str, float]]]] = {}
-        """By model."""
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
+        for name, (told, read) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"rankslice_{name}", told, labels=("model",))
+            for model in self._models:
+                gauge.add_metric((model.name,), read(model))
+            yield gauge
         labels = ("model", "rank")
         told = "Processor time of the ranks of the running job."
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
@@ -43,21 +54,19 @@ class _RankFigures(Collector):
         }
         for figure, told in _RANK_GAUGES.items():
             families[figure] = GaugeMetricFamily(f"rankslice_rank_{figure}", told, labels=labels)
-        for model, read in self.read.items():
-            for rank, figures in sorted(read().items()):
+        for model in self._models:
+            for rank, figures in sorted(model.pipeline.rank_figures().items()):
                 for figure in families.keys() & figures.keys():
-                    families[figure].add_metric((model, str(rank)), figures[figure])
+                    families[figure].add_metric((model.name, str(rank)), figures[figure])
         yield from families.values()
 
 
 class Metrics:
     """The figures of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: Models) -> None:
         self._registry = CollectorRegistry()
-        self._gauges: dict[str, Gauge] = {}
-        self._rank_figures = _RankFigures()
-        self._registry.register(self._rank_figures)
+        self._registry.register(_Figures(models))
         labels = ("model", "protocol")
         self._requests = Counter(
             "rankslice_requests",
@@ -78,24 +87,6 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self._registry,
         )
-
-    def watch(self, model: str, figures: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        """Have figures of a model read whenever they are asked for.
-
-        Args:
-            model: its name.
-            figures: by name: what it is, and what returns it.
-        """
-        for name, (told, read) in figures.items():
-            if name not in self._gauges:
-                self._gauges[name] = Gauge(name, told, ("model",), registry=self._registry)
-            self._gauges[name].labels(model).set_function(read)
-
-    def watch_ranks(
-        self, model: str, read: Callable[[], Mapping[int, Mapping[str, float]]]
-    ) -> None:
-        """Have the figures of each rank of a model read whenever they are asked for."""
-        self._rank_figures.read[model] = read
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

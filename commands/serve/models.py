@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
 from rankslice.backend.runtime.job import TensorSpec
@@ -20,63 +19,15 @@ from rankslice.framework.wording import quoted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rankslice.commands.pipeline.pipeline import Pipeline
+    from rankslice.commands.serve.batches import Batches
+
+ServedPipeline: TypeAlias = "Pipeline | Batches"
+
 VERSION = "1"
 """Of each model: a build folder has one."""
 PLATFORM = "rankslice"
 _POLL_S = 0.05
-
-
-class ServedPipeline(Protocol):
-    """What the server needs of :class:`rankslice.Pipeline`."""
-
-    @property
-    def name(self) -> str:
-        """Of the model."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Of the model."""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Of the model."""
-
-    @property
-    def limit(self) -> int:
-        """Most frames without a result."""
-
-    @property
-    def kept(self) -> int:
-        """Frames without a result."""
-
-    @property
-    def restarts(self) -> int:
-        """How often another job has taken over."""
-
-    def rank_figures(self) -> dict[int, dict[str, float]]:
-        """Return what each rank was like in the last second, by the names of the figures."""
-
-    @property
-    def state(self) -> str:
-        """One of ``starting``, ``ready``, ``recovering``, ``closing``, ``ended`` and ``failed``."""
-
-    @property
-    def error(self) -> RankSliceError | None:
-        """Why the job failed."""
-
-    def wait_until_ready(self) -> None:
-        """Return when it takes frames."""
-
-    def submit(
-        self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
-    ) -> Future[dict[str, NDArray[Any]]]:
-        """Give a frame."""
-
-    def close(self) -> None:
-        """Take no more frames; return when the job has ended."""
-
-    def abort(self) -> None:
-        """End the job at once."""
 
 
 class Model:
@@ -135,11 +86,7 @@ class Model:
             await asyncio.sleep(_POLL_S)
 
     def check_ready(self) -> None:
-        """Raise if it takes no requests.
-
-        Raises:
-            RefusalError: see above.
-        """
+        """Raise :class:`RefusalError` if it takes no requests."""
         if self._closed is not None:
             raise self._closed.with_traceback(None)
         state = self.pipeline.state

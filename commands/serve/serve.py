@@ -10,9 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.address import Address, listen
@@ -23,6 +22,9 @@ from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.log import log
 from rankslice.commands.serve.models import Model, Models, ServedPipeline
 from rankslice.framework.errors import Mistake, RankSliceError
+
+if TYPE_CHECKING:
+    from rankslice.commands.pipeline.pipeline import Pipeline
 
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
@@ -45,7 +47,7 @@ class ServeOptions:
 class Serving:
     """Models at their addresses. For one event loop."""
 
-    def __init__(self, pipelines: Sequence[ServedPipeline], options: ServeOptions) -> None:
+    def __init__(self, pipelines: Sequence[Pipeline], options: ServeOptions) -> None:
         """Take the addresses.
 
         Args:
@@ -61,10 +63,7 @@ class Serving:
 
         served = batched(pipelines, options.max_delay_s)
         self.models = Models([Model(pipeline) for pipeline in served])
-        self.metrics = Metrics()
-        for model in self.models:
-            self.metrics.watch(model.name, _figures(model))
-            self.metrics.watch_ranks(model.name, partial(_rank_figures, model))
+        self.metrics = Metrics(self.models)
         self.http = self.grpc = None
         self._servers: list[Any] = []
         common = self.models, self.metrics, options.access, options.limits
@@ -100,11 +99,7 @@ class Serving:
 
 
 def check_installed() -> None:
-    """Raise if a package that the server needs is not installed.
-
-    Raises:
-        RankSliceError: see above.
-    """
+    """Raise :class:`RankSliceError` if a package that the server needs is not installed."""
     for package in _PACKAGES:
         try:
             import_module(package)
@@ -277,18 +272,3 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _rank_figures(model: Model) -> dict[int, dict[str, float]]:
-    return model.pipeline.rank_figures()
-
-
-def _figures(model: Model) -> dict[str, tuple[str, Callable[[], float]]]:
-    """Return what the metrics tell about a model besides its requests."""
-    return {
-        "rankslice_frames_per_second": ("Results per second, over ten seconds.", lambda: model.fps),
-        "rankslice_frames": ("Frames without a result.", lambda: model.pipeline.kept),
-        "rankslice_frames_limit": ("Most frames without a result.", lambda: model.pipeline.limit),
-        "rankslice_ready": ("Whether the model accepts requests.", lambda: model.is_ready),
-        "rankslice_restarts": ("Jobs that have taken over.", lambda: model.pipeline.restarts),
-    }

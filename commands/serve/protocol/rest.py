@@ -197,9 +197,6 @@ def _check_count(text: bytes, inputs: Sequence[TensorSpec]) -> None:
     """Raise if a text has more in it than the model can need: a value takes memory once it is read.
 
     All but the first value of a list follow a comma. Objects and texts have other characters.
-
-    Raises:
-        RefusalError: see above.
     """
     shapes = [spec.shape for spec in inputs]
     numbers = sum(map(math.prod, shapes))

@@ -54,11 +54,7 @@ class Request:
 
 
 def check_served(where: str, specs: Iterable[TensorSpec]) -> None:
-    """Raise if the protocol has no name for the type of a tensor.
-
-    Raises:
-        RankSliceError: see above.
-    """
+    """Raise :class:`RankSliceError` if the protocol has no name for the type of a tensor."""
     raise_mistakes(
         Mistake(
             f"{where}: tensor {quoted(spec.name)}",
@@ -252,11 +248,7 @@ def timeout_of(microseconds: object) -> float | None:
 
 
 def refuse_parameters(where: str, names: Iterable[str]) -> None:
-    """Raise if a request has parameters whose extensions are not supported.
-
-    Raises:
-        RefusalError: see above.
-    """
+    """Raise :class:`RefusalError` for parameters whose extensions are not supported."""
     for name in names:
         if name in _NOT_SUPPORTED:
             raise invalid(f"{where}: {_NOT_SUPPORTED[name]} is not supported")

@@ -99,7 +99,8 @@ def _refusal(model: ModelProto) -> str:
     try:
         open_session(model)
     except Exception as error:  # onnxruntime's exceptions have no common base class
-        return on_one_line(_NOISE.sub("", str(error)).strip())
+        # Words that are no text are lost.
+        return on_one_line(_NOISE.sub("", str(error)).strip()) or type(error).__name__
     return ""
 
 

@@ -238,7 +238,9 @@ class _OutputComparison:
         if self.other_shapes:
             more = f" ({frames_text(self.other_shapes)} with other shapes)"
             return self.shape_complaint + (more if self.other_shapes > 1 else "")
-        if self.is_finite and not self.is_empty and self._differs(allowed):
+        if not self.is_finite:  # what differs beside such values was not measured
+            return "" if self.bit_equal else f"output {self.name!r} is not bit-equal"
+        if not self.is_empty and self._differs(allowed):
             return (
                 f"output {self.name!r} differs by up to {self.difference:.3g},"
                 f" {self.relative:.3g} of its range"

@@ -99,6 +99,15 @@ def test_one_frame_that_is_not_finite_is_enough() -> None:
     assert not comparison.verdict(exact=False).passed
 
 
+def test_tensors_at_cuts_do_not_decide_for_outputs_that_are_not_finite_and_differ() -> None:
+    assert compared(changed(np.nan), changed(np.nan)).inconclusive
+    comparison = Comparison(["y"])
+    for expected, found in ((changed(np.nan), changed(np.nan)), (REFERENCE, 2 * REFERENCE)):
+        comparison.add([expected], [found])
+    verdict = comparison.verdict(exact=False)
+    assert (False, False) == (verdict.passed, verdict.inconclusive)
+
+
 def test_a_constant_reference_proves_nothing() -> None:
     verdict = compared(np.full((1, 4), 0.5), np.full((1, 4), 0.5), frames=3)
     assert "the unsliced model's output 'y' is constant: inconclusive" == verdict.complaint

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
+from itertools import chain
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar, Union, get_type_hints
+from typing import get_args as args_of
+from typing import get_origin as origin_of
 
 import numpy as np
 
@@ -32,6 +35,11 @@ Inputs: TypeAlias = str | Path | Sequence[str | Path]
 Numbers: TypeAlias = float | Sequence[float]
 """One for all channels, or one for each."""
 
+Count: TypeAlias = Annotated[int, 0, "a whole number, 1 or more"]
+Natural: TypeAlias = Annotated[int, -1, "a whole number, 0 or more"]
+Positive: TypeAlias = Annotated[float, 0, "a number above 0"]
+"""Kinds of numbers: above which bound they are, and how they are called."""
+
 PIXELS = Preprocessing()
 """How images are read by default."""
 
@@ -42,16 +50,17 @@ R = TypeVar("R")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than its own say, all at once."""
+    """Return a function that refuses arguments that are not what its types say, all at once."""
 
     @wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
-        kinds, given = get_type_hints(function), signature(function).bind(*arguments, **options)
+        kinds = get_type_hints(function, include_extras=True)
+        given = signature(function).bind(*arguments, **options)
         raise_mistakes(
-            Mistake(name, f"is {bare(repr(value))}", f"expected {_told(kinds[name])}")
+            Mistake(name, f"is {bare(repr(value))}", f"expected {joined(wanted, 'or')}")
             for name, found in given.arguments.items()
             for value in (found if given.signature.parameters[name].kind is _REST else (found,))
-            if not _is_of(kinds[name], value)
+            if (wanted := _wanted(kinds[name], value))
         )
         return function(*arguments, **options)
 
@@ -72,21 +81,23 @@ _KINDS: dict[Any, tuple[Any, str]] = {
 """By kind of a parameter: what it takes, and how that is called."""
 
 
-def _is_of(kind: Any, value: object) -> bool:
-    if get_origin(kind) in (Union, UnionType):
-        return any(_is_of(each, value) for each in get_args(kind))
-    kind = get_origin(kind) or kind
-    takes, _ = _KINDS.get(kind, (kind, ""))
+def _wanted(kind: Any, value: object) -> list[str]:
+    """Return what a value should have been; nothing if it is of that kind."""
+    origin, args = origin_of(kind), args_of(kind)
+    if origin in (Union, UnionType):
+        if value is None and NoneType in args:
+            return []
+        wanted = [_wanted(each, value) for each in args if each is not NoneType]
+        return list(chain.from_iterable(wanted)) if all(wanted) else []
+    if origin is Annotated:
+        number, bound, told = args
+        return _wanted(number, value) or [told] * (not value > bound)
+    kind = origin or kind
+    takes, told = _KINDS.get(kind, (kind, f"a {kind.__name__}"))
     is_other = (isinstance(value, bool) and kind in (int, float)) or (
         isinstance(value, (str, bytes)) and kind in (Sequence, tuple)
     )
-    return isinstance(value, takes) and not is_other
-
-
-def _told(kind: Any) -> str:
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    kinds = tuple(get_origin(each) or each for each in kinds if each is not NoneType)
-    return joined([_KINDS.get(each, (each, f"a {each.__name__}"))[1] for each in kinds], "or")
+    return [told] * (is_other or not isinstance(value, takes))
 
 
 def path_of(name: str | Path | None) -> Path | None:
@@ -148,7 +159,7 @@ def preprocessing_from(
     if keep_size and size is not None:
         raise RankSliceError(Mistake("size", "cannot be combined with keep_size", "leave one out"))
     sides = (size, size) if isinstance(size, int) else size
-    check_positive(("size", side) for side in sides or ())
+    check_least(1, (("size", side) for side in sides or ()))
     return Preprocessing(layout, sides, _numbers(mean), _numbers(scale), keep_size)
 
 
@@ -167,28 +178,14 @@ def check_choice(option: str, value: str, known: Sequence[str]) -> None:
         raise RankSliceError(Mistake(option, f"found {quoted(value)}", expected))
 
 
-def check_positive(numbers: Iterable[tuple[str, float | None]]) -> None:
-    """Refuse numbers that are zero or less.
-
-    Args:
-        numbers: by option; ``None``: it is not given.
+def check_least(least: int, numbers: Iterable[tuple[str, int]]) -> None:
+    """Refuse numbers, by option, that are less.
 
     Raises:
         RankSliceError: with all of them.
     """
-    _refuse(numbers, lambda number: not number > 0, "more than 0")
-
-
-def check_natural(numbers: Iterable[tuple[str, int | None]]) -> None:
-    """Refuse numbers below zero, as :func:`check_positive` does those of zero."""
-    _refuse(numbers, lambda number: number < 0, "0 or more")
-
-
-def _refuse(
-    numbers: Iterable[tuple[str, float | None]], is_wrong: Callable[[float], bool], expected: str
-) -> None:
     raise_mistakes(
-        Mistake(option, f"is {number}", f"expected {expected}")
+        Mistake(option, f"is {number}", f"expected {least} or more")
         for option, number in numbers
-        if number is not None and is_wrong(number)
+        if number < least
     )

@@ -9,11 +9,12 @@ from pathlib import Path
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import (
     PIXELS,
+    Count,
     Inputs,
+    Natural,
     Numbers,
+    Positive,
     check_choice,
-    check_natural,
-    check_positive,
     checked,
     inputs_from,
     path_of,
@@ -36,21 +37,21 @@ def bench(
     folder: str | Path,
     against: str | Path | None = None,
     *,
-    starts: int = _USUAL.starts,
-    frames: int = _USUAL.frames,
-    fps: float | None = _USUAL.fps,
+    starts: Count = _USUAL.starts,
+    frames: Count = _USUAL.frames,
+    fps: Positive | None = _USUAL.fps,
     load_levels: Sequence[float] = _USUAL.levels,
     input: Inputs = _USUAL.inputs,
-    seed: int = _USUAL.seed,
-    window: int | None = _USUAL.window,
+    seed: Natural = _USUAL.seed,
+    window: Count | None = _USUAL.window,
     load: str | None = _USUAL.load,
     busy: Sequence[float] = _USUAL.busy,
     layout: str = PIXELS.layout,
     size: int | tuple[int, int] | None = PIXELS.size,
     mean: Numbers = PIXELS.mean,
     scale: Numbers = PIXELS.scale,
-    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
-    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    frame_timeout_s: Positive | None = _USUAL.frame_timeout_s,
+    start_timeout_s: Positive | None = _USUAL.start_timeout_s,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
@@ -107,7 +108,6 @@ def bench(
         mpirun=path_of(mpirun),
         ssh_config=path_of(ssh_config),
     )
-    _check_numbers(options)
     return bench_folder(Path(folder), against, options, on_progress=on_progress)
 
 
@@ -116,20 +116,20 @@ def bench_scenario(  # noqa: D417 - the others are those of bench
     folder: str | Path,
     scenario: str,
     *,
-    target_fps: float | None = None,
-    latency_limit_ms: float | None = None,
+    target_fps: Positive | None = None,
+    latency_limit_ms: Positive | None = None,
     loadgen: bool = False,
     loadgen_logs: str | Path | None = None,
-    frames: int | None = None,
+    frames: Natural | None = None,
     input: Inputs = _USUAL.inputs,
-    seed: int = _USUAL.seed,
-    window: int | None = _USUAL.window,
+    seed: Natural = _USUAL.seed,
+    window: Count | None = _USUAL.window,
     layout: str = PIXELS.layout,
     size: int | tuple[int, int] | None = PIXELS.size,
     mean: Numbers = PIXELS.mean,
     scale: Numbers = PIXELS.scale,
-    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
-    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    frame_timeout_s: Positive | None = _USUAL.frame_timeout_s,
+    start_timeout_s: Positive | None = _USUAL.start_timeout_s,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
 ) -> ScenarioRun:
@@ -150,10 +150,6 @@ def bench_scenario(  # noqa: D417 - the others are those of bench
         RankSliceError: something does not fit, or the job failed.
     """
     check_choice("scenario", scenario, list(SCENARIOS))
-    rates = {"target_fps": target_fps, "latency_limit_ms": latency_limit_ms}
-    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    check_positive({**rates, "window": window, **timeouts}.items())
-    check_natural({"frames": frames, "seed": seed}.items())
     options = RunOptions(
         inputs=inputs_from(input),
         frames=frames,
@@ -177,12 +173,6 @@ def bench_scenario(  # noqa: D417 - the others are those of bench
     logs = path_of(loadgen_logs)
     check_loadgen(logs)
     return replace(run_scenario(request), loadgen=run_loadgen(request, logs))
-
-
-def _check_numbers(options: BenchOptions) -> None:
-    names = ("starts", "frames", "window", "fps", "frame_timeout_s", "start_timeout_s")
-    check_positive((name, getattr(options, name)) for name in names)
-    check_natural([("seed", options.seed)])
 
 
 def _check_shares(name: str, shares: Sequence[float]) -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankslice.commands.arguments import (
+    Count,
+    Natural,
+    Positive,
     Sizes,
     check_choice,
-    check_natural,
-    check_positive,
     checked,
     path_of,
     sizes_from,
@@ -43,21 +44,21 @@ def explore(
     profile: str | Path | None = None,
     method: str = _USUAL.method,
     objectives: Sequence[str] = _USUAL.objectives,
-    fps: float | None = _USUAL.target_fps,
+    fps: Positive | None = _USUAL.target_fps,
     surge_fps: float | None = _USUAL.surge_fps,
-    turns: int = _USUAL.most_turns,
+    turns: Count = _USUAL.most_turns,
     accelerators: Sequence[str] = _USUAL.keys,
     per_core: bool = _USUAL.per_core,
-    population: int | None = None,
+    population: Count | None = None,
     mutation: float = _GENETICS.mutation,
     crossover: float = _GENETICS.crossover,
-    generations: int | None = None,
-    seed: int = _GENETICS.seed,
+    generations: Count | None = None,
+    seed: Natural = _GENETICS.seed,
     coarse: bool = _USUAL.coarse,
     evaluate: str = _USUAL.evaluate,
-    evaluations: int | None = None,
-    frames: int | None = _USUAL.frames,
-    keep: int = _USUAL.keep,
+    evaluations: Count | None = None,
+    frames: Count | None = _USUAL.frames,
+    keep: Count = _USUAL.keep,
     shape: Sizes | None = None,
     at_most: Sizes | None = None,
     ssh_config: str | Path | None = None,
@@ -104,16 +105,12 @@ def explore(
     """
     check_choice("method", method, METHODS)
     check_choice("evaluate", evaluate, ("model", *EVALUATIONS))
-    counts = {"evaluations": evaluations, "frames": frames}
-    genes = {"population": population, "generations": generations}
-    check_positive({"fps": fps, "turns": turns, "keep": keep, **counts, **genes}.items())
-    check_natural([("seed", seed)])
     if surge_fps is not None and (fps is None or surge_fps <= fps):
         expected = "expected more than --fps, the usual rate"
         found = "is given without --fps" if fps is None else f"is {surge_fps:g}, --fps {fps:g}"
         raise RankSliceError(Mistake("--surge-fps", found, expected))
     if evaluate == "model":
-        refuse_with("--evaluate model", **counts)
+        refuse_with("--evaluate model", evaluations=evaluations, frames=frames)
     most = evaluations or EVALUATIONS.get(evaluate, 0)
     usual = default_genetics(evaluate, most)
     wanted = SearchOptions(

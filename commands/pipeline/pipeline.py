@@ -27,14 +27,14 @@ from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.arguments import check_positive, checked
+from rankslice.commands.arguments import Count, Positive, checked
 from rankslice.commands.build_folder import PLAN, read_plan
 from rankslice.commands.job.job import run_kept
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
 from rankslice.commands.pipeline.in_order import results_in_order
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
 from rankslice.commands.pipeline.survival import Restart, Survivors, accused_boards
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import joined
 
 __all__ = [
@@ -56,11 +56,11 @@ _SPARE = 2
 def open_pipeline(
     folder: str | Path,
     *,
-    window: int | None = None,
-    queue: int | None = None,
+    window: Count | None = None,
+    queue: Count | None = None,
     exact: bool = False,
-    start_timeout_s: float | None = None,
-    frame_timeout_s: float | None = None,
+    start_timeout_s: Positive | None = None,
+    frame_timeout_s: Positive | None = None,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
     survive: bool = False,
@@ -97,12 +97,6 @@ def open_pipeline(
     """
     if standby and not survive:
         raise RankSliceError(Mistake("standby", "is of use only with survive", "set both"))
-    raise_mistakes(
-        Mistake(name, f"is {number}", "expected a whole number, 1 or more")
-        for name, number in (("window", window), ("queue", queue))
-        if number is not None and number < 1
-    )
-    check_positive([("start_timeout_s", start_timeout_s), ("frame_timeout_s", frame_timeout_s)])
     options = RunOptions(
         inputs=(wire.NAME,),
         skip_failed=True,

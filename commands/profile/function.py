@@ -9,8 +9,8 @@ from rankslice.commands.arguments import (
     PIXELS,
     Inputs,
     Numbers,
+    Positive,
     Sizes,
-    check_positive,
     checked,
     inputs_from,
     path_of,
@@ -46,7 +46,7 @@ def profile(
     size: int | tuple[int, int] | None = PIXELS.size,
     mean: Numbers = PIXELS.mean,
     scale: Numbers = PIXELS.scale,
-    seconds: float | None = None,
+    seconds: Positive | None = None,
     venv: bool = _USUAL.venv,
     wheels: str | Path = _USUAL.wheels,
     ssh_config: str | Path | None = None,
@@ -80,7 +80,6 @@ def profile(
     """
     if fresh:
         refuse_with("--fresh", again=again)
-    check_positive([("seconds", seconds)])
     profiler = Profiler(
         Path(model),
         platform,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankslice.commands.arguments import check_natural, checked, path_of
+from rankslice.commands.arguments import Natural, check_least, checked, path_of
 from rankslice.commands.replay.replay import Replayed
 from rankslice.commands.replay.replay import replay as replay_recorded
 
@@ -13,7 +13,7 @@ from rankslice.commands.replay.replay import replay as replay_recorded
 @checked
 def replay(
     folder: str | Path,
-    rank: int,
+    rank: Natural,
     *,
     engine: str | None = None,
     frames: Sequence[int] | None = None,
@@ -31,5 +31,5 @@ def replay(
     Raises:
         RankSliceError: the folder is no recording, or the rank cannot be run here.
     """
-    check_natural([("rank", rank), *(("frames", frame) for frame in frames or ())])
+    check_least(0, (("frames", frame) for frame in frames or ()))
     return replay_recorded(Path(folder), rank, engine=engine, frames=frames, build=path_of(build))

@@ -7,11 +7,12 @@ from pathlib import Path
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import (
     PIXELS,
+    Count,
     Inputs,
+    Natural,
     Numbers,
+    Positive,
     check_choice,
-    check_natural,
-    check_positive,
     checked,
     inputs_from,
     path_of,
@@ -32,13 +33,13 @@ def run(
     folder: str | Path,
     *,
     input: Inputs = _USUAL.inputs,
-    frames: int | None = _USUAL.frames,
-    seed: int = _USUAL.seed,
-    fps: float | None = _USUAL.fps,
+    frames: Natural | None = _USUAL.frames,
+    seed: Natural = _USUAL.seed,
+    fps: Positive | None = _USUAL.fps,
     arrivals: str | Path | None = None,
     overflow: str = _USUAL.overflow,
-    queue: int | None = _USUAL.queue,
-    window: int | None = _USUAL.window,
+    queue: Count | None = _USUAL.queue,
+    window: Count | None = _USUAL.window,
     switch: str = _USUAL.switch,
     normal_fps: float | None = _USUAL.normal_fps,
     surge_queue: int | None = _USUAL.surge_queue,
@@ -48,8 +49,8 @@ def run(
     latency: bool = _USUAL.latency,
     direct: bool = _USUAL.direct,
     skip_failed: bool = _USUAL.skip_failed,
-    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
-    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    frame_timeout_s: Positive | None = _USUAL.frame_timeout_s,
+    start_timeout_s: Positive | None = _USUAL.start_timeout_s,
     verify: bool = False,
     exact: bool = _USUAL.exact,
     tolerance: float | None = None,
@@ -60,7 +61,7 @@ def run(
     scale: Numbers = PIXELS.scale,
     results: str | Path | None = None,
     record: str | Path | None = None,
-    record_frames: int = _USUAL.record_frames,
+    record_frames: Count = _USUAL.record_frames,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
 ) -> FinishedRun:
@@ -112,10 +113,6 @@ def run(
     """
     check_choice("switch", switch, [each.value for each in Switch])
     check_choice("overflow", overflow, ("fail", "drop"))
-    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    counts = {"queue": queue, "window": window, "record_frames": record_frames}
-    check_positive({"fps": fps, **counts, **timeouts}.items())
-    check_natural({"frames": frames, "seed": seed}.items())
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)
     if record is not None:

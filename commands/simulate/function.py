@@ -6,11 +6,12 @@ from pathlib import Path
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import (
+    Count,
     MappingSource,
+    Natural,
+    Positive,
     Sizes,
     check_choice,
-    check_natural,
-    check_positive,
     checked,
     mapping_from,
     path_of,
@@ -35,8 +36,8 @@ def simulate(
     profile: str | Path | None = None,
     shape: Sizes | None = None,
     at_most: Sizes | None = None,
-    frames: int | None = _TRAFFIC.frames,
-    fps: float | None = _TRAFFIC.fps,
+    frames: Count | None = _TRAFFIC.frames,
+    fps: Positive | None = _TRAFFIC.fps,
     arrivals: str | Path | None = None,
     switch: str = USUAL.switch,
     normal_fps: float | None = USUAL.normal_fps,
@@ -44,11 +45,11 @@ def simulate(
     surge_above: float = USUAL.surge_above,
     normal_below: float = USUAL.normal_below,
     normal_after_s: float = USUAL.normal_after_s,
-    window: int | None = _TRAFFIC.window,
-    queue: int | None = _TRAFFIC.queue,
+    window: Count | None = _TRAFFIC.window,
+    queue: Count | None = _TRAFFIC.queue,
     scatter: bool = _SCATTER.measured,
     jitter: float = _SCATTER.jitter,
-    seed: int = _SCATTER.seed,
+    seed: Natural = _SCATTER.seed,
 ) -> Simulated:
     """Return what a job would show, without its boards.
 
@@ -79,9 +80,6 @@ def simulate(
             profiled. All mistakes at once.
     """
     check_choice("switch", switch, [each.value for each in Switch])
-    counts = {"frames": frames, "window": window, "queue": queue}
-    check_positive({**counts, "fps": fps}.items())
-    check_natural([("seed", seed)])
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)
     if scatter:

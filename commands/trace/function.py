@@ -7,10 +7,11 @@ from pathlib import Path
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import (
     PIXELS,
+    Count,
     Inputs,
+    Natural,
     Numbers,
-    check_natural,
-    check_positive,
+    Positive,
     checked,
     inputs_from,
     path_of,
@@ -35,10 +36,10 @@ def trace(
     folder: str | Path,
     *,
     input: Inputs = _USUAL.inputs,
-    frames: int | None = _USUAL.frames,
-    seed: int = _USUAL.seed,
-    fps: float | None = _USUAL.fps,
-    window: int | None = _USUAL.window,
+    frames: Count | None = _USUAL.frames,
+    seed: Natural = _USUAL.seed,
+    fps: Positive | None = _USUAL.fps,
+    window: Count | None = _USUAL.window,
     direct: bool = _USUAL.direct,
     layout: str = PIXELS.layout,
     size: int | tuple[int, int] | None = PIXELS.size,
@@ -48,8 +49,8 @@ def trace(
     failure: bool = False,
     html: str | Path | None = None,
     perfetto: str | Path | None = None,
-    frame_timeout_s: float | None = _USUAL.frame_timeout_s,
-    start_timeout_s: float | None = _USUAL.start_timeout_s,
+    frame_timeout_s: Positive | None = _USUAL.frame_timeout_s,
+    start_timeout_s: Positive | None = _USUAL.start_timeout_s,
     mpirun: str | Path | None = None,
     ssh_config: str | Path | None = None,
 ) -> Traced:
@@ -80,9 +81,6 @@ def trace(
     Raises:
         RankSliceError: something does not fit, the job failed, or too few frames came out.
     """
-    timeouts = {"frame_timeout_s": frame_timeout_s, "start_timeout_s": start_timeout_s}
-    check_positive({"fps": fps, "frames": frames, "window": window, **timeouts}.items())
-    check_natural([("seed", seed)])
     if perfetto is not None:
         check_perfetto("perfetto")
     if failure:

@@ -175,10 +175,6 @@ def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     ``submodels``, segments are in a topological order, and channels bring each rank what it
     needs.
 
-    Args:
-        text: The text of the file.
-        where: Name of the file, for messages.
-
     Raises:
         RankSliceError: It is not JSON, another format or version, has a field of another type,
             or contradicts itself.

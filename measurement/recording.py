@@ -69,12 +69,6 @@ def read_tensors(
 ) -> tuple[RankTensors, ...]:
     """Return what all ranks of a job have recorded, by rank.
 
-    Args:
-        folder: where their files are.
-        job: the plan.
-        frames: that were to be recorded.
-        completed: how many frames the stream had.
-
     Raises:
         RankSliceError: a file is missing, or not what its rank writes.
     """

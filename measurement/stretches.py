@@ -12,12 +12,7 @@ NORMAL, SURGE = ROUTE_NAMES
 
 
 def stretches(switches: Sequence[Mapping[str, Any]], frames: int) -> list[tuple[int, int, str]]:
-    """Return first frame, the one after the last, and route of frames that took the same one.
-
-    Args:
-        switches: changes of the route, with the first ``frame`` on the new ``route``.
-        frames: how many frames there are.
-    """
+    """Return first frame, the one after the last, and route of frames that took the same one."""
     begins = [(0, NORMAL), *((each["frame"], each["route"]) for each in switches), (frames, NORMAL)]
     return [
         (begin, end, route)

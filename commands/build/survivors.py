@@ -67,12 +67,7 @@ def replanning_of(planned: Planned, platform: Platform, options: BuildOptions) -
 
 
 def surviving(plan: Plan, platform: Platform, survive: Iterable[str]) -> tuple[str, ...]:
-    """Return the boards that may be lost, in the order of the ranks.
-
-    Args:
-        plan: of all boards.
-        platform: the boards.
-        survive: names of boards, or ``all``.
+    """Return the boards that may be lost, in the order of the ranks; ``all``: each of them.
 
     Raises:
         RankSliceError: the plan has no such board, or the platform has one board only.
@@ -106,13 +101,6 @@ def survival_record(
     options: BuildOptions,
 ) -> SurvivalRecord:
     """Return the record of plans for lost boards.
-
-    Args:
-        replanning: that found them.
-        plan: of all boards.
-        fallbacks: by the board that may be lost.
-        platform: the platform file.
-        options: of the build.
 
     Raises:
         RankSliceError: all plans at once do not fit into the boards' memory, which was asked for.

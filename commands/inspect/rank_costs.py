@@ -65,13 +65,7 @@ def busy_ranks(plan: Plan, costs: Iterable[RankCost]) -> tuple[RankCost, ...]:
 
 
 def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[RankCost, ...]:
-    """Return what each rank of a plan has to do.
-
-    Args:
-        graph: the model of the plan.
-        costs: of its layers, as :func:`rankslice.frontend.costs.costs.layer_costs` gives them.
-        plan: which rank runs what, on one route.
-    """
+    """Return what each rank has to do on the one route of a plan."""
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
     job = make_job(plan_record(plan))

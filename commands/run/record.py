@@ -36,13 +36,7 @@ def keep_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[st
 
 
 def run_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[str]) -> RunRecord:
-    """Return the record of a run that has just ended.
-
-    Args:
-        prepared: what was run.
-        summary: its figures.
-        command: what was typed; empty: nothing.
-    """
+    """Return the record of a run that has just ended."""
     folder = prepared.folder
     return record_of(
         folder,

@@ -66,11 +66,6 @@ def _check_room(folder: Path, nbytes: int) -> None:
 def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
     """Bring what a run has recorded to where its options say.
 
-    Args:
-        prepared: from :func:`prepare_recording`.
-        folder: of the run.
-        completed: how many frames the stream had.
-
     Raises:
         RankSliceError: a rank's file is not what it must be, or the folder cannot be written.
     """

@@ -57,11 +57,6 @@ class Telling:
 def run_and_tell(prepared: PreparedRun, wanted: Telling, command: tuple[str, ...]) -> None:
     """Run a job, and tell of it.
 
-    Args:
-        prepared: from :func:`.prepare`.
-        wanted: what is told.
-        command: what was typed.
-
     Raises:
         RankSliceError: the job failed, results differ, or a file cannot be written.
     """
@@ -146,13 +141,6 @@ def survive_and_tell(
     wanted: Telling,
 ) -> None:
     """Run a job that goes on without a board that is lost, and tell of it.
-
-    Args:
-        folder: made by ``build --survive``.
-        options: of the run.
-        pipeline_options: of :func:`.open_pipeline`.
-        results: file for the outputs.
-        wanted: what is told.
 
     Raises:
         RankSliceError: the job failed, results differ, or a file cannot be written.

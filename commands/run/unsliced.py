@@ -31,14 +31,6 @@ def unsliced_outputs(
     take turns, as many as there are cores and half of the free memory has room for; where a run
     leaves something for the next one, as random numbers do, a single one computes all.
 
-    Args:
-        model: the unsliced model's file.
-        job: its inputs and outputs.
-        engine: name of the engine.
-        source: of the frames.
-        arrivals: numbers of frames.
-        exact: whether the engine leaves out optimisation.
-
     Yields:
         One array per model output, in the shape that it has; a later frame overwrites them.
     """
@@ -73,14 +65,7 @@ def _close(loading: Sequence[Future[_Copy]]) -> None:
 
 
 def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
-    """Return how many copies of a model are to compute at once, the one that is there included.
-
-    Args:
-        cores: that may be used.
-        frames: to be computed.
-        copy_bytes: memory of a copy.
-        available_bytes: memory that is free.
-    """
+    """Return how many copies of a model are to compute at once, the one that is there included."""
     room = int(_SHARE_OF_MEMORY * available_bytes / max(1, copy_bytes))
     return max(1, min(cores, frames, 1 + room))
 

@@ -16,12 +16,7 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
-    """Return the text of a UTF-8 file, without a byte order mark.
-
-    Args:
-        path: A regular file: pipes and devices may have no end.
-        what: Kind of file, for messages: ``a mapping``.
-        most: Largest size of the file in bytes.
+    """Return the text of an ordinary UTF-8 file, without a byte order mark.
 
     Raises:
         RankSliceError: The file cannot be read, is too large, or is not UTF-8.

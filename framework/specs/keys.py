@@ -60,10 +60,6 @@ def split_keys(text: str, where: str) -> tuple[str, ...]:
     They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
     does not separate keys, because what follows it names no board.
 
-    Args:
-        text: the list.
-        where: the option, for messages.
-
     Raises:
         RankSliceError: a key names ranks that take turns.
     """

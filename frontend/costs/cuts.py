@@ -47,12 +47,7 @@ class Cut:
 
 
 def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
-    """Return every cut between two layers that run for every frame, in the graph's order.
-
-    Args:
-        graph: the model.
-        costs: of its layers, as :func:`rankslice.frontend.costs.costs.layer_costs` gives them.
-    """
+    """Return every cut between two layers that run for every frame, in the graph's order."""
     running = running_layers(graph)
     sums = _sums(costs)
     total = sum(cost.macs or 0 for cost in costs)

@@ -38,11 +38,7 @@ NO_SIZES = GivenSizes()
 def given_sizes(
     fixed: Mapping[str, tuple[int, ...]], at_most: Mapping[str, tuple[int, ...]]
 ) -> GivenSizes:
-    """Return what is given of sizes.
-
-    Args:
-        fixed: of all frames.
-        at_most: the largest of any frame.
+    """Return what is given of sizes: those of all frames, and the largest of any frame.
 
     Raises:
         RankSliceError: both are given of one name, or a size is zero.

@@ -137,12 +137,7 @@ Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
 
 
 def layer_reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
-    """Return what layers and the copies that they need read from others.
-
-    Args:
-        layers: Those that are not copied.
-        copied: The others, in a topological order.
-    """
+    """Return what layers, and the ordered copies that they need, read from others."""
     behind: dict[str, tuple[Tensor, ...]] = {}
     for layer in copied:
         found = _seen_through(layer, behind)

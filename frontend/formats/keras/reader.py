@@ -119,13 +119,8 @@ def _traced(
 ) -> dict[str, Any]:
     """Return tensors of a TensorFlow function for all that the calls read and make.
 
-    Some layers of Keras declare other sizes than those of what they compute.
-
-    Args:
-        where: the model file.
-        call_graph: the calls.
-        inputs: their sizes.
-        is_open: leave open sizes open; else they have their bounds.
+    Some layers of Keras declare other sizes than those of what they compute. Open sizes have their
+    bounds, or with ``is_open`` stay open.
 
     Raises:
         RankSliceError: a layer cannot work on these sizes.

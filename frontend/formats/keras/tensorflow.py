@@ -28,9 +28,6 @@ _SETTINGS = {
 def tensorflow(where: str) -> Any:
     """Return the module ``tensorflow``, whose Keras computes with TensorFlow.
 
-    Args:
-        where: what needs it, for the message.
-
     Raises:
         RankSliceError: TensorFlow is not installed, or is too old, or Keras has another back end.
     """
@@ -49,10 +46,7 @@ def tensorflow(where: str) -> Any:
 
 
 def load_keras(path: Path) -> Any:
-    """Return the model of a file.
-
-    Args:
-        path: a file that :func:`rankslice.frontend.formats.keras.file.check_keras_file` has passed.
+    """Return the model of a file that :func:`.check_keras_file` has passed.
 
     Raises:
         RankSliceError: TensorFlow is not installed, or cannot load the model.

@@ -30,11 +30,6 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
     Values in a file of their own (external data) are references into that file, which must lie
     in the model's folder.
 
-    Args:
-        file: the open model file.
-        scan: its byte ranges.
-        graph: its skeleton's graph.
-
     Raises:
         RankSliceError: with all weights that are damaged or whose file is missing, too short or
             outside of the model's folder.

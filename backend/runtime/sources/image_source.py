@@ -186,7 +186,9 @@ def decoded(opened: Any, channels: int) -> Any:
 
 def _orientation(opened: Any) -> int:
     """Return the EXIF orientation of an image; 1: it has none, or one that cannot be read."""
-    exif = bytes(opened.info.get("exif", b"")).removeprefix(b"Exif\0\0")
+    exif = opened.info.get("exif")
+    # Other chunks of a PNG file can have this name, and a text.
+    exif = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
     order = {b"II": "<", b"MM": ">"}.get(exif[:2])
     with suppress(struct.error):
         begin = struct.unpack_from(f"{order}I", exif, 4)[0]

@@ -12,6 +12,7 @@ import pytest
 from command_line import rankslice
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from tflite_models import model_file
 
 from rankslice.backend.runtime.errors import JobError
@@ -314,6 +315,14 @@ def test_an_orientation_that_cannot_be_read_turns_nothing(tmp_path: Path, exif: 
     Image.fromarray(PIXELS).save(tmp_path / "i.jpg", exif=exif, quality=100, dpi=(72, 72))
     found = load(tmp_path / "i.jpg", (1, 3, 4, 6), RAW)
     np.testing.assert_allclose(PIXELS.transpose(2, 0, 1)[np.newaxis], found, atol=12)
+
+
+def test_a_text_of_the_name_of_an_orientation_turns_nothing(tmp_path: Path) -> None:
+    texts = PngInfo()
+    texts.add_itxt("exif", "II*")
+    Image.fromarray(PIXELS).save(tmp_path / "i.png", pnginfo=texts)
+    found = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
+    np.testing.assert_array_equal(PIXELS.transpose(2, 0, 1)[np.newaxis], found)
 
 
 def test_hidden_files_of_a_folder_are_no_frames(image: Path) -> None:

@@ -230,14 +230,11 @@ class _OutputComparison:
         return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
 
     def fault(self, allowed: float | None) -> str:
-        """Say how the output differs; empty: it does not.
-
-        Args:
-            allowed: the share of the range that may differ, if given.
-        """
+        """Say how the output differs by more than a share of the range, if given; empty: not."""
+        if self.other_shapes > 1:
+            return f"{self.shape_complaint} ({frames_text(self.other_shapes)} with other shapes)"
         if self.other_shapes:
-            more = f" ({frames_text(self.other_shapes)} with other shapes)"
-            return self.shape_complaint + (more if self.other_shapes > 1 else "")
+            return self.shape_complaint
         if not self.is_finite:  # what differs beside such values was not measured
             return "" if self.bit_equal else f"output {self.name!r} is not bit-equal"
         if not self.is_empty and self._differs(allowed):
@@ -254,18 +251,18 @@ class _OutputComparison:
             others_vary: whether another output is not constant. Then one that counts may be: a
                 detector may find as many objects as it has room for in every frame.
         """
-        what = f"the unsliced model's output {self.name!r}"
-        if self.other_shapes:
-            return ""
+        found = ""
         if self.is_empty:
-            return f"{what} is empty in every frame: inconclusive"
-        if not self.is_finite:
-            return f"{what} is not finite: inconclusive"
-        if self.is_float and self.is_constant and not (self.is_count and others_vary):
-            return f"{what} is constant: inconclusive"
-        if self.is_float and self.is_saturated:
-            return f"{what} is saturated: inconclusive"
-        return ""
+            found = "empty in every frame"
+        elif not self.is_finite:
+            found = "not finite"
+        elif self.is_float and self.is_constant and not (self.is_count and others_vary):
+            found = "constant"
+        elif self.is_float and self.is_saturated:
+            found = "saturated"
+        if not found or self.other_shapes:
+            return ""
+        return f"the unsliced model's output {self.name!r} is {found}: inconclusive"
 
     def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
         """Return the first frame that differs too much; ``None``: none does."""
@@ -293,10 +290,16 @@ class Comparison:
         self._outputs = [_OutputComparison(name) for name in outputs]
         self._frames = 0
 
-    def add(self, reference: Sequence[NDArray[Any]], actual: Sequence[NDArray[Any]]) -> None:
-        """Compare the next frame: arrays of equal type per output."""
+    def add(
+        self,
+        reference: Sequence[NDArray[Any]],
+        actual: Sequence[NDArray[Any]],
+        frame: int | None = None,
+    ) -> None:
+        """Compare the next frame, which may have a number: arrays of equal type per output."""
+        frame = self._frames if frame is None else frame
         for output, expected, found in zip(self._outputs, reference, actual, strict=True):
-            output.add(self._frames, expected, found)
+            output.add(frame, expected, found)
         self._frames += 1
 
     def verdict(
@@ -313,20 +316,18 @@ class Comparison:
         """
         outputs = self._outputs if self._frames else []
         others_vary = not all(output.is_constant for output in outputs)
-        told = [
-            (output.weakness(others_vary=others_vary), output.fault(tolerance))
-            for output in outputs
-        ]
+        faults = [output.fault(tolerance) for output in outputs]
+        told = zip(
+            (each.weakness(others_vary=others_vary) for each in outputs), faults, strict=True
+        )
         complaints = [weakness or fault for weakness, fault in told if weakness or fault]
-        differs = any(fault for _, fault in told)
         bit_equal = all(output.bit_equal for output in self._outputs)
+        differs = any(faults) or not self._frames or (exact and not bit_equal)
         if not self._frames:
             complaints.append("no frame was compared")
-            differs = True
         elif all(output.is_constant for output in self._outputs) and not complaints:
             complaints.append("all outputs of the unsliced model are constant: inconclusive")
         if exact and not bit_equal:
-            differs = True
             complaints.append("results are not bit-equal to those of the unsliced model")
             if rounds:
                 complaints.append(

@@ -61,9 +61,10 @@ def verified(
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    arrival_of = dict(zip(results.numbers, arrivals, strict=True))
     if verdict.inconclusive:
         on_search()
-        proven, found = agreement_at_cuts(prepared, 0, arrivals, tolerance)
+        proven, found = agreement_at_cuts(prepared, results.numbers[0], arrival_of, tolerance)
         if not proven:
             return replace(verdict, first_difference=found)
         found = f"{verdict.complaint}; {found}"
@@ -78,7 +79,7 @@ def verified(
     if frame is None:
         return verdict
     on_search()
-    found = first_difference(prepared, results, frame, arrivals, tolerance)
+    found = first_difference(prepared, results, frame, arrival_of, tolerance)
     return replace(verdict, first_difference=found)
 
 
@@ -101,9 +102,10 @@ def _compared(
     """Compare each frame's results with the unsliced model's."""
     comparison = Comparison([spec.name for spec in results.outputs])
     outputs = [results.frames(number) for number in range(len(results.outputs))]
-    for frame, expected in enumerate(unsliced_outputs(prepared, reference, arrivals)):
-        comparison.add(expected, [frames[frame] for frames in outputs])
-        on_verified(frame + 1)
+    whole = unsliced_outputs(prepared, reference, arrivals)
+    for place, (number, expected) in enumerate(zip(results.numbers, whole, strict=True)):
+        comparison.add(expected, [frames[place] for frames in outputs], number)
+        on_verified(place + 1)
     return comparison
 
 

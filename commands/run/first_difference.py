@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +35,18 @@ from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.measurement.recording import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
 
-_Told = TypeVar("_Told")
+Arrivals: TypeAlias = Mapping[int, int] | Sequence[int]
+"""Number of frame -> which arrival it was; those that failed are missing."""
+
 _NOT_LOOKED_FOR = "which tensor differs first is not known: "
+_NOT_COMPARED = "the tensors at the cuts were not compared: "
 
 
 def first_difference(
     prepared: PreparedRun,
     results: Results,
     frame: int,
-    arrivals: Sequence[int],
+    arrivals: Arrivals,
     tolerance: float | None,
 ) -> str:
     """Return which tensor at a cut differs first in a frame, or why that is not known.
@@ -56,65 +59,58 @@ def first_difference(
         prepared: the run.
         results: of the run.
         frame: number of a frame whose results differ.
-        arrivals: number of each frame of the results.
+        arrivals: of the frames of the results.
         tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
 
     Returns:
         A sentence; empty if the model is not cut.
     """
-    found, reason = _searched(
-        *(prepared, frame, arrivals, tolerance),
-        lambda search: search.difference() or search.nothing(results),
-    )
-    return found or (reason and _NOT_LOOKED_FOR + reason)
+
+    def tell(search: _Search) -> tuple[bool, str]:
+        return False, search.difference() or search.nothing(results)
+
+    return _searched(prepared, frame, arrivals, tolerance, tell, _NOT_LOOKED_FOR)[1]
 
 
 def agreement_at_cuts(
-    prepared: PreparedRun, frame: int, arrivals: Sequence[int], tolerance: float | None
+    prepared: PreparedRun, frame: int, arrivals: Arrivals, tolerance: float | None
 ) -> tuple[bool, str]:
     """Return whether the tensors at the cuts of a frame prove that slicing changed nothing.
 
     That is for outputs that prove nothing, as they are constant. Tensors prove something if each
     segment that sends some has one whose values are not all equal.
 
-    Args:
-        prepared: the run.
-        frame: number of the frame.
-        arrivals: number of each frame of the results.
-        tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
-
-    Returns:
-        The answer, and a sentence; empty if the model is not cut.
+    The arguments are those of :func:`first_difference`, as is the sentence beside the answer.
     """
-    found, reason = _searched(prepared, frame, arrivals, tolerance, _Search.agreement)
-    return found or (False, reason and f"the tensors at the cuts were not compared: {reason}")
+    return _searched(prepared, frame, arrivals, tolerance, _Search.agreement, _NOT_COMPARED)
 
 
 def _searched(
     prepared: PreparedRun,
     frame: int,
-    arrivals: Sequence[int],
+    arrivals: Arrivals,
     tolerance: float | None,
-    tell: Callable[[_Search], _Told],
-) -> tuple[_Told | None, str]:
-    """Return what is told of a search in a frame, or why there is none.
+    tell: Callable[[_Search], tuple[bool, str]],
+    otherwise: str,
+) -> tuple[bool, str]:
+    """Return what is told of a search in a frame, or, behind some words, why there is none.
 
-    The reason is empty if the model is not cut. The files of the search are gone afterwards.
+    The text is empty if the model is not cut. The files of the search are gone afterwards.
     """
     job = load_job(prepared.folder / PLAN)
     if all(len(route.segments) < 2 for route in job.routes):
-        return None, ""
+        return False, ""
     if reason := _why_not(prepared):
-        return None, reason
+        return False, otherwise + reason
     try:
         with own_folder(prepared) as folder:
             recorded = _recorded(prepared, job, folder, frame, arrivals)
             expected = _unsliced(prepared, recorded.job, folder, arrivals[frame])
-            return tell(_Search(prepared, recorded, expected, frame, tolerance)), ""
+            return tell(_Search(prepared, recorded, expected, frame, tolerance))
     except (RankSliceError, JobError) as error:
-        return None, on_one_line(str(error))
+        return False, otherwise + on_one_line(str(error))
     except OSError as error:
-        return None, f"a file cannot be written: {error.strerror}"
+        return False, f"{otherwise}a file cannot be written: {error.strerror}"
 
 
 def _why_not(prepared: PreparedRun) -> str:
@@ -179,7 +175,7 @@ class _Recorded:
 
 
 def _recorded(
-    prepared: PreparedRun, job: Job, folder: Path, frame: int, arrivals: Sequence[int]
+    prepared: PreparedRun, job: Job, folder: Path, frame: int, arrivals: Arrivals
 ) -> _Recorded:
     """Return the tensors of a frame; they are recorded by another run if need be."""
     options = prepared.options
@@ -365,7 +361,8 @@ class _Search:
     def nothing(self, results: Results) -> str:
         """Say why no tensor differs, though results do."""
         for number, spec in enumerate(results.outputs):
-            once, now = results.frames(number)[self._frame], self._recorded.made(spec.name)
+            place = results.numbers.index(self._frame)
+            once, now = results.frames(number)[place], self._recorded.made(spec.name)
             if once.shape != now.shape or once.tobytes() != now.tobytes():
                 return (
                     f"frame {self._frame} agrees when it is run again: results vary from run to run"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import rankslice as command
+from damage import change_weight
 from poisoned import LAYERS, REASON, check_a_thousand, frame, poisoned_model, result
 from real_jobs import digits_folder, shared_keys
 from served import served
@@ -68,6 +70,22 @@ def test_frames_that_fail_are_left_out_of_a_run_if_it_may(
     assert [0, 10, 20, 30, 40] == [
         int(text.partition("frame ")[2].partition(":")[0]) for text in found["failures"]
     ]
+
+
+def test_a_difference_is_told_with_the_number_of_its_frame(folder: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(folder, changed, symlinks=True)
+    (submodel,) = (path for path in changed.glob("submodels/*.onnx") if b"two" in path.read_bytes())
+    change_weight(submodel, 0.5)
+    ended = command(
+        *("run", changed, "--input", folder.parent / "frames.npz", "--skip-failed", "--verify"),
+        *("--json", tmp_path / "run.json"),
+    )
+    assert 1 == ended.code
+    verdict = json.loads((tmp_path / "run.json").read_text())["verify"]
+    assert 1 == verdict["first_frame"]
+    assert "first difference: tensor 'h' " in verdict["first_difference"]
+    assert " (frame 1) differs by " in verdict["first_difference"]
 
 
 def test_npz_results_say_which_frames_they_are_of(folder: Path, tmp_path: Path) -> None:

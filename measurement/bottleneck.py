@@ -49,15 +49,7 @@ def bottleneck_of_routes(
     switches: Sequence[Mapping[str, Any]],
     completed_s: NDArray[np.float64],
 ) -> str:
-    """Say what limits the rate; if frames changed the route, on the one that most of them took.
-
-    Args:
-        ranks: what they did.
-        rate: of all frames, in the steady state.
-        arrivals: how frames came.
-        switches: changes of the route.
-        completed_s: times of completion in seconds, in order.
-    """
+    """Say what limits the rate; if frames changed the route, on the one that most of them took."""
     found = stretches(switches, len(completed_s))
     frames = {route: sum(e - b for b, e, each in found if each == route) for _, _, route in found}
     most = max(frames, key=lambda route: frames[route])
@@ -129,23 +121,21 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -
     slowest = max(ranks, key=_compute_share)
     busiest = f"the busiest, {_name(slowest)}, computes {ms(_compute_share(slowest))} {of}"
     no_frame = max(_steady(rank, "no_frame_share") for rank in ranks)
-    from_outside = f"the source: no frame has come for {ms(no_frame)} {of}; {busiest}"
+    reads = max(_steady(rank, "read_share") for rank in ranks)
+    outside = f"no frame has come for {ms(no_frame)} {of}"
     if arrivals.fps is not None:
-        from_outside = f"the source: {arrivals.fps:g} frames/s arrive; {busiest}"
+        outside = f"{arrivals.fps:g} frames/s arrive"
     elif arrivals.are_listed:
-        from_outside = f"the source: frames arrive at the times of --arrivals; {busiest}"
-    if (
-        no_frame >= _COUNTS
-        and no_frame + max(_steady(rank, "read_share") for rank in ranks) >= _ALWAYS
-    ):
+        outside = "frames arrive at the times of --arrivals"
+    from_outside = f"the source: {outside}; {busiest}"
+    if no_frame >= _COUNTS and no_frame + reads >= _ALWAYS:
         return from_outside
     load = max(_loads(ranks, ms, of), key=lambda each: each.share)
     core, busy, crowd = _busiest_core(ranks)
     if busy >= _BUSY and _is_told_by_core(load, busy, crowd):
         parts = _parts(crowd, busy)
-        keep = f"rank {crowd[0].rank} keeps"
-        if len(crowd) > 1:
-            keep = f"ranks {' and '.join(str(rank.rank) for rank in crowd)} keep"
+        numbers = " and ".join(str(rank.rank) for rank in crowd)
+        keep = f"ranks {numbers} keep" if len(crowd) > 1 else f"rank {numbers} keeps"
         others = [f", {ms(parts[name])} {name}" for name in (_READS, _WRITES) if name in parts]
         computing = f"{ms(parts.get(_COMPUTES, 0.0))} of that computing"
         return f"{core}: {keep} it busy for {ms(busy)} {of}, {computing}{''.join(others)}"
@@ -166,21 +156,21 @@ def _name(rank: RankSummary) -> str:
 def _loads(ranks: Sequence[RankSummary], ms: Callable[[float], str], of: str) -> Iterator[_Load]:
     """Yield what each rank, the threads of source and sink, and the reader of results take."""
     faster = "would make it faster"
+    reading = ["frames that are read faster"]
+    if len({rank.host for rank in ranks}) > 1:
+        reading.append("another --source-board")
+    reading_faster = f"; {' or '.join(reading)} {faster}"
     for rank in ranks:
         parts = _parts([rank], 1.0)
         fewer = "fewer layers" if rank.turns == ALL else "fewer layers or frames"
         advice = [f"{fewer} there"] if len(ranks) > 1 and _COMPUTES in parts else []
         text = f"{_name(rank)} computes {ms(_compute_share(rank))} {of}"
-        reading = ["frames that are read faster"]
-        if len({each.host for each in ranks}) > 1:
-            reading.append("another --source-board")
         if parts.keys() - {_COMPUTES}:
             told = ", ".join(f"{ms(part)} {name}" for name, part in parts.items())
             text = f"{_name(rank)} is busy for {ms(sum(parts.values()))} {of}: {told}"
             advice += reading if _READS in parts else []
         text += f"; {' or '.join(advice)} {faster}" if advice else ""
         yield _Load(sum(parts.values()), text, rank)
-        reading_faster = f"; {' or '.join(reading)} {faster}"
         for name, thread, takes, advised in (
             ("read_share", "source", "the source: reading frames takes", reading_faster),
             ("write_share", "sink", "the sink: writing results takes", ""),

@@ -88,35 +88,28 @@ class Archive:
 
     def _add_best(self, population: Population, scores: Scores) -> None:
         values, fast = scores.values, scores.values[:, 0] <= self._enough_s
+        objectives = range(values.shape[1])
         for group, enough in itertools.product(np.unique(scores.groups), (False, True)):
             rows = np.flatnonzero((scores.groups == group) & (fast | (not enough)))
-            for objective in range(values.shape[1] if rows.size else 0):
+            order = (*objectives[1:], 0) if enough else objectives
+            for objective in objectives if rows.size else ():
                 # Of mappings alike in this objective the one that is better in the others.
-                others = [n for n in range(values.shape[1]) if n != objective]
-                first = [objective, *(sorted(others, key=bool, reverse=True) if enough else others)]
+                first = [objective, *(n for n in order if n != objective)]
                 row = rows[np.lexsort(values[rows][:, first[::-1]].T)[0]]
                 rank = tuple(map(float, values[row, first]))
                 known = self._best.get((int(group), objective, enough))
                 if known is None or rank < known[0]:
                     self._best[int(group), objective, enough] = (rank, population[row].copy())
 
-    def best(self, group: int, objective: int, *, enough: bool = False) -> Assignment | None:
-        """Return the assignment of a group with the least value of an objective, if any was met.
-
-        ``enough``: of those that are fast enough.
-        """
-        known = self._best.get((group, objective, enough))
+    def best(self, group: int, objective: int) -> Assignment | None:
+        """Return the assignment of a group with the least value of an objective, if any was met."""
+        known = self._best.get((group, objective, False))
         return None if known is None else known[1]
 
     def frugal(self) -> list[Assignment]:
-        """Return those with the least value of each objective that are fast enough.
-
-        They are of the first group that has any.
-        """
-        groups = sorted({group for group, _, enough in self._best if enough})
-        wanted = range(1, self.values.shape[1]) if groups else ()
-        found = (self.best(groups[0], objective, enough=True) for objective in wanted)
-        return [each for each in found if each is not None]
+        """Return those of the first group with any fast enough that need least of something."""
+        enough = sorted(key for key in self._best if key[2])
+        return [self._best[key][1] for key in enough if key[0] == enough[0][0] and key[1] > 0]
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -131,7 +131,8 @@ class FollowSource(Source):
         seen: dict[str, _State] = {}
         try:
             with os.scandir(self.folder) as entries:
-                for entry in filter(_may_be_frame, entries):
+                frames = (each for each in entries if is_frame(each.name, (*SUFFIXES, _NUMPY)))
+                for entry in frames:
                     present.add(entry.name)
                     if len(present) > _MAX_FILES:
                         raise JobError(f"{self.folder}: has more than {_MAX_FILES} files")
@@ -146,10 +147,6 @@ class FollowSource(Source):
         # A file that was taken away may come again.
         self._taken = (self._taken & present) | complete
         self._ready.extend(sorted(complete, key=lambda name: (seen[name][0], name)))
-
-
-def _may_be_frame(entry: os.DirEntry[str]) -> bool:
-    return is_frame(entry.name, (*SUFFIXES, _NUMPY))
 
 
 SOURCE = FollowSource

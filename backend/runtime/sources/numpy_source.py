@@ -41,7 +41,7 @@ class NumpySource(Source):
             JobError: the file cannot be read, or its arrays do not fit the model inputs.
         """
         paths = [Path(name) for name in options.inputs]
-        path = next(path for path in paths if _is_numpy(path))
+        path = next(path for path in paths if path.suffix.lower() in _SUFFIXES)
         if len(paths) > 1:
             raise JobError(f"--input: an {path.suffix.lower()} file must be the only input")
         self._path = path
@@ -81,10 +81,6 @@ class NumpySource(Source):
         """Close the file."""
         for stack in self._stacks:
             stack.close()
-
-
-def _is_numpy(path: Path) -> bool:
-    return path.suffix.lower() in _SUFFIXES
 
 
 def _stacks(path: Path, inputs: Sequence[TensorSpec]) -> Sequence[Stack | FileStack]:

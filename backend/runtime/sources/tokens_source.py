@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
@@ -100,21 +100,11 @@ class TokensSource(Source):
         return np.array(numbers, self._tokens.dtype)
 
 
-def _ones(count: int) -> Any:
-    return 1
-
-
-def _zeros(count: int) -> Any:
-    return 0
-
-
-def _positions(count: int) -> Any:
-    import numpy as np
-
-    return np.arange(count)
-
-
-_FILLED = {"attention_mask": _ones, "token_type_ids": _zeros, "position_ids": _positions}
+_FILLED: dict[str, Callable[[int], Any]] = {
+    "attention_mask": lambda count: 1,
+    "token_type_ids": lambda count: 0,
+    "position_ids": range,
+}
 
 
 def _plain(name: str) -> str:

@@ -8,6 +8,7 @@ says so, or if all inferences found the same.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from onnx import ModelProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, helper
@@ -120,12 +121,10 @@ def known_sizes(
     _, smallest = inference.smallest(settled.bounds, _known(largest))
     found = {}
     for name, kind in largest.items():
-        sizes, others = _partial_sizes(kind), _partial_sizes(smallest.get(name))
-        others += (None,) * (len(sizes) - len(others))
-        found[name] = tuple(
-            size if size == other else None
-            for size, other in zip(sizes, others[: len(sizes)], strict=True)
-        )
+        sizes = _partial_sizes(kind)
+        others = (*_partial_sizes(smallest.get(name)), *(None for _ in sizes))
+        pairs = zip(sizes, others, strict=False)
+        found[name] = tuple(size if size == other else None for size, other in pairs)
     return {name: sizes for name, sizes in found.items() if sizes}
 
 
@@ -139,13 +138,13 @@ def _known(types: Mapping[str, TypeProto]) -> int:
     return sum(map(is_fixed, types.values()))
 
 
+@dataclass(frozen=True, slots=True)
 class _Inference:
     """Infers the types of one model's tensors at different sizes."""
 
-    def __init__(
-        self, model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
-    ) -> None:
-        self._model, self._settled, self._declared = model, settled, declared
+    _model: ModelProto
+    _settled: InputSizes
+    _declared: Mapping[str, TypeProto]
 
     def at(self, sizes: Mapping[str, int], share: _Share) -> dict[str, TypeProto]:
         """Return the types that are known, some of them without sizes.
@@ -174,11 +173,7 @@ class _Inference:
         return best, found[best]
 
     def by_name(self, largest: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
-        """Return the types with the names of open sizes, and without sizes that are not known.
-
-        Args:
-            largest: the types at the largest sizes.
-        """
+        """Return the types with the names of open sizes, and without sizes that are not known."""
         model = self._with_inputs({name: name for name in self._settled.bounds})
         # onnx would hold the values of tensors of any length.
         graph = infer_whole(model, values=not has_long_vector(largest.values())).graph
@@ -200,17 +195,14 @@ class _Inference:
         return model
 
 
+@dataclass(frozen=True, slots=True)
 class _Decision:
     """Gives sizes to what the inference leaves open: as large as a share says."""
 
-    def __init__(
-        self,
-        share: _Share,
-        at_most: Mapping[str, tuple[int, ...]],
-        declared: Mapping[str, TypeProto],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self._share, self._at_most, self._declared, self._sizes = share, at_most, declared, sizes
+    _share: _Share
+    _at_most: Mapping[str, tuple[int, ...]]
+    _declared: Mapping[str, TypeProto]
+    _sizes: Mapping[str, int]
 
     def __call__(self, facts: Facts, node: NodeProto) -> Iterator[ValueInfoProto]:
         """Yield types of a node's outputs that were not known in full."""
@@ -250,9 +242,8 @@ class _Decision:
         if not fits(kind, claim) or not tensor.HasField("shape") or not tensor.elem_type:
             return kind
         sizes = [self._sizes.get(dim.dim_param, dim.dim_value or None) for dim in tensor.shape.dim]
-        if any(size is None for size in sizes):
-            return kind
-        return _typed(tensor.elem_type, [size or 0 for size in sizes])
+        known = [size for size in sizes if size is not None]
+        return _typed(tensor.elem_type, known) if len(known) == len(sizes) else kind
 
     def _narrowed(self, kind: TypeProto, given: tuple[int, ...]) -> TypeProto:
         """Return a type with the bounds that are given; they decide what is the most."""

@@ -220,10 +220,6 @@ def profile_schema() -> dict[str, Any]:
 def profile_from_json(text: str, where: str = "profile.json") -> Profile:
     """Return the profile of a text that :func:`profile_to_json` made, after checking it.
 
-    Args:
-        text: the text of the file.
-        where: name of the file, for messages.
-
     Raises:
         RankSliceError: it is not JSON, another format or version, has a field of another type, or
             contradicts itself. All mistakes at once.

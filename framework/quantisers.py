@@ -32,10 +32,6 @@ def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
     """Return the names of the layers that each segment that reads from them has as its own.
 
     These are the constant layers, and the dequantisers that have no rank and make no model output.
-
-    Args:
-        graph: The model.
-        placed: Names of the layers that have a rank.
     """
     given = {tensor.name for tensor in graph.outputs}
     bound = {name for bond in graph.bonds for name in bond.layers}

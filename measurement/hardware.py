@@ -88,11 +88,7 @@ class HardwareLog:
     """Takes samples as they come, in any thread; its memory does not grow with a long run."""
 
     def __init__(self, order: Iterable[str] = ()) -> None:
-        """Begin without samples.
-
-        Args:
-            order: of boards; others follow.
-        """
+        """Begin without samples."""
         self._places = {board: place for place, board in enumerate(dict.fromkeys(order))}
         self._boards: dict[str, _Board] = {}
         self._lock = threading.Lock()

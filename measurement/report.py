@@ -163,11 +163,6 @@ class _Report(_Record):
 def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
     """Return the ranks' measurements, as :func:`~rankslice.measurement.summary.summarise` takes.
 
-    Args:
-        path: of the file.
-        plan: of the job.
-        completed: how many frames came out.
-
     Raises:
         RankSliceError: the file cannot be read, or is no report of a run of this plan.
     """

@@ -29,10 +29,6 @@ def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float
 
     With w = max(window, 10), it is (N - w) / (t_N - t_w): the start, while the pipeline fills, is
     left out. For N <= 2 w all frames count.
-
-    Args:
-        completed_s: times of completion in seconds, in order.
-        window: frames inside the pipeline.
     """
     count, warm_up = len(completed_s), frames_to_fill(window)
     steady = count > 2 * warm_up

@@ -34,14 +34,7 @@ class NoPlanError(RankSliceError):
 
 
 def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
-    """Return why there is no pipeline.
-
-    Args:
-        chain: what was to be placed.
-        found: what was found: nothing, or nothing that is fast enough.
-        period_s: most time between two frames.
-        most_steps: that the search was granted.
-    """
+    """Return why there is no pipeline."""
     if not found.proven and not found.plan:
         return _out_of_steps(most_steps)
     best = found if found.plan else fastest(chain, most_steps)

@@ -64,12 +64,7 @@ def is_feasible(chain: Chain) -> bool:
 
 
 def fastest(chain: Chain, most_steps: int) -> Found:
-    """Return the plan with the smallest bottleneck.
-
-    Args:
-        chain: what is to be placed.
-        most_steps: most slices that are tried one by one, in all.
-    """
+    """Return the plan with the smallest bottleneck."""
     if _overflows(chain):
         return _NONE
     quick = relax(chain)
@@ -244,13 +239,7 @@ def _finished(walk: Callable[[], None]) -> bool:
 
 
 def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
-    """Return the plan that costs least.
-
-    Args:
-        chain: what is to be placed.
-        costs: of its slices and messages.
-        most_steps: most slices that are tried one by one.
-    """
+    """Return the plan that costs least."""
     if _overflows(chain):
         return _NONE
     graph = _graph(chain, _MAX_SUMS)

@@ -115,12 +115,7 @@ class StateGraph:
 
 
 def state_graph(chain: Chain, most: int) -> StateGraph:
-    """Return the exact graph, or the finest relaxation of it that has few enough states.
-
-    Args:
-        chain: what is to be placed.
-        most: number of states.
-    """
+    """Return the exact graph, or the finest relaxation of it that has few enough states."""
     ways = _all_roles(chain)
     exact = next(ways)  # unless devices can take turns and differ
     slot_of = {device: slot for slot, devices in enumerate(exact.devices) for device in devices}

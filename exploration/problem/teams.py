@@ -43,23 +43,14 @@ class Team:
         return found
 
     def key(self, keys: Sequence[str]) -> str:
-        """Return the key of the mapping's entry: ``a*2|b``.
-
-        Args:
-            keys: of all devices.
-        """
+        """Return the key of the mapping's entry: ``a*2|b``."""
         weights = self.weights or (1,) * len(self.devices)
         parts = zip(self.devices, weights, strict=True)
         return "|".join(keys[device] + (f"*{n}" if n > 1 else "") for device, n in parts)
 
 
 def with_turns(problem: Problem, most_turns: int) -> Problem:
-    """Return a problem in which devices of one kind may take turns; each of them once at a time.
-
-    Args:
-        problem: layers and devices.
-        most_turns: devices that take turns with each other, at most.
-    """
+    """Return a problem in which devices of one kind may take turns; each of them once at a time."""
     return replace(problem, teams=teams_of_kinds(problem.device_kinds.tolist(), most_turns))
 
 
@@ -68,12 +59,7 @@ _MOST_TEAMS = 64
 
 
 def teams_of_kinds(kinds: Sequence[int], most_turns: int) -> tuple[Team, ...]:
-    """Return the teams in which devices of one kind can take turns.
-
-    Args:
-        kinds: of all devices.
-        most_turns: devices of a team, at most.
-    """
+    """Return the teams in which devices of one kind can take turns."""
     alike: dict[int, list[int]] = defaultdict(list)
     for device, kind in enumerate(kinds):
         alike[kind].append(device)

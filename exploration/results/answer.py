@@ -13,12 +13,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def answer(candidates: Sequence[Candidate], target_fps: float | None) -> tuple[str, ...]:
-    """Return sentences that say which mapping to take.
-
-    Args:
-        candidates: those found; the best of each number of boards are among them.
-        target_fps: the rate at which frames come, if there is one.
-    """
+    """Return sentences that say which mapping to take."""
     best = _best_by_boards(candidates)
     use = recommended(candidates, target_fps)
     first = _fastest(best, use) if target_fps is None else _enough(best, use, target_fps)
@@ -30,10 +25,6 @@ def recommended(candidates: Sequence[Candidate], target_fps: float | None) -> Ca
 
     It is the fastest; if a rate is wanted, and reached, the one of the fewest boards that reach it
     which needs least energy and memory.
-
-    Args:
-        candidates: those found, at least one.
-        target_fps: the rate at which frames come, if there is one.
     """
     enough = [c for c in candidates if target_fps is not None and _rate(c) >= target_fps]
     if not enough:

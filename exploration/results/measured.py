@@ -46,13 +46,7 @@ class MeasuredRun:
 
 
 def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> Candidate:
-    """Return a candidate with the figures of a run beside the predicted ones.
-
-    Args:
-        problem: has the power figures for boards without a sensor.
-        candidate: with what was predicted.
-        run: of its mapping.
-    """
+    """Return a candidate with the figures of a run beside the predicted ones."""
     ranks = tuple(
         replace(load, measured_s=rank.compute_ns / 1e9)
         for load, rank in zip(candidate.ranks, run.ranks, strict=True)

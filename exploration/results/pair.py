@@ -18,11 +18,6 @@ def routes(
     """Return the mapping of least latency for the usual load, and one for the surge.
 
     ``None``: for one of them no mapping is fast enough.
-
-    Args:
-        candidates: those found.
-        fps: the rate at which frames come.
-        surge_fps: the rate during a surge.
     """
     calm = [each for each in candidates if BUSY * each.best_known.throughput_fps >= fps]
     fast = [each for each in candidates if each.best_known.throughput_fps >= surge_fps]

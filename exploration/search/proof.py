@@ -79,14 +79,7 @@ class Proof:
 
 
 def prove(problem: Problem, score: FastestFound, found: Archive, most: int) -> Proof:
-    """Return what is certain of the fastest contiguous mapping; try mappings that may beat it.
-
-    Args:
-        problem: what is searched.
-        score: has scored the best mappings known.
-        found: takes the mappings that are tried.
-        most: how many mappings may be scored.
-    """
+    """Return what is certain of the fastest contiguous mapping; try mappings that may beat it."""
     bound = ContiguousPlanner(problem).bound_s()
     proof = Proof(score.bottleneck_s, bound)
     if proof.is_proven or problem.teams:  # with these there are too many

@@ -19,9 +19,6 @@ def has_home() -> bool:
 def home_folder(remedy: str = "set HOME") -> Path:
     """Return the user's home folder.
 
-    Args:
-        remedy: what to do if it is unknown.
-
     Raises:
         RankSliceError: the environment has no HOME, and the user has no account.
     """

@@ -129,11 +129,6 @@ def is_null(path: Path) -> bool:
 def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
     """Write a file that :func:`check_output` allowed, whole or not at all.
 
-    Args:
-        path: the file.
-        text: its content, in one piece or several.
-        option: its name, for messages.
-
     Raises:
         RankSliceError: it cannot be written.
     """

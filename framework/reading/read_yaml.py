@@ -34,10 +34,6 @@ class _Loader(yaml.BaseLoader):
 def read_yaml(text: str, name: str) -> object:
     """Return the text's data: dictionaries, lists, strings, and ``None`` for what is empty.
 
-    Args:
-        text: One YAML document.
-        name: Name of the file, for messages.
-
     Raises:
         RankSliceError: The text is not YAML, has an alias, or has a key twice.
     """

@@ -46,10 +46,6 @@ def _format(name: str) -> Format[Any]:
 def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     """Return the model in a file, of the format that the suffix names.
 
-    Args:
-        path: the model file.
-        sizes: what is given of sizes that the file leaves open.
-
     Raises:
         RankSliceError: the suffix is unknown, or the file is not such a model, or cannot be
             sliced.

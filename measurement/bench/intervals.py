@@ -129,10 +129,6 @@ def percentile_interval(starts: Iterable[NDArray[np.int64]], percent: float) -> 
     """Return the mean of the starts' own percentiles, and Student's interval of it.
 
     A bootstrap over few starts would be too narrow: it sees too little of what makes them differ.
-
-    Args:
-        starts: values of each start, by frame.
-        percent: from 0 to 100.
     """
     return mean_interval(percentile(each, percent) for each in starts)
 

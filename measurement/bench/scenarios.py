@@ -132,13 +132,7 @@ def refuse_too_few(scenario: Scenario, frames: int) -> None:
 
 
 def arrival_times(fps: float, queries: int, seed: int) -> NDArray[np.float64]:
-    """Return times of a Poisson process, in seconds, ascending; the first is 0.
-
-    Args:
-        fps: how many queries come per second, on average.
-        queries: how many come.
-        seed: of the random numbers.
-    """
+    """Return times of a Poisson process, in seconds, ascending; the first is 0."""
     gaps = np.random.default_rng(seed).exponential(1 / fps, queries)
     return np.asarray(np.cumsum(gaps) - gaps[:1])
 

@@ -12,12 +12,7 @@ _GAP = 14.0
 
 
 def stacked_charts(charts: Sequence[str], label: str) -> str:
-    """Return charts of ``charts.py`` below each other, as one picture.
-
-    Args:
-        charts: from top to bottom; there is one at least.
-        label: what the picture is, for screen readers.
-    """
+    """Return charts of ``charts.py`` below each other, as one picture."""
     heads = [head for head in map(_HEAD.match, charts) if head]
     parts, top = [], 0.0
     for chart, head in zip(charts, heads, strict=True):

@@ -24,12 +24,7 @@ _MOST_POINTS = 600
 
 
 def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Section:
-    """Return the section on hardware; without a sample it only says so.
-
-    Args:
-        record: of the run.
-        histories: the samples of its boards, if they were kept.
-    """
+    """Return the section on hardware; without a sample it only says so."""
     rows = tuple(
         (board.board, each.name, f"{each.min:.4g}", f"{each.mean:.4g}", f"{each.max:.4g}")
         for board in record.hardware

@@ -30,12 +30,7 @@ _MOST_CURVES = 8
 
 
 def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
-    """Return the page of a run.
-
-    Args:
-        record: of the run.
-        histories: what its boards were like, second by second, if that was kept.
-    """
+    """Return the page of a run."""
     accelerators = joined([rank.key for rank in record.ranks[:5]])
     more = len(record.ranks) - 5
     where = f"{accelerators} and {more} more" if more > 0 else accelerators

@@ -37,12 +37,7 @@ class Counter:
 
 
 def counters_of(trace: Trace, histories: Sequence[BoardHistory]) -> tuple[Counter, ...]:
-    """Return the samples of the boards that have ranks, series by series.
-
-    Args:
-        trace: its ranks know how far the clocks of their boards are apart.
-        histories: the samples of each board, on its own clock.
-    """
+    """Return the samples of the boards that have ranks, series by series."""
     return tuple(counter for history in histories for counter in _counters(trace, history))
 
 

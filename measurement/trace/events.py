@@ -213,11 +213,6 @@ def read_clocks(path: Path) -> dict[str, Samples]:
 def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
     """Return a rank's file of events.
 
-    Args:
-        path: of the file.
-        rank: whose it is.
-        plan_sha256: hash of the plan's file.
-
     Raises:
         RankSliceError: it cannot be read, or is not what this rank writes.
     """

@@ -86,12 +86,7 @@ class Timeline:
 
 
 def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
-    """Return what is drawn of a trace.
-
-    Args:
-        found: what it shows.
-        operators: what the engine of each rank told; none if nobody asked.
-    """
+    """Return what is drawn of a trace."""
     tracks: list[Track] = []
     slices: list[Slice] = []
     notes: list[OperatorNote] = []

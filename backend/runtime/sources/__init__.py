@@ -172,10 +172,6 @@ def find_source(inputs: Sequence[str]) -> type[Source] | None:
 def open_source(options: RunOptions, inputs: Sequence[TensorSpec]) -> Source:
     """Return the source that the options name.
 
-    Args:
-        options: of the run.
-        inputs: the model's inputs.
-
     Raises:
         JobError: there is no such source, or it does not fit the model.
     """

@@ -46,10 +46,6 @@ class ImageInput:
     def fit(self, image: tuple[int, int], name: str) -> Fit:
         """Return how an image of some height and width becomes a frame.
 
-        Args:
-            image: its height and width.
-            name: its name, for messages.
-
         Raises:
             JobError: the image, or what ``--size`` makes of it, does not fit the model input.
         """

@@ -104,11 +104,6 @@ def longest_line(inputs: Sequence[TensorSpec]) -> int:
 def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
     """Return the values of a line, an array per model input.
 
-    Args:
-        line: JSON.
-        name: of the line, for messages.
-        inputs: of the model.
-
     Raises:
         JobError: they do not fit.
     """

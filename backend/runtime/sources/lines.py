@@ -21,10 +21,6 @@ class Lines:
     def __init__(self, path: Path, longest: int) -> None:
         """Find where lines begin.
 
-        Args:
-            path: of the file.
-            longest: bytes that a line may have.
-
         Raises:
             JobError: the file cannot be read, is empty, or has too many or too long lines.
         """

@@ -409,13 +409,6 @@ def _division(
 ) -> _Division:
     """Return which frames an array holds.
 
-    Args:
-        path: of the file.
-        name: of the array, for messages.
-        head: of the array.
-        spec: the model input.
-        is_stack: whether the array may hold several frames.
-
     Raises:
         JobError: it does not fit the model input.
     """

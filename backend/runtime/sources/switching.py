@@ -109,12 +109,7 @@ class Automatic:
         self._calm_since_s: float | None = None
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
-        """Return the route that frames should take, and why.
-
-        Args:
-            route: the one that they take now.
-            seen: what there is to be seen now.
-        """
+        """Return the route that frames should take, and why."""
         rules = self.rules
         if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
             self._arrivals.append((seen.now_s, seen.arrived))

@@ -141,11 +141,6 @@ def _why_not_replaced(folder: Path) -> str:
 def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> Drawn:
     """Draw what a run has found on its images; write them and ``coco.json`` into a new folder.
 
-    Args:
-        work: what is to be done.
-        finished: the run.
-        on_drawn: called with the number of images that are done.
-
     Raises:
         RankSliceError: an image cannot be read any more, or something cannot be written.
     """

@@ -128,12 +128,7 @@ def corners(boxes: Array, form: BoxForm) -> Array:
 
 
 def are_shares(unit: BoxUnit, frames: Iterable[Detections]) -> bool:
-    """Return whether boxes of a run are shares of width and height, and not pixels.
-
-    Args:
-        unit: what the options say.
-        frames: all detections, in the model's units.
-    """
+    """Return whether boxes of a run are shares of width and height, and not pixels."""
     if unit is not BoxUnit.auto:
         return unit is BoxUnit.share
     return all(np.abs(found.boxes).max(initial=0) <= _MOST_SHARE for found in frames)

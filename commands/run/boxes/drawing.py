@@ -80,16 +80,7 @@ def _write(
     font: Any,
     size: tuple[int, int],
 ) -> None:
-    """Write a text on a ground of the box's colour, above the corner if there is room.
-
-    Args:
-        canvas: of the image.
-        text: one line.
-        corner: left and top of the box.
-        colour: of the box.
-        font: of the text.
-        size: width and height of the image.
-    """
+    """Write a text on a ground of the box's colour, above the corner if there is room."""
     _, above, width, below = map(round, canvas.textbbox((0, 0), text, font=font))
     margin = max(1, round((below - above) / 6))
     wide, tall = width + 2 * margin, below - above + 2 * margin

@@ -19,9 +19,6 @@ _KEY = "names"
 def model_names(folder: Path) -> tuple[str, ...]:
     """Return the names of classes in the metadata of the model that was sliced.
 
-    Args:
-        folder: made by ``build``.
-
     Returns:
         The names; empty if the model is not there any more, or has none.
     """

@@ -91,11 +91,6 @@ def prepare_video(
 def write_video(work: VideoWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
     """Write the video whole or not at all; return a line that says what was written.
 
-    Args:
-        work: what is to be done.
-        finished: the run.
-        on_drawn: called with the number of frames that are done.
-
     Raises:
         RankSliceError: a frame cannot be read any more, or the video cannot be written.
     """

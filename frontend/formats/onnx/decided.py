@@ -76,12 +76,7 @@ class Operands:
 
 
 def ranges(operands: Operands, output: int) -> Result | None:
-    """Return what a result of a node may be at most; ``None``: nothing is known of that.
-
-    Args:
-        operands: of the node.
-        output: its position among the node's outputs.
-    """
+    """Return what a result of a node may be at most; ``None``: nothing is known of that."""
     rule = _RULES.get(operands.node.op_type)
     if rule is None or operands.node.domain not in ("", "ai.onnx"):
         return None

@@ -32,13 +32,7 @@ _NOISE = re.compile(
 def branches_of_other_sizes(
     model: ModelProto, weights: Mapping[str, Weight], tensors: Mapping[str, Tensor]
 ) -> frozenset[str]:
-    """Return the names of layers with branches if one of them may be for other sizes.
-
-    Args:
-        model: the skeleton with the largest shapes of its inputs.
-        weights: the graph's weights by name.
-        tensors: all others that are known.
-    """
+    """Return the names of layers with branches if one of them may be for other sizes."""
     functions, nodes = function_table(model.functions), model.graph.node
     branching = frozenset(
         name
@@ -61,15 +55,7 @@ def refusals(
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> Iterator[str]:
-    """Yield a warning if onnxruntime refuses a model on a CPU.
-
-    Args:
-        where: the model file, for messages.
-        model: the skeleton.
-        prepared: the same without values that were left out.
-        weights: as for :func:`branches_of_other_sizes`.
-        tensors: likewise.
-    """
+    """Yield a warning if onnxruntime refuses a model on a CPU."""
     reason = _refusal(prepared) if _is_complete(prepared) else ""
     if not reason:
         return

@@ -186,13 +186,7 @@ def _peak_warnings(where: str, peaks: Iterable[Tensor]) -> Iterator[str]:
 
 
 def _contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield a warning if a file declares other sizes than its tensors have.
-
-    Args:
-        where: the model file, for messages.
-        model: the skeleton.
-        tensors: all that are known.
-    """
+    """Yield a warning if a file declares other sizes than its tensors have."""
     made = {name for node in model.graph.node for name in node.output}
     claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]
     pairs = [(claim, tensors[claim.name]) for claim in claims if claim.dtype]

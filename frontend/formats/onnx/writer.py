@@ -152,14 +152,7 @@ def _data_file(name: str, values: Iterable[ByteRange]) -> _DataFile:
 def _record(
     model: OnnxModel, record: ByteRange, file: _DataFile, kind: type[GraphProto | ModelProto]
 ) -> Piece:
-    """Return a record: a copy, unless values of constants in it move.
-
-    Args:
-        model: the model.
-        record: of a layer, or of a local function.
-        file: where the values are.
-        kind: what the record is a field of.
-    """
+    """Return a record: a copy, unless values of constants in it move."""
     if record not in model.inner_data:
         return record
     holder = kind.FromString(read_piece(record))

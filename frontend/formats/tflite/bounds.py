@@ -48,11 +48,7 @@ class Trial:
 
 
 def trials(axes: Collection[int]) -> tuple[Trial, ...]:
-    """Return the trials, that of the bounds first, that without any elements last.
-
-    Args:
-        axes: dimensions of the inputs that are open.
-    """
+    """Return the trials, that of the bounds first, that without any elements last."""
     alone = [Trial((1, 2), axis=axis) for axis in sorted(axes)] if len(axes) > 1 else []
     return (
         Trial(),

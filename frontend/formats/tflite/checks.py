@@ -80,14 +80,7 @@ def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
 def flow_mistakes(
     where: str, main: Table, layers: Sequence[str], tensors: Sequence[str]
 ) -> Iterator[Mistake]:
-    """Yield the tensors that are made twice, or read before they are made.
-
-    Args:
-        where: the model file.
-        main: the subgraph that is sliced.
-        layers: names of its operators.
-        tensors: names of its tensors.
-    """
+    """Yield the tensors that are made twice, or read before they are made."""
     operators = main.tables("operators")
     makers: dict[int, int] = dict.fromkeys(main.numbers("inputs"), -1)
     for position, operator in enumerate(operators):

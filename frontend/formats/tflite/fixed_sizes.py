@@ -16,13 +16,7 @@ _INTERPRETER = "interpreter"
 
 
 def open_size_mistakes(path: Path, cut: Partition, ranks: Sequence[Placement]) -> Iterator[Mistake]:
-    """Yield the ranks that exchange tensors of open sizes, which their accelerators cannot take.
-
-    Args:
-        path: the model file, for messages.
-        cut: the segments.
-        ranks: where they run.
-    """
+    """Yield the ranks that exchange tensors of open sizes, which their accelerators cannot take."""
     for placement in ranks:
         used = _accelerates(placement)
         names = dict.fromkeys(

@@ -27,10 +27,6 @@ Inputs: TypeAlias = Mapping[int, tuple[int, ...]]
 def resized_shapes(path: Path, inputs: Inputs) -> dict[int, tuple[int, ...]]:
     """Return the shape of each tensor of the main subgraph, by number, for one frame of zeros.
 
-    Args:
-        path: the model file.
-        inputs: their sizes.
-
     Raises:
         RankSliceError: LiteRT is not installed, or cannot give the model these sizes.
     """

@@ -63,12 +63,7 @@ def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
 
 
 def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
-    """Return the layers that have to stay together.
-
-    Args:
-        layers: names of the layers.
-        kept: what each one keeps, from :func:`states`.
-    """
+    """Return the layers that have to stay together."""
     users: dict[str, list[str]] = defaultdict(list)
     for layer, found in zip(layers, kept, strict=True):
         for state in sorted(found):

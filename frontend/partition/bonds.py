@@ -83,13 +83,19 @@ def _in_order(
     components: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
 ) -> list[tuple[int, ...]]:
     """Return the components in a topological order; of those that could come next, the first."""
-    component = {item: number for number, items in enumerate(components) for item in items}
-    before = [
-        {component[source] for item in items for source in predecessors[item]} - {number}
-        for number, items in enumerate(components)
-    ]
-    keys = [items[0] for items in components]
+    before, keys = between_items(components, predecessors), [items[0] for items in components]
     return [components[number] for number in dependency_order(before, keys)]
+
+
+def between_items(
+    items: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return the numbers of the other items on which each item depends."""
+    number = {position: index for index, item in enumerate(items) for position in item}
+    return [
+        sorted({number[p] for position in item for p in predecessors[position]} - {index})
+        for index, item in enumerate(items)
+    ]
 
 
 def _some(reasons: Sequence[str]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
-def dependency_order(before: Sequence[set[int]], keys: Sequence[int]) -> list[int]:
+def dependency_order(before: Sequence[Collection[int]], keys: Sequence[int]) -> list[int]:
     """Return the numbers in a topological order, without those that depend on a cycle.
 
     Args:
-        before: for each number those that come before it.
+        before: for each number those that come before it, each once.
         keys: of the numbers that could come next, the one with the smallest key does.
     """
     after: list[list[int]] = [[] for _ in before]

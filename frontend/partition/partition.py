@@ -17,7 +17,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
 from rankslice.framework.quantisers import copied_layers
 from rankslice.framework.wording import listed, quoted, size_option
-from rankslice.frontend.partition.bonds import bond_mistakes, bonded, bound_items
+from rankslice.frontend.partition.bonds import between_items, bond_mistakes, bonded, bound_items
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 
 _MAX_BYTES = 2**31 - 1
@@ -165,7 +165,7 @@ class Grouping:
         self._predecessors = _predecessors(layers, reads)
         self.items = bound_items(layers, graph.bonds, self._predecessors)
         """Positions of layers that are in one segment whatever the ranks."""
-        self._between = _between_items(self.items, self._predecessors)
+        self._between = between_items(self.items, self._predecessors)
 
     def blocks(
         self, ranks: Sequence[int], budget: int = BUDGET
@@ -209,17 +209,6 @@ def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
 def _makers(layers: Iterable[Layer]) -> dict[str, int]:
     """Return the position of the layer that makes each tensor."""
     return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
-
-
-def _between_items(
-    items: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
-) -> list[list[int]]:
-    """Return the numbers of the other items on which each item depends."""
-    number = {position: index for index, item in enumerate(items) for position in item}
-    return [
-        sorted({number[p] for position in item for p in predecessors[position]} - {index})
-        for index, item in enumerate(items)
-    ]
 
 
 def _segments(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
@@ -38,6 +37,7 @@ from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import SMALL
 from rankslice.frontend.formats.pieces import read_piece
+from rankslice.frontend.partition.order import dependency_order
 
 Dimension = TensorShapeProto.Dimension
 
@@ -305,16 +305,9 @@ def _state_defaults(node: NodeProto) -> None:
 def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
     """Return the nodes in an order in which they can run; as they are if they form a cycle."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    sources = {
-        index: [maker[name] for name in inputs_of(node) if name in maker]
-        for index, node in enumerate(nodes)
-    }
-    if all(max(found, default=-1) < index for index, found in sources.items()):
-        return list(nodes)
-    try:
-        return [nodes[index] for index in TopologicalSorter(sources).static_order()]
-    except CycleError:
-        return list(nodes)
+    sources = [{maker[name] for name in inputs_of(node) if name in maker} for node in nodes]
+    order = dependency_order(sources, range(len(nodes)))
+    return [nodes[index] for index in order] if len(order) == len(nodes) else list(nodes)
 
 
 def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:

@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.launch.samples import OnSample
-from rankslice.backend.runtime.keeper import VARIABLE, Keeper
 from rankslice.commands.build_folder import REPORT
 from rankslice.commands.job.failure import keep_failure, take_events
 from rankslice.commands.job.prepare import PreparedRun
@@ -78,41 +77,6 @@ def run_in(
         if was_aborted():
             raise
         raise keep_failure(prepared, folder, error) from None
-
-
-def run_kept(
-    prepared: PreparedRun,
-    keeper: Keeper,
-    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
-    on_failure: Callable[[RankSliceError], None] | None = None,
-    on_sample: OnSample = lambda board, sample: None,
-    was_aborted: Callable[[], bool] = lambda: False,
-) -> None:
-    """Run a job whose frames and results a keeper has; its report goes to the build folder.
-
-    Args:
-        prepared: from :func:`.prepare`, with frames from the keeper.
-        keeper: where source and sink find it.
-        on_start: as of :func:`run_in`.
-        on_failure: likewise.
-        on_sample: likewise.
-        was_aborted: likewise.
-
-    Raises:
-        RankSliceError: the job failed.
-    """
-    variables = {VARIABLE: keeper.to_text()}
-    with own_folder(prepared) as folder:
-        run_in(
-            prepared,
-            folder,
-            variables=variables,
-            on_start=on_start,
-            on_failure=on_failure,
-            on_sample=on_sample,
-            was_aborted=was_aborted,
-        )
-        put_report(prepared, folder)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import Count, Positive, checked
 from rankslice.commands.build_folder import PLAN, read_plan
-from rankslice.commands.job.job import run_kept
+from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
 from rankslice.commands.pipeline.in_order import results_in_order
 from rankslice.commands.pipeline.inputs import Frame, arrays_of
@@ -346,8 +346,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Take no more frames; return when all results are there and the job has ended."""
-        with self._starting:  # from now on no job is loaded that waits
-            self._is_closing = True
+        if not self._keeper.is_foreign:  # else a thread that is not here may hold the lock
+            with self._starting:  # from now on no job is loaded that waits
+                self._is_closing = True
         self._keeper.close()
 
     def abort(self) -> None:
@@ -395,18 +396,20 @@ class Pipeline:
             return self._jobs[epoch]
 
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
-        on_failure = None if self._survivors is None else has_failed
         samples: dict[str, Sample] = {}
         self._running[keeper.epoch] = samples
         try:
-            run_kept(
-                prepared,
-                keeper,
-                self._note_start,
-                on_failure,
-                samples.__setitem__,
-                lambda: self._is_aborted,
-            )
+            with own_folder(prepared) as folder:
+                run_in(
+                    prepared,
+                    folder,
+                    variables={wire.VARIABLE: keeper.to_text()},
+                    on_start=self._note_start,
+                    on_failure=None if self._survivors is None else has_failed,
+                    on_sample=samples.__setitem__,
+                    was_aborted=lambda: self._is_aborted,
+                )
+                put_report(prepared, folder)
         except RankSliceError as error:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None

@@ -164,13 +164,15 @@ def ask():
         pipeline(image)
     except rankslice.PipelineError as error:
         print(error, pipeline.state, flush=True)
+    pipeline.close()
 
 with rankslice.open({str(folder)!r}) as pipeline:
     pipeline(image)
-    child = os.fork()
-    if not child:
-        ask()
-        sys.exit()
+    with pipeline._starting:  # as a thread may that is not in the child
+        child = os.fork()
+        if not child:
+            ask()
+            sys.exit()
     os.waitpid(child, 0)
     worker = multiprocessing.get_context("fork").Process(target=ask)
     worker.start()

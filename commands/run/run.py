@@ -108,7 +108,10 @@ def run(
     Raises:
         RankSliceError: the job failed; the results of finished frames are kept.
     """
-    reference = _reference(prepared) if verify else None
+    if verify:
+        from rankslice.commands.run.comparison import find_reference, verified
+
+        reference = find_reference(prepared)
     log = HardwareLog(rank.board for rank in prepared.plan.ranks)
 
     def take(board: str, sample: Sample) -> None:
@@ -157,12 +160,10 @@ def run(
         operators,
     )
     listeners.on_ran(finished)
-    if reference is None:
+    if not verify:
         if keep:
             keep_record(prepared, summary, command)
         return finished
-    from rankslice.commands.run.comparison import verified
-
     with as_user_errors():
         verdict = verified(
             prepared,
@@ -204,12 +205,6 @@ def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]
 
         fetch_operators(prepared, prepared.boards, folder)
     return read_operators(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
-
-
-def _reference(prepared: PreparedRun) -> Path:
-    from rankslice.commands.run.comparison import find_reference
-
-    return find_reference(prepared)
 
 
 def _put_in_place(prepared: PreparedRun, folder: Path) -> None:

@@ -14,12 +14,7 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
 from rankslice.backend.runtime.sources.image_sizes import ImageInput, image_input
-from rankslice.backend.runtime.sources.image_source import (
-    ImageSource,
-    decoded,
-    image_size,
-    opened_image,
-)
+from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
@@ -191,10 +186,10 @@ def _label(
     from rankslice.commands.run.boxes.detections import in_frame, in_image, suppressed
     from rankslice.commands.run.boxes.drawing import draw
 
-    size = image_size(path)
-    fit = work.takes.fit(size, path.name)
     with opened_image(path) as opened:
         image = decoded(opened, 3)
+    size = image.height, image.width
+    fit = work.takes.fit(size, path.name)
     image = (image.convert("L") if image.mode == "F" else image).convert("RGB")
     found = in_frame(found, fit, shares=shares)
     if work.reading.overlap is not None:

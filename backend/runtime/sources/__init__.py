@@ -25,7 +25,6 @@ __all__ = [
     "Source",
     "accepted",
     "find_source",
-    "names_file",
     "open_source",
     "usage",
 ]
@@ -51,6 +50,8 @@ class Source(ABC):
     """What ``--input`` says for this source, for help texts: ``FILE.npz``."""
     description: ClassVar[str] = ""
     """The same in messages on what is accepted; empty: not named there."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Of the files that belong to this source, in small letters."""
     reads_files: ClassVar[bool] = True
     """Whether ``--input`` names files; they are copied to the source's board."""
     is_last_resort: ClassVar[bool] = False
@@ -72,9 +73,12 @@ class Source(ABC):
     """Seconds that :meth:`read` has waited for frames to come, in all."""
 
     @classmethod
-    @abstractmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether ``--input`` with these values names this source."""
+        """Return whether ``--input`` names this source: files are there, and one has its suffix."""
+        paths = [Path(name) for name in inputs]
+        return all(path.exists() for path in paths) and any(
+            path.suffix.lower() in cls.suffixes for path in paths
+        )
 
     @abstractmethod
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
@@ -138,14 +142,6 @@ def refuse_others(where: str, given: Iterable[str], inputs: Sequence[TensorSpec]
                 f" {', '.join(map(repr, names))}: leave them out; if the model's file has a default"
                 " for this input, build with --shape NAME=SIZES"
             )
-
-
-def names_file(inputs: Sequence[str], suffixes: Sequence[str]) -> bool:
-    """Return whether the inputs are there, and one is a file with one of some suffixes."""
-    paths = [Path(name) for name in inputs]
-    return all(path.exists() for path in paths) and any(
-        path.suffix.lower() in suffixes for path in paths
-    )
 
 
 def source_kinds() -> list[type[Source]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
-from . import Source, names_file, refuse_others
+from . import Source, refuse_others
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..options import RunOptions
     from ..sizes import Slot
 
-_SUFFIX = ".jsonl"
 _BYTES_PER_VALUE = 32
 _MORE_BYTES = 1 << 16
 """For names, and for what is no input."""
@@ -33,14 +32,10 @@ class JsonLinesSource(Source):
     """
 
     usage = ("FILE.jsonl",)
+    suffixes = (".jsonl",)
     description = "a .jsonl file"
     can_replay = True
     frames: int
-
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether there is such a file among the inputs."""
-        return names_file(inputs, (_SUFFIX,))
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
         """Check all lines.

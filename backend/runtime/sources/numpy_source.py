@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import JobError
-from . import Source, names_file
+from . import Source
 
 if TYPE_CHECKING:
     from ..job import TensorSpec
     from ..options import RunOptions
     from ..sizes import Slot
     from .numpy_files import FileStack, Stack
-
-_SUFFIXES = (".npy", ".npz")
 
 
 class NumpySource(Source):
@@ -25,14 +23,10 @@ class NumpySource(Source):
     """
 
     usage = ("FILE.npz", "FILE.npy")
+    suffixes = (".npy", ".npz")
     description = "an .npz or an .npy file"
     can_replay = True
     frames: int
-
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether there is such a file among the inputs."""
-        return names_file(inputs, _SUFFIXES)
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
         """Read or open the arrays.
@@ -41,7 +35,7 @@ class NumpySource(Source):
             JobError: the file cannot be read, or its arrays do not fit the model inputs.
         """
         paths = [Path(name) for name in options.inputs]
-        path = next(path for path in paths if path.suffix.lower() in _SUFFIXES)
+        path = next(path for path in paths if path.suffix.lower() in self.suffixes)
         if len(paths) > 1:
             raise JobError(f"--input: an {path.suffix.lower()} file must be the only input")
         self._path = path

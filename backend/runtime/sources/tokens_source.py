@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source, names_file
+from . import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..options import RunOptions
     from ..sizes import Slot
 
-_SUFFIX = ".txt"
 _NAMES = ("input_ids", "input_tokens")
 """Of the input that gets the numbers."""
 _NUMBERS = re.compile(rb"[ \t]*[0-9]{1,20}(?:[ \t]+[0-9]{1,20})*[ \t]*")
@@ -32,14 +31,10 @@ class TokensSource(Source):
     """
 
     usage = ("FILE.txt",)
+    suffixes = (".txt",)
     description = "a .txt file of tokens"
     can_replay = True
     frames: int
-
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether there is such a file among the inputs."""
-        return names_file(inputs, (_SUFFIX,))
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
         """Check the model's inputs and all lines.

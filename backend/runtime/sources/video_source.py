@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import EndOfStreamError, Source, names_file
+from . import EndOfStreamError, Source
 from .containers import is_cut_short
 from .opencv import captured_input, load_opencv, size_of, write_captured
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..sizes import Slot
     from .image_sizes import Fit
 
-_SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm")
 _ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
 """Options of FFmpeg. Playlists would name other files."""
 _OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
@@ -37,13 +36,9 @@ class VideoSource(Source):
     """
 
     usage = ("VIDEO.mp4",)
-    description = f"a video ({', '.join(_SUFFIXES)})"
+    suffixes = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".webm")
+    description = f"a video ({', '.join(suffixes)})"
     can_replay = True
-
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether there is such a file among the inputs."""
-        return names_file(inputs, _SUFFIXES)
 
     def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
         """Open the file.

@@ -263,7 +263,8 @@ def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
     if len(frames) > 1 or 0 in frames:
         yield Mistake(f"{where}: seen", "not all tensors have a shape for each frame")
     for number, tensor in enumerate(profile.seen):
-        if not dtype_bits(tensor.dtype) or min(map(_least, tensor.shapes), default=0) < 0:
+        sizes = (size for shape in tensor.shapes for size in shape)
+        if not dtype_bits(tensor.dtype) or min(sizes, default=0) < 0:
             yield Mistake(f"{where}: seen[{number}]", "its values have no size in bytes")
     for key in _repeated(key for kind in profile.kinds for key in kind.keys):
         yield Mistake(f"{where}: kinds", f"the key {quoted(key)} is there twice")
@@ -276,10 +277,6 @@ def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
         for position, span in enumerate(kind.spans):
             if fault := _span_fault(span, len(layers)):
                 yield Mistake(f"{here}.spans[{position}]", *fault)
-
-
-def _least(shape: tuple[int, ...]) -> int:
-    return min(shape, default=0)
 
 
 def _repeated(items: Iterable[_T]) -> list[_T]:

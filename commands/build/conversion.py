@@ -15,7 +15,6 @@ from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.formats.conversion import KINDS, Conversion
@@ -45,7 +44,7 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
     raise_mistakes(_mistakes(model, wanted))
     if wanted.representative is None or not format_of(model.graph).is_converted:
         return Conversion(wanted.kind)
-    specs = _specs(model.graph)
+    specs = [TensorSpec(each.name, each.dtype, each.shape or ()) for each in model.graph.inputs]
     try:
         options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
         source = open_source(options, specs)
@@ -78,10 +77,6 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
     elif not is_int8 and wanted.representative is not None:
         found = f"has no effect for {wanted.kind}"
         yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
-
-
-def _specs(graph: Graph) -> list[TensorSpec]:
-    return [TensorSpec(tensor.name, tensor.dtype, tensor.shape or ()) for tensor in graph.inputs]
 
 
 def _frames(source: Source, specs: Sequence[TensorSpec]) -> Iterator[list[NDArray[Any]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from rankslice.commands.inspect.fusions import (
     ADDED,
@@ -317,7 +318,7 @@ def _picture(drawing: _Drawing, begin: int) -> _Picture:
         for side in (0, 1)
     )
     providers = list(dict.fromkeys(cell.where for cell, _ in after))
-    colours = dict(zip(providers, _repeated(_PROVIDER_COLOURS, len(providers)), strict=True))
+    colours = dict(zip(providers, cycle(_PROVIDER_COLOURS), strict=False))
     left = _side(before, _MARGIN, drawing.headings[0], {})
     middle = left.where + 8
     right = _side(after, middle + 90, drawing.headings[1], colours)
@@ -336,10 +337,6 @@ def _picture(drawing: _Drawing, begin: int) -> _Picture:
         sides=(left, right),
         blocks=placed,
     )
-
-
-def _repeated(texts: Sequence[str], count: int) -> list[str]:
-    return [texts[number % len(texts)] for number in range(count)]
 
 
 def _placed_blocks(

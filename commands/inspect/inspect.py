@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,7 @@ from rankslice.commands.built_model import built_model
 from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan
-from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
@@ -118,7 +116,7 @@ def inspect_model(
         model,
         mapping,
         platform or "local",
-        where=_anywhere,
+        where=partial(place_ranks, share_cores=True),  # no engine is needed
         surge=surge,
         profile=profile,
         sizes=sizes,
@@ -140,11 +138,6 @@ def _refuse_without_mapping(
         if value is not None
     ]
     raise_mistakes(mistakes)
-
-
-def _anywhere(mapping: LayerMapping, platform: Platform) -> Placements:
-    """Return the placements of ranks that may share cores and need no engine."""
-    return place_ranks(mapping, platform, share_cores=True)
 
 
 def _refuse_for_folders(model: Path, sizes: GivenSizes, **others: object) -> None:

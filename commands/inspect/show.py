@@ -146,7 +146,8 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
         made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
         table.add_row(
             *ranks,
-            *_names(layer),
+            Text(printable(layer.name)),
+            Text(printable(layer.op)),
             *((made,) if with_outputs else ()),
             *_figures(layer, cost, full=with_outputs),
         )
@@ -156,10 +157,6 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
 def plain_table(title: str) -> Table:
     """Return a table without columns yet, as all commands print them."""
     return Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-
-
-def _names(layer: Layer) -> tuple[Text, Text]:
-    return Text(printable(layer.name)), Text(printable(layer.op))
 
 
 def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[Text | str, ...]:

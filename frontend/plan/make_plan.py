@@ -193,11 +193,7 @@ def _channels(
     ]
     number = 0
     for tensor, origin, turns in made:
-        for destination, needed in sorted(needing.get(tensor.name, {}).items(), key=_first):
+        for destination, needed in sorted(needing.get(tensor.name, {}).items()):
             if destination != origin and turns.shared_with(needed):
                 number += 1
                 yield Channel(number, tensor.name, origin, destination)
-
-
-def _first(pair: tuple[int, Turns]) -> int:
-    return pair[0]

@@ -80,7 +80,7 @@ def find_outputs(reading: Reading, outputs: Sequence[TensorSpec]) -> tuple[int, 
     numbers = tuple(names.index(name) for name in wanted)
     chosen = [outputs[number] for number in numbers]
     raise_mistakes(
-        Mistake(_OPTION, f"output {quoted(spec.name)} is {_described(spec)}", expected)
+        Mistake(_OPTION, f"output {quoted(spec.name)} is {spec.dtype} {list(spec.shape)}", expected)
         for number, spec in enumerate(chosen)
         if (expected := _misfit(reading, spec, number, len(chosen)))
     )
@@ -110,7 +110,3 @@ def _misfit(reading: Reading, spec: TensorSpec, number: int, count: int) -> str:
     is_number = spec.dtype in _FLOATS or (part == "classes" and "int" in spec.dtype[:4])
     kinds = "numbers" if part == "classes" else "floats"
     return "" if fits and is_number else f"expected {part} as {kinds} [N] or [1, N]"
-
-
-def _described(spec: TensorSpec) -> str:
-    return f"{spec.dtype} {list(spec.shape)}"

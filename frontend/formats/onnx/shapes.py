@@ -39,8 +39,6 @@ from rankslice.frontend.formats.onnx.wire import SMALL
 from rankslice.frontend.formats.pieces import read_piece
 from rankslice.frontend.partition.order import dependency_order
 
-Dimension = TensorShapeProto.Dimension
-
 
 def bind_inputs(
     where: str, model: ModelProto, weights: Container[str], given: GivenSizes
@@ -64,7 +62,8 @@ def bind_inputs(
     }
     settled, wrong = settle_inputs(where, declared, given)
     for name, shape in settled.shapes.items():
-        inputs[name].type.tensor_type.shape.CopyFrom(_shape_proto(shape))
+        dims = [TensorShapeProto.Dimension(dim_value=size) for size in shape]
+        inputs[name].type.tensor_type.shape.CopyFrom(TensorShapeProto(dim=dims))
     known = {name for node in model.graph.node for name in node.output}
     for name in settled.others:
         if name not in known:
@@ -73,19 +72,13 @@ def bind_inputs(
     return bound, settled, [*mistakes, *wrong]
 
 
-def _is_open(dim: Dimension) -> bool:
-    return not dim.HasField("dim_value") or dim.dim_value < 0
-
-
-def _shape_proto(shape: Iterable[int]) -> onnx.TensorShapeProto:
-    return TensorShapeProto(dim=[Dimension(dim_value=size) for size in shape])
-
-
 def _sizes(declared: TypeProto.Tensor) -> Sizes | None:
     if not declared.HasField("shape"):
         return None
-    dims = declared.shape.dim
-    return [dim.dim_param or "?" if _is_open(dim) else dim.dim_value for dim in dims]
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
+        for dim in declared.shape.dim
+    ]
 
 
 def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
@@ -167,7 +160,8 @@ def infer_tensors(
         for name, kind in follow_types(inferred, _claims(declared)).items():
             found[name] = _tensor(name, kind)
     found = _with_declared(declared, found)
-    if settled.others or any(_may_be_bounded(tensor) for tensor in _made(inferred, found)):
+    unbounded = (each.dtype for each in _made(inferred, found) if each.shape is None)
+    if settled.others or any(map(dtype_bits, unbounded)):
         for name, tensor in open_tensors(prepared, settled, declared)[0].items():
             is_needed = name not in found or found[name].shape is None or name in settled.others
             if is_needed and tensor.shape is not None:
@@ -233,10 +227,6 @@ def _with_declared(
         if name not in found or not found[name].dtype:
             found[name] = _tensor(name, kind)
     return found
-
-
-def _may_be_bounded(tensor: Tensor) -> bool:
-    return tensor.shape is None and dtype_bits(tensor.dtype) > 0
 
 
 def _inlined(model: ModelProto) -> ModelProto:

@@ -73,13 +73,9 @@ def _settings(options: Table) -> Iterator[tuple[str, Setting]]:
         elif field.name not in CODES[options.kind]:
             continue
         elif field.is_vector:
-            yield field.name, _vector(options, field)
+            yield field.name, list(options.numbers(field.name))
         else:
             yield field.name, _scalar(options, field)
-
-
-def _vector(options: Table, field: Field) -> list[int] | list[float]:
-    return list(options.numbers(field.name))
 
 
 def _scalar(options: Table, field: Field) -> Setting:

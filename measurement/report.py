@@ -178,10 +178,11 @@ def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
     except ValidationError as error:
         raise RankSliceError(Mistake(place, _first_fault(error), _SHAPE)) from None
     raise_mistakes(Mistake(place, found, _SHAPE) for found in _contradictions(report, plan))
-    source = report.ranks[plan.source].source
+    source, sink = report.ranks[plan.source].source, report.ranks[plan.sink].sink
     assert source is not None
-    if completed > source.frames:
-        found = f"{source.frames} frames entered, and {completed} came out"
+    assert sink is not None
+    if completed + sink.failed > source.frames:
+        found = f"{source.frames} frames entered, and {completed + sink.failed} came out"
         raise RankSliceError(Mistake(place, found, _SHAPE))
     optional = ("source", "sink", "energy")
     return [

@@ -338,6 +338,9 @@ def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:
 
 def _arrivals(records: Sequence[dict[str, Any]], frames: Sequence[int]) -> list[int]:
     """Return which arrival each of some frames was: they differ once some were dropped."""
-    dropped = next(record["source"]["dropped"] for record in records if "source" in record)
-    entered = [number - place for place, number in enumerate(dropped)]
+    source = next(record["source"] for record in records if "source" in record)
+    if frames and frames[-1] >= source["frames"]:
+        found = f"has frame {frames[-1]}, and {source['frames']} frames entered"
+        raise RankSliceError(Mistake(RESULTS, found, "run it again"))
+    entered = [number - place for place, number in enumerate(source["dropped"])]
     return [frame + bisect_right(entered, frame) for frame in frames]

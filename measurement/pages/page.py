@@ -12,7 +12,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from rankslice.framework.files.templates import render_markup, template_text
 
@@ -21,22 +21,20 @@ from rankslice.framework.files.templates import render_markup, template_text
 class Table:
     """Texts in rows; the first cell of each is its name."""
 
+    kind: ClassVar[str] = "table"
+    """What the template does with it."""
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[int, ...] = ()
     """Numbers of the columns that are aligned to the right, from 0."""
 
-    @property
-    def kind(self) -> str:
-        """What the template does with it."""
-        return "table"
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A picture, and the values in it."""
 
+    kind: ClassVar[str] = "figure"
     caption: str
     svg: str
     """Own markup, as the functions of ``charts.py`` return it."""
@@ -45,55 +43,38 @@ class Figure:
     wide: bool = False
     """Whether it takes the whole width; on a phone it is then moved sideways, not made smaller."""
 
-    @property
-    def kind(self) -> str:
-        """What the template does with it."""
-        return "figure"
-
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Sentences that stand out."""
 
+    kind: ClassVar[str] = "notice"
     label: str
     """What they are, for screen readers: ``Answer``."""
     sentences: tuple[str, ...]
     warns: bool = False
     """Whether they say what is missing or must not be compared."""
 
-    @property
-    def kind(self) -> str:
-        """What the template does with it."""
-        return "notice"
-
 
 @dataclass(frozen=True, slots=True)
 class Code:
     """What is typed, or lies in a file."""
 
+    kind: ClassVar[str] = "code"
     caption: str
     text: str
-
-    @property
-    def kind(self) -> str:
-        """What the template does with it."""
-        return "code"
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
     """Own markup, with the script and the style that it needs. Texts in it are escaped already."""
 
+    kind: ClassVar[str] = "markup"
     html: str
     script: str = ""
     """Runs in a function of its own, after the page is there; values are read from the markup
     (``data_block``)."""
     style: str = ""
-
-    @property
-    def kind(self) -> str:
-        """What the template does with it."""
-        return "markup"
 
 
 Part = Table | Figure | Notice | Code | Markup

@@ -81,7 +81,12 @@ def test_lies_in_any_field_of_a_report_are_one_message_or_do_nothing(
 
 
 @pytest.mark.parametrize(
-    ("number", "message"), [(7, "has 5 ranks, and the plan"), (8, "6 frames entered, and 7 came")]
+    ("number", "message"),
+    [
+        (7, "has 5 ranks, and the plan"),
+        (8, "6 frames entered, and 7 came"),
+        (9, "6 frames entered, and 9 came"),
+    ],
 )
 def test_a_report_of_another_job_is_refused(
     number: int, message: str, folder: Path, plan: Plan
@@ -89,6 +94,8 @@ def test_a_report_of_another_job_is_refused(
     record = json.loads((folder / "report.json").read_text())
     if number == 7:
         record["ranks"] = [record["ranks"][0]] * 5
+    if number == 9:
+        next(rank["sink"] for rank in record["ranks"] if "sink" in rank)["failed"] = 2
     (folder / "told.json").write_text(json.dumps(record))
     with pytest.raises(RankSliceError, match=message):
         read_report(folder / "told.json", plan, 7)

@@ -22,7 +22,7 @@ from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.commands.run.run import Listeners, prepare, run
+from rankslice.commands.run.run import Listeners, _arrivals, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
 
@@ -288,6 +288,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Image.new("RGB", (8, 4), (0, 0, 255)).save(parent / "images" / "b, \x1b.png")
     ranks = {"Relu_0": 0, "Sigmoid_1": 1}
     return build_folder(parent, onnx.parser.parse_model(IMAGE_MODEL), ranks)
+
+
+def test_a_result_of_a_frame_that_did_not_enter_is_refused() -> None:
+    records = [{}, {"source": {"frames": 4, "dropped": [1]}}]
+    assert [0, 2, 4] == _arrivals(records, [0, 1, 3])
+    with pytest.raises(RankSliceError, match=r"has frame 4, and 4 frames entered"):
+        _arrivals(records, [0, 4])
 
 
 @pytest.mark.ci

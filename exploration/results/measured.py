@@ -81,6 +81,7 @@ def _worst_energy(
     told = {
         energy.board: energy.frame_uj / 1e6 + idle_s * (idle[energy.board] or 0.0)
         for energy in run.energies
+        if energy.board in candidate.boards  # a report comes from a board, and may say anything
     }
     if idle_s and any(idle[board] is None for board in candidate.boards):
         return None, None

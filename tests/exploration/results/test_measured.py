@@ -70,6 +70,13 @@ def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: b
     assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
+def test_energy_that_was_told_of_no_board_in_use_does_not_count(tmp_path: Path) -> None:
+    one_board = problem(tmp_path, platform(1, power=True))
+    told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b9", 900_000))
+    candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
+    assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
+
+
 @pytest.mark.parametrize(("between_s", "joules"), [(0.0, 0.17), (0.01, 0.17), (0.05, 0.23)])
 def test_the_idle_power_until_the_next_frame_of_a_camera_is_added(
     tmp_path: Path, between_s: float, joules: float

@@ -26,7 +26,6 @@ from rankslice.commands.serve.protocol.tensors import metadata_of
 from rankslice.framework.errors import Mistake, RankSliceError
 
 PROTOCOL = "grpc"
-_OPEN_TO_ALL = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 _Answer = Callable[[Any], Awaitable[Any]]
 
 
@@ -57,10 +56,9 @@ class GrpcServer:
         Raises:
             RankSliceError: the address cannot be used.
         """
-        self._limits = limits
+        self._limits, self._metrics, self._access = limits, metrics, access
         largest = max(rpc.most_bytes(model.inputs) for model in models)
         self._server = grpc.aio.server(
-            interceptors=[_Guard(metrics, access)],
             maximum_concurrent_rpcs=limits.connections,
             options=[
                 ("grpc.max_receive_message_length", largest),
@@ -134,6 +132,7 @@ class GrpcServer:
             content = b""
             try:
                 if message is not None:
+                    self._admit(context)
                     content = await self._received(context)
                 answered = await answer(message and _parsed(message, content))
                 status = "OK"
@@ -148,6 +147,14 @@ class GrpcServer:
                 _log(name, status, time.monotonic() - began)
 
         return handle
+
+    def _admit(self, context: Any) -> None:
+        """Raise :class:`RefusalError` if a call has no token, before its message is read."""
+        if not self._access.admits(dict(context.invocation_metadata()).get("authorization")):
+            expected = "expected the metadata authorization: Bearer TOKEN"
+            error = RefusalError(Reason.UNAUTHORISED, expected)
+            self._metrics.refused(NO_MODEL, PROTOCOL, error)
+            raise error
 
     async def _received(self, context: Any) -> bytes:
         """Return the request of a call, which remains under way until its bytes are given back.
@@ -174,27 +181,6 @@ class GrpcServer:
         if not isinstance(content, bytes):  # the end of the stream
             raise invalid("the call has no request")
         return content
-
-
-class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls without the token, before their message is read."""
-
-    def __init__(self, metrics: Metrics, access: Access) -> None:
-        self._metrics, self._access = metrics, access
-
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """Return the handler of a call."""
-        token = dict(details.invocation_metadata).get("authorization")
-        if details.method in _OPEN_TO_ALL or self._access.admits(token):
-            return await continuation(details)
-        _log(details.method.rpartition("/")[2], Reason.UNAUTHORISED.grpc, 0.0)
-        return grpc.stream_unary_rpc_method_handler(self._refuse)
-
-    async def _refuse(self, _: Any, context: Any) -> None:
-        expected = "expected the metadata authorization: Bearer TOKEN"
-        error = RefusalError(Reason.UNAUTHORISED, expected)
-        self._metrics.refused(NO_MODEL, PROTOCOL, error)
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
 
 
 class _Answers:

@@ -199,14 +199,14 @@ def make_app(models: Models, metrics: Metrics, access: Access, limits: Limits) -
             ClientDisconnect: _gone,
         },
     )
-    return _Logged(_Guarded(app, metrics, access))
+    return _Guarded(app, metrics, access)
 
 
-class _Logged:
-    """The application, whose requests are logged."""
+class _Guarded:
+    """The application, for those who have the token; all requests are logged."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics, access: Access) -> None:
+        self._app, self._metrics, self._access = app, metrics, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.monotonic(), 0
@@ -217,27 +217,18 @@ class _Logged:
             await send(message)
 
         try:
-            await self._app(scope, receive, note)
+            await self._admitted(scope)(scope, receive, note)
         finally:
             took = time.monotonic() - began
             log_request(PROTOCOL, scope["method"], scope["path"], status, took)
 
-
-class _Guarded:
-    """The application, for those who have the token."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, access: Access) -> None:
-        self._app, self._metrics, self._access = app, metrics, access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        token = request.headers.get("authorization")
+    def _admitted(self, scope: Scope) -> ASGIApp:
+        token = Request(scope).headers.get("authorization")
         if scope["path"] in _OPEN_TO_ALL or self._access.admits(token):
-            await self._app(scope, receive, send)
-            return
+            return self._app
         error = RefusalError(Reason.UNAUTHORISED, "expected the header Authorization: Bearer TOKEN")
         self._metrics.refused(NO_MODEL, PROTOCOL, error)
-        await _refused(error)(scope, receive, send)
+        return _refused(error)
 
 
 class _Answers:

@@ -120,41 +120,31 @@ def _made() -> dict[str, Any]:
 MESSAGES = _made()
 """The classes of the messages, by name."""
 
-
 MOST_FIELDS = 32 * 1024
 """Of a message and those inside it. Lists of numbers are one field each."""
 
 
 def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) -> int:
-    """Return how many more fields there may be after those of a message.
+    """Return how many of the fields that may be ``left`` still are after those of a message.
 
     Each takes memory once it is read. What is no message of the protocol is left to its reader.
-
-    Args:
-        descriptor: of the message.
-        content: its bytes.
-        left: how many there may be.
 
     Raises:
         RefusalError: there are more.
     """
     place = 0
     while place < len(content):
-        key, place = _varint(content, place)
         left -= 1
         if left < 0:
             raise RefusalError(Reason.TOO_LARGE, f"more than {MOST_FIELDS} fields")
-        kind = key & 7
-        if kind == 2:
-            size, place = _varint(content, place)
-            field = descriptor.fields_by_number.get(key >> 3)
-            if field is not None and field.message_type is not None:
-                left = check_fields(field.message_type, content[place : place + size], left)
-            place += size
-        elif kind == 0:
-            _, place = _varint(content, place)
-        else:
-            place += {1: 8, 5: 4}.get(kind, 0)
+        key, place = _varint(content, place)
+        kind, number = key & 7, 0
+        if kind in (0, 2):
+            number, place = _varint(content, place)
+        field = descriptor.fields_by_number.get(key >> 3)
+        if kind == 2 and field is not None and field.message_type is not None:
+            left = check_fields(field.message_type, content[place : place + number], left)
+        place += {1: 8, 2: number, 5: 4}.get(kind, 0)
     return left
 
 

@@ -33,53 +33,34 @@ class Deployment:
     """Configuration for ssh."""
 
 
-def plan_deployment(
-    folder: Path, boards: Sequence[str] = (), *, ssh_config: Path | None = None
+def plan_deployment(folder: Path, *, ssh_config: Path | None = None) -> Deployment:
+    """Return what goes where, but for the packages for the loss of boards."""
+    return plan_all_deployments(folder, ssh_config=ssh_config, with_fallbacks=False)
+
+
+def plan_all_deployments(
+    folder: Path,
+    boards: Sequence[str] = (),
+    *,
+    ssh_config: Path | None = None,
+    with_fallbacks: bool = True,
 ) -> Deployment:
     """Check a build folder; return what goes where.
 
     Args:
         folder: made by ``build``.
-        boards: names of those that get their package; all by default.
-        ssh_config: handed to ssh as ``-F``.
-
-    Raises:
-        RankSliceError: the folder is no build folder or damaged, or has no such board.
-    """
-    return _deployment([(folder, "")], boards, ssh_config)
-
-
-def plan_all_deployments(
-    folder: Path, boards: Sequence[str] = (), *, ssh_config: Path | None = None
-) -> Deployment:
-    """Check a build folder; return what goes where, with the packages for the loss of boards.
-
-    Args:
-        folder: made by ``build``.
         boards: names of those that get their packages; all by default.
         ssh_config: handed to ssh as ``-F``.
+        with_fallbacks: with the packages for the loss of boards.
 
     Raises:
         RankSliceError: the folder is no build folder or damaged, or has no such board.
     """
-    survival = find_survival(folder)
-    folders = [(folder, "")]
+    survival = find_survival(folder) if with_fallbacks else None
+    folders = [(folder, "")]  # each with the board for whose loss it is
     if survival is not None:
         names = (each.board for each in survival.record.fallbacks)
         folders += zip(survival.folders, names, strict=True)
-    return _deployment(folders, boards, ssh_config)
-
-
-def _deployment(
-    folders: Sequence[tuple[Path, str]], boards: Sequence[str], ssh_config: Path | None
-) -> Deployment:
-    """Return what goes where.
-
-    Args:
-        folders: build folders, each with the board for whose loss it is; the first has all boards.
-        boards: those that get their packages; all by default.
-        ssh_config: handed to ssh as ``-F``.
-    """
     check_ssh_config(ssh_config)
     logins = {each: board_logins(each, read_plan(each)) for each, _ in folders}
     known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
@@ -92,7 +73,7 @@ def _deployment(
         for each, found in logins.items()
     }
     return Deployment(
-        folders[0][0],
+        folder,
         tuple(
             (
                 BoardShell(login, configs[each]),
@@ -102,7 +83,7 @@ def _deployment(
             for login in logins[each]
             if not boards or login.board in boards
         ),
-        configs[folders[0][0]],
+        configs[folder],
     )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
-from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
 from rankslice.backend.runtime.figures.operators import MOST_BYTES as OPERATORS_BYTES
@@ -25,6 +23,7 @@ from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
+from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
@@ -36,12 +35,8 @@ def run_across(
     prepared: PreparedRun,
     boards: CheckedBoards,
     folder: Path,
-    on_completed: Callable[[int], None],
-    *,
-    variables: Mapping[str, str] = MappingProxyType({}),
-    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
-    on_failure: Callable[[RankSliceError], None] | None = None,
-    on_sample: OnSample = lambda board, sample: None,
+    told: Callbacks,
+    variables: Mapping[str, str],
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
 
@@ -49,11 +44,8 @@ def run_across(
         prepared: the run.
         boards: that run it.
         folder: where results and report go.
-        on_completed: called now and then with the number of frames that have come out.
+        told: called while it runs.
         variables: for mpirun's environment.
-        on_start: called with mpirun's process.
-        on_failure: told that the job has failed and why, before its end.
-        on_sample: told once a second, in threads, what each board and its ranks are like.
 
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
@@ -61,19 +53,19 @@ def run_across(
     ranks = prepared.plan.ranks
 
     def take(board: str, sample: Sample) -> None:
-        on_sample(board, own_values(prepared.plan, board, sample))
+        told.on_sample(board, own_values(prepared.plan, board, sample))
 
     watches = Watches(
         boards,
         prepared.options.start_timeout_s,
-        on_failure,
+        told.on_failure,
         take,
         has_events=prepared.options.events is not None,
     )
 
     def oversee(mpirun: subprocess.Popen[str]) -> None:
         watches.oversee(mpirun)
-        on_start(mpirun)
+        told.on_start(mpirun)
 
     try:
         with watches:
@@ -82,7 +74,7 @@ def run_across(
             command = prepared.command_in(folder)
             run_job(
                 command,
-                on_completed,
+                told.on_completed,
                 boards=sum(not shell.is_here for shell, _ in boards.work),
                 variables=variables,
                 lines=watches.lines,
@@ -90,10 +82,10 @@ def run_across(
                 was_ended=lambda: watches.has_ended_mpirun,
             )
     except RankSliceError as error:
-        told = watches.explained(error)
+        explained = watches.explained(error)
         fetched = _fetch_after_failure(prepared, boards, watches, folder)
         _fetch_last_events(prepared, boards, watches, folder)
-        raise RankSliceError(*told.mistakes, *fetched) from None
+        raise RankSliceError(*explained.mistakes, *fetched) from None
     except KeyboardInterrupt:
         _fetch_after_failure(prepared, boards, watches, folder)
         raise

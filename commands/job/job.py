@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from rankslice.backend.launch.job import run_job
-from rankslice.backend.launch.samples import OnSample
 from rankslice.commands.build_folder import REPORT
+from rankslice.commands.job.callbacks import NOBODY, Callbacks
 from rankslice.commands.job.failure import keep_failure, take_events
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run_folder import run_folder
@@ -24,26 +23,17 @@ from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 def run_in(
     prepared: PreparedRun,
     folder: Path,
-    on_completed: Callable[[int], None] = lambda count: None,
+    told: Callbacks = NOBODY,
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
-    on_start: Callable[[subprocess.Popen[str]], None] = lambda mpirun: None,
-    on_failure: Callable[[RankSliceError], None] | None = None,
-    on_sample: OnSample = lambda board, sample: None,
-    was_aborted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a job to its end, and have its results and report in a folder.
 
     Args:
         prepared: from :func:`.prepare`.
         folder: where results and report go.
-        on_completed: called now and then with the number of frames that have come out.
+        told: called while it runs.
         variables: for mpirun's environment.
-        on_start: called with mpirun's process.
-        on_failure: told that the job has failed and why, as soon as that is known; boards that are
-            lost make its end take longer.
-        on_sample: told once a second, in threads, what each board and its ranks are like.
-        was_aborted: tells whether the caller has ended the job: then it has not failed.
 
     Raises:
         FailedJobError: the job failed, and what each rank did last is kept.
@@ -53,28 +43,19 @@ def run_in(
         if prepared.boards is None:
             run_job(
                 prepared.command_in(folder),
-                on_completed,
+                told.on_completed,
                 variables=variables,
-                on_start=on_start,
-                on_sample=partial(on_sample, prepared.own_board),
+                on_start=told.on_start,
+                on_sample=partial(told.on_sample, prepared.own_board),
                 events=folder if prepared.options.events is not None else None,
                 on_failed=partial(take_events, into=folder),
             )
             return
         from rankslice.commands.job.across import run_across
 
-        run_across(
-            prepared,
-            prepared.boards,
-            folder,
-            on_completed,
-            variables=variables,
-            on_start=on_start,
-            on_failure=on_failure,
-            on_sample=on_sample,
-        )
+        run_across(prepared, prepared.boards, folder, told, variables)
     except RankSliceError as error:
-        if was_aborted():
+        if told.was_aborted():
             raise
         raise keep_failure(prepared, folder, error) from None
 

@@ -29,6 +29,7 @@ from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import Count, Positive, checked
 from rankslice.commands.build_folder import PLAN, read_plan
+from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
 from rankslice.commands.pipeline.in_order import results_in_order
@@ -398,17 +399,15 @@ class Pipeline:
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         samples: dict[str, Sample] = {}
         self._running[keeper.epoch] = samples
+        told = Callbacks(
+            on_start=self._note_start,
+            on_failure=None if self._survivors is None else has_failed,
+            on_sample=samples.__setitem__,
+            was_aborted=lambda: self._is_aborted,
+        )
         try:
             with own_folder(prepared) as folder:
-                run_in(
-                    prepared,
-                    folder,
-                    variables={wire.VARIABLE: keeper.to_text()},
-                    on_start=self._note_start,
-                    on_failure=None if self._survivors is None else has_failed,
-                    on_sample=samples.__setitem__,
-                    was_aborted=lambda: self._is_aborted,
-                )
+                run_in(prepared, folder, told, variables={wire.VARIABLE: keeper.to_text()})
                 put_report(prepared, folder)
         except RankSliceError as error:
             if self._is_aborted:

@@ -18,6 +18,7 @@ from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import Entered, is_streamed
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, RUN
+from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.failure import FailedJobError
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
@@ -227,9 +228,9 @@ def _run_job(
         What drained it, and the names of its frames by number, if only the source knows them.
     """
     options = prepared.options
-    on_completed, on_sample = listeners.on_completed, listeners.on_sample
+    told = Callbacks(listeners.on_completed, _load_ahead, on_sample=listeners.on_sample)
     if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
-        run_in(prepared, folder, on_completed, on_start=_load_ahead, on_sample=on_sample)
+        run_in(prepared, folder, told)
         return "", {}
     from rankslice.commands.run.connection import Connection
     from rankslice.commands.run.drain import drained_by_signals
@@ -254,22 +255,15 @@ def _run_job(
     with Connection(
         outputs, prepared.meeting_points, listeners.on_result, feed, enter
     ) as connection:
-        with drained_by_signals(drain if options.drain else None) as told:
+        with drained_by_signals(drain if options.drain else None) as signals:
             try:
-                run_in(
-                    prepared,
-                    folder,
-                    on_completed,
-                    variables=connection.variables,
-                    on_start=_load_ahead,
-                    on_sample=on_sample,
-                )
+                run_in(prepared, folder, told, variables=connection.variables)
             except RankSliceError:
                 connection.wait_for_results(has_failed=True)
                 raise
             connection.wait_for_results(has_failed=False)
         stdin.check()
-        return "".join(told), dict(iter(names.get, None)) if keeps_names else {}
+        return "".join(signals), dict(iter(names.get, None)) if keeps_names else {}
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:

@@ -34,11 +34,7 @@ WITHOUT = "without"
 
 
 def converted_name(submodels: str) -> str:
-    """Return the name of the unsliced model in a build folder, if it was converted like its slices.
-
-    Args:
-        submodels: format of the slices.
-    """
+    """Return the name of the unsliced model in a build folder, if it was converted, too."""
     return f"model.{submodels}"
 
 
@@ -82,12 +78,7 @@ def refuse_other_folders(path: Path) -> None:
 
 
 def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
-    """Return the file of the model that was sliced.
-
-    Args:
-        folder: made by ``build``.
-        plan: of the folder.
-        purpose: what for, in messages: ``inspect it``.
+    """Return the file of the model that was sliced; messages have the purpose: ``inspect it``.
 
     Raises:
         RankSliceError: it is not there any more, or has changed.

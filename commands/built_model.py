@@ -13,10 +13,7 @@ from rankslice.frontend.formats.given_sizes import GivenSizes
 def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
     """Return the model of a build folder, with the sizes that it was built with.
 
-    Args:
-        folder: made by ``build``.
-        plan: of the folder.
-        purpose: what for, in messages: ``inspect it``.
+    Messages have the purpose: ``inspect it``.
 
     Raises:
         RankSliceError: it is not there any more, has changed, or cannot be read.

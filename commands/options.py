@@ -218,13 +218,7 @@ def refuse_with(option: str, /, **others: Any) -> None:
 
 
 def refuse_without(context: typer.Context, option: str, *names: str) -> None:
-    """Raise if options are given that mean nothing without another one, which is not given.
-
-    Args:
-        context: of the command.
-        option: the other one.
-        names: of the parameters.
-    """
+    """Raise if options are given that mean nothing without another one, which is not given."""
     sources = {name: context.get_parameter_source(name) for name in names}
     raise_mistakes(
         Mistake(f"--{name.replace('_', '-')}", f"is given without {option}", f"also give {option}")

@@ -183,11 +183,6 @@ def _with_surge(
 def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) -> Planned:
     """Return the plan for a mapping of a model that was read; the model's hash is left empty.
 
-    Args:
-        model: the model.
-        mapping: which layers go where.
-        placements: of the mapping's ranks.
-
     Raises:
         RankSliceError: with all mistakes that were found.
     """

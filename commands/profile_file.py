@@ -25,13 +25,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
-    """Yield why a profile does not belong to the model of a plan.
-
-    Args:
-        plan: with the model's hash.
-        profile: what was measured.
-        source: name of the profile's file, for messages.
-    """
+    """Yield why a profile does not belong to the model of a plan."""
     if profile.model.sha256 != plan.model.sha256:
         same = profile.model.name == plan.model.name
         found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"

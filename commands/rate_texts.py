@@ -30,13 +30,7 @@ def rate_text(
 def route_texts(
     completed: int, on_surge: int, switches: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Yield how many frames took which of two routes, and each change of the route.
-
-    Args:
-        completed: frames that came out.
-        on_surge: how many of them took the route for a surge.
-        switches: the changes, as in a run's summary.
-    """
+    """Yield how many frames took which of two routes, and each change of the route."""
     usual = frames_text(completed - on_surge)
     yield f"{usual} took the normal route, {on_surge} the surge route"
     for switch in switches:

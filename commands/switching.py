@@ -94,11 +94,6 @@ def check_switching(options: RunOptions) -> None:
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
     """Refuse the choice of a route where there is one.
 
-    Args:
-        plan: of the job.
-        options: of which some choose a route.
-        where: what has the plan, for people.
-
     Raises:
         RankSliceError: there is one route, and an option chooses.
     """

@@ -59,13 +59,6 @@ def weigh(
 
     Entries that name a weight keep theirs.
 
-    Args:
-        mapping: which entries name weights.
-        placements: of its ranks.
-        plan: of them, whatever turns they take there.
-        times: what was measured of the model.
-        source: name of the profile's file.
-
     Raises:
         RankSliceError: an accelerator or a layer of such an entry was not profiled, or cannot run.
     """

@@ -37,14 +37,6 @@ def run_beside(
 ) -> Start:
     """Start a job beside the co-runner of a load, whose time is not that of strangers.
 
-    Args:
-        measured: what is started.
-        prepared: the same job; a co-runner works on each of its boards.
-        load: as of :func:`.run_start`, and what follows.
-        subject: likewise.
-        number: likewise.
-        turn: likewise.
-
     Raises:
         RankSliceError: the job or the co-runner failed.
     """

@@ -57,16 +57,7 @@ def scenario_request(
     mpirun: Path | None = None,
     ssh_config: Path | None = None,
 ) -> ScenarioRequest:
-    """Return what a user asks for, checked.
-
-    Args:
-        folder: made by ``build``.
-        name: of the scenario.
-        options: input, frames (``None``: as few as prove the percentile), window, timeouts.
-        target_fps: of a server.
-        latency_limit_ms: of a server.
-        mpirun: path of an mpirun.
-        ssh_config: handed to ssh as ``-F``.
+    """Return what a user asks for, checked; without a number of frames, as few as will do.
 
     Raises:
         RankSliceError: the scenario needs another option, or more frames.
@@ -107,10 +98,6 @@ def run_scenario(
     """Run a job under a scenario.
 
     No frame is left out: engines have run once before the first one.
-
-    Args:
-        request: from :func:`scenario_request`.
-        on_completed: called now and then with the number of frames that are out.
 
     Raises:
         RankSliceError: the job failed, or there are too few frames.

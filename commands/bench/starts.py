@@ -203,11 +203,7 @@ def _mean_of(
 ) -> float | None:
     """Return what the board of the first rank on this machine tells; ``None``: it does not.
 
-    Args:
-        boards: what all boards were like; a start may be too short for a sample.
-        plan: of the job.
-        quantity: as samples name it.
-        over: makes one value of the means of its parts.
+    A start may be too short for a sample.
     """
     here = [rank for rank in plan.ranks if is_this_machine(rank.host)]
     board = (here or plan.ranks)[0].board

@@ -25,12 +25,6 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
 
     If the source's rank has no layers, it is the accelerator of the first ones.
 
-    Args:
-        folder: made by ``build``.
-        plan: of the folder.
-        out: the folder to make.
-        ssh_config: handed to ssh as ``-F``; its board gets the package.
-
     Raises:
         RankSliceError: the model is not there any more, or cannot be built.
     """

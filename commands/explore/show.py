@@ -22,13 +22,7 @@ _MAX_KEYS = 6
 
 
 def print_exploration(exploration: Exploration, folder: str, console: Console) -> None:
-    """Print the mappings that were found, then what to take from it.
-
-    Args:
-        exploration: what was found.
-        folder: where it was written.
-        console: where to print.
-    """
+    """Print the mappings that were found, then what to take from it."""
     table = Table(
         "mapping",
         *(row.head for row in columns()),

@@ -40,13 +40,6 @@ def run_across(
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
 
-    Args:
-        prepared: the run.
-        boards: that run it.
-        folder: where results and report go.
-        told: called while it runs.
-        variables: for mpirun's environment.
-
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """

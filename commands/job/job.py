@@ -29,12 +29,6 @@ def run_in(
 ) -> None:
     """Run a job to its end, and have its results and report in a folder.
 
-    Args:
-        prepared: from :func:`.prepare`.
-        folder: where results and report go.
-        told: called while it runs.
-        variables: for mpirun's environment.
-
     Raises:
         FailedJobError: the job failed, and what each rank did last is kept.
         RankSliceError: it failed without that.

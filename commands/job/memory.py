@@ -18,11 +18,6 @@ def least_memory(job: Job, folder: Path, options: RunOptions) -> dict[str, tuple
 
     These are the slots of its ranks, and the sub-models that they load into its memory: those of
     GPUs and NPUs may lie elsewhere, so they do not count. Engines need more.
-
-    Args:
-        job: what runs.
-        folder: made by ``build``.
-        options: of the run.
     """
     found = {rank.board: [0] * len(job.routes) for rank in job.ranks}
     for number, route in enumerate(job.routes):

@@ -58,10 +58,6 @@ def check_results(path: Path) -> Path:
 def move_results(written: Path, target: Path) -> Path | None:
     """Bring results, as a job has written them, to where :func:`check_results` allowed them.
 
-    Args:
-        written: the job's file, in the folder of its run.
-        target: where they go.
-
     Returns:
         Where they are; ``None``: in no file.
 

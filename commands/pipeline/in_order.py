@@ -20,11 +20,8 @@ def results_in_order(
 ) -> Iterator[Any]:
     """Yield the result of each frame once it is there, whether or not another frame has come.
 
-    Args:
-        frames: read in a thread, at most ``limit`` before their results are taken.
-        submit: gives a frame.
-        limit: see above.
-        take: returns what is yielded of a future that is done, ``Future.result`` or another.
+    A thread reads and submits the frames, at most ``limit`` before their results are taken.
+    ``take`` returns what is yielded of a future that is done.
 
     Raises:
         BaseException: what reading or giving a frame has raised, after the results before it.

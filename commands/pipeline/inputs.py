@@ -21,10 +21,6 @@ Frame: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
 def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
     """Return the arrays of a frame by input: contiguous copies.
 
-    Args:
-        frame: as the program gave it.
-        inputs: of the model.
-
     Raises:
         RankSliceError: an input is missing or unknown, or has a type or shape that it cannot have.
             All mistakes at once.

@@ -169,14 +169,8 @@ class Pipeline:
     ) -> None:
         """Start a job; it takes frames once :meth:`wait_until_ready` has returned.
 
-        Args:
-            prepared: a run whose frames come from the keeper.
-            queue: how many frames may wait; as many as are inside by default.
-            survivors: what follows when a board is lost; ``None``: nothing does.
-            lost: boards that the job does without from the beginning.
-            standby: load the jobs that may follow.
-            on_restart: called when another job takes over.
-            on_warning: told which of the jobs that wait has failed, and why.
+        Its frames come from the keeper. It does without the boards that are ``lost``; without
+        ``survivors`` no job follows when another one is. See :func:`open_pipeline` for the rest.
         """
         job = load_job(prepared.folder / PLAN)
         self.folder = prepared.folder

@@ -55,12 +55,7 @@ class Survivors:
         prepare: Callable[[Path], PreparedRun],
         ssh_config: Path | None = None,
     ) -> None:
-        """Take a build folder that was built to survive.
-
-        Args:
-            folder: made by ``build --survive``.
-            prepare: returns a run of a build folder.
-            ssh_config: handed to ssh as ``-F``.
+        """Take a build folder that was built to survive, and what prepares a run of a folder.
 
         Raises:
             RankSliceError: it was built without ``--survive``.
@@ -112,12 +107,7 @@ class Survivors:
             return self._runs.pop(without).result()
 
     def accused(self, plan: Plan, error: RankSliceError, completed: int) -> frozenset[str]:
-        """Return the boards that a job has lost.
-
-        Args:
-            plan: of the job.
-            error: why it has failed.
-            completed: how many results have come, of all jobs.
+        """Return the boards that a job has lost, when so many results had come of all jobs.
 
         Raises:
             RankSliceError: the failure is not that of boards which may be lost.
@@ -160,10 +150,6 @@ class Survivors:
         """Return the run that takes over, and the boards that it does without.
 
         Boards that were lost before are used again if they answer.
-
-        Args:
-            accused: boards that have just been lost.
-            lost: boards that were lost before.
 
         Raises:
             RankSliceError: the boards that are left cannot run the model.

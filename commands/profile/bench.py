@@ -121,15 +121,7 @@ class Bench:
         may_go_on: Callable[[], bool],
         add: Callable[[Span, Reading], None],
     ) -> None:
-        """Measure spans one after the other, while the target's neighbours compute.
-
-        Args:
-            target: where.
-            spans: what.
-            timings: how often.
-            may_go_on: called before each span; false ends the measuring.
-            add: called with each span and its reading.
-        """
+        """Measure spans while the target's neighbours compute, as long as ``may_go_on`` says so."""
         self.let_neighbours_compute(target)
         accelerator = self._accelerators[target.rank.key]
         for span in spans:

@@ -108,13 +108,7 @@ class LeftOut:
 def left_out_of(
     kind: ProfiledKind, model: ProfiledModel, can_run: Callable[[Span], bool]
 ) -> LeftOut | None:
-    """Return what of a kind there was no time for; ``None``: all was measured.
-
-    Args:
-        kind: as it was measured.
-        model: to which its spans belong.
-        can_run: tells whether layers can be a slice.
-    """
+    """Return what of a kind there was no time for; ``None``: all was measured."""
     layers = len(model.layers)
     wanted = [span for span in first_spans(layers) if can_run(span)]
     moments = {(span.first, span.last): len(span.moments) for span in kind.spans}

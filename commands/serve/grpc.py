@@ -44,14 +44,7 @@ class GrpcServer:
     def __init__(
         self, address: str, models: Models, metrics: Metrics, access: Access, limits: Limits
     ) -> None:
-        """Listen.
-
-        Args:
-            address: ``host:port``; port 0: any that is free.
-            models: what is served.
-            metrics: of the server.
-            access: who may ask.
-            limits: for clients.
+        """Listen at ``host:port``; port 0: any that is free.
 
         Raises:
             RankSliceError: the address cannot be used.
@@ -116,15 +109,10 @@ class GrpcServer:
         await self._server.stop(self._limits.patience_s)
 
     def _handler(self, name: str, message: Any, answer: _Answer) -> Any:
-        """Return what handles a call of this name.
+        """Return what handles a call of this name; without a message, none is read.
 
         Its request is read like the first of a stream: gRPC reads any other one before it asks who
         is calling, and for as long as that takes.
-
-        Args:
-            name: of the calls.
-            message: their request; ``None``: it is not read.
-            answer: answers it.
         """
 
         async def handle(_: Any, context: Any) -> Any:

@@ -50,15 +50,7 @@ def log(level: int, event: str, message: str, **fields: Any) -> None:
 
 
 def log_request(protocol: str, method: str, path: str, status: int | str, seconds: float) -> None:
-    """Log a request that has ended.
-
-    Args:
-        protocol: ``http`` or ``grpc``.
-        method: of HTTP, or the name of the call.
-        path: as the client gave it, without a query.
-        status: of the answer.
-        seconds: from its head to the end of its answer.
-    """
+    """Log a request that has ended, so many seconds after its head."""
     if not _LOGGER.isEnabledFor(logging.INFO):
         return
     path = on_one_line(path)

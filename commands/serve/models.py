@@ -64,12 +64,7 @@ class Model:
         return self._rate.per_second(time.monotonic())
 
     def close(self, why: str = "is shutting down", retry_after_s: int | None = None) -> None:
-        """Take no more requests.
-
-        Args:
-            why: told to clients.
-            retry_after_s: when they may try again, in seconds.
-        """
+        """Take no more requests; tell clients why, and when they may try again."""
         self._closed = RefusalError(Reason.NOT_READY, f"model {self.name} {why}", retry_after_s)
 
     def fail(self, error: RankSliceError) -> None:

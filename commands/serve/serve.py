@@ -48,11 +48,7 @@ class Serving:
     """Models at their addresses. For one event loop."""
 
     def __init__(self, pipelines: Sequence[Pipeline], options: ServeOptions) -> None:
-        """Take the addresses.
-
-        Args:
-            pipelines: they may be starting.
-            options: where and for whom they are served.
+        """Take the addresses; pipelines may be starting.
 
         Raises:
             RankSliceError: two models have one name, a type of a tensor, an address or batches
@@ -115,11 +111,6 @@ async def serve(
 
     At the first signal requests that have come are answered, and the jobs end; a second one ends
     them at once. SIGHUP has the jobs end and their folders opened anew, one after the other.
-
-    Args:
-        jobs: opened, and perhaps starting; they are ended.
-        options: where and for whom they are served.
-        on_ready: called when all models are ready.
 
     Raises:
         RankSliceError: a job does not start, or something cannot be served.

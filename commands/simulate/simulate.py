@@ -186,13 +186,6 @@ def simulate_job(
 ) -> Simulated:
     """Return what the job of a plan would show; the same arguments give the same answer.
 
-    Args:
-        plan: ranks, segments and channels.
-        boards: the platform.
-        known: how long layers take.
-        source: name of the profile's file, for people.
-        options: what is simulated.
-
     Raises:
         RankSliceError: an accelerator or a layer was not profiled.
     """

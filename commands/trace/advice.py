@@ -19,12 +19,7 @@ _FARTHEST = 0.25
 
 
 def cut_advice(folder: Path, limit: Limit) -> str:
-    """Return which cut near the present one sends less than half; empty: there is none.
-
-    Args:
-        folder: made by ``build``; without its model there is no advice.
-        limit: what limits its job.
-    """
+    """Return which cut near the present one sends less than half; empty: none, or no model."""
     if limit.kind is not Kind.link:
         return ""
     try:

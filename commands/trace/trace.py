@@ -69,13 +69,6 @@ def prepare_trace(
 ) -> PreparedRun:
     """Check what can be checked before a job is run with all its events kept.
 
-    Args:
-        folder: made by ``build``.
-        options: of the run.
-        operators: keep when the operators of segments ran, too.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
-
     Raises:
         RankSliceError: the job cannot be run.
     """
@@ -105,11 +98,6 @@ def trace_run(
     command: Sequence[str] = (),
 ) -> Traced:
     """Run a job, and return where the time of its frames went.
-
-    Args:
-        prepared: from :func:`prepare_trace`.
-        on_completed: called from time to time with the number of finished frames.
-        command: what was typed, for the record of the run.
 
     Raises:
         RankSliceError: the job failed, or too few frames came out.

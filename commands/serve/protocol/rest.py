@@ -43,12 +43,7 @@ _STEP = 1 << 14
 
 
 def most_bytes(inputs: Sequence[TensorSpec], *, is_binary: bool) -> int:
-    """Return the size of the largest request that a model can need.
-
-    Args:
-        inputs: of the model.
-        is_binary: whether the request has a part of binary data.
-    """
+    """Return the size of the largest request for a model, with a part of binary data or not."""
     if is_binary:
         return _HEADER_BYTES + sum(spec.nbytes for spec in inputs)
     return _HEADER_BYTES + _NUMBER_BYTES * sum(math.prod(spec.shape) for spec in inputs)

@@ -105,10 +105,6 @@ def all_inputs(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of all inputs, after their names are checked.
 
-    Args:
-        specs: the model's inputs.
-        given: inputs of the request, each with what returns its array.
-
     Raises:
         RefusalError: one is missing or is given twice, or an array is refused.
     """
@@ -142,11 +138,7 @@ def checked_spec(spec: TensorSpec, datatype: object, shape: Any) -> TensorSpec:
 
 
 def array_of_bytes(spec: TensorSpec, data: bytes | memoryview) -> NDArray[Any]:
-    """Return an input from its values in little-endian order, row by row.
-
-    Args:
-        spec: the input, of the shape that it has in this request.
-        data: of its size; the array is a view of it.
+    """Return an input, of the shape that it has here: a view of its values, little-endian, by rows.
 
     Raises:
         RefusalError: the size is another one.
@@ -161,11 +153,7 @@ def array_of_bytes(spec: TensorSpec, data: bytes | memoryview) -> NDArray[Any]:
 
 
 def array_of_numbers(spec: TensorSpec, data: object) -> NDArray[Any]:
-    """Return an input from numbers in a list, or in lists of the shape's form.
-
-    Args:
-        spec: the input, of the shape that it has in this request.
-        data: the numbers.
+    """Return an input, of the shape that it has here, from numbers in a list or in lists of lists.
 
     Raises:
         RefusalError: they are of another type, or of another count.

@@ -174,6 +174,8 @@ def decoded(opened: Any, channels: int) -> Any:
     """
     import numpy as np
 
+    opened.load()
+    _drop_texts(opened)  # some stand behind the pixels
     if opened.mode.startswith("I"):
         grey = np.asarray(opened).astype(np.float32) / 257
         image = pillow().fromarray(grey.clip(0, 255))
@@ -186,9 +188,7 @@ def decoded(opened: Any, channels: int) -> Any:
 
 def _orientation(opened: Any) -> int:
     """Return the EXIF orientation of an image; 1: it has none, or one that cannot be read."""
-    exif = opened.info.get("exif")
-    # Other chunks of a PNG file can have this name, and a text.
-    exif = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
+    exif = bytes(opened.info.get("exif", b"")).removeprefix(b"Exif\0\0")
     order = {b"II": "<", b"MM": ">"}.get(exif[:2])
     with suppress(struct.error):
         begin = struct.unpack_from(f"{order}I", exif, 4)[0]
@@ -198,6 +198,12 @@ def _orientation(opened: Any) -> int:
             if tag == _ORIENTATION:
                 return int(value)
     return 1
+
+
+def _drop_texts(image: Any) -> None:
+    """Drop the texts of a PNG file: pillow takes one for settings that have its name."""
+    for name in [name for name, value in image.info.items() if isinstance(value, str)]:
+        del image.info[name]
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -233,6 +239,7 @@ def opened_image(path: Path) -> Iterator[Any]:
     with open_ordinary(path) as file:
         try:
             with Image.open(file) as image:
+                _drop_texts(image)
                 yield image
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             reason = str(error).replace(f" {file!r}", "")

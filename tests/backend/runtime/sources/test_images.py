@@ -18,7 +18,12 @@ from tflite_models import model_file
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import TensorSpec, load_job
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
-from rankslice.backend.runtime.sources.image_source import ImageSource, load_image
+from rankslice.backend.runtime.sources.image_source import (
+    ImageSource,
+    decoded,
+    load_image,
+    opened_image,
+)
 from rankslice.frontend.formats.tflite.reader import read_tflite
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
@@ -317,12 +322,19 @@ def test_an_orientation_that_cannot_be_read_turns_nothing(tmp_path: Path, exif: 
     np.testing.assert_allclose(PIXELS.transpose(2, 0, 1)[np.newaxis], found, atol=12)
 
 
-def test_a_text_of_the_name_of_an_orientation_turns_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["exif", "transparency", "icc_profile"])
+@pytest.mark.parametrize("after_pixels", [False, True])
+def test_texts_with_the_names_of_settings_change_nothing(
+    tmp_path: Path, name: str, after_pixels: bool
+) -> None:
     texts = PngInfo()
-    texts.add_itxt("exif", "II*")
+    texts.add(b"iTXt", f"{name}\0\0\0\0\0II*".encode(), after_idat=after_pixels)
     Image.fromarray(PIXELS).save(tmp_path / "i.png", pnginfo=texts)
     found = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
     np.testing.assert_array_equal(PIXELS.transpose(2, 0, 1)[np.newaxis], found)
+    assert (1, 1, 4, 6) == load(tmp_path / "i.png", (1, 1, 4, 6), RAW).shape
+    with opened_image(tmp_path / "i.png") as opened:
+        decoded(opened, 3).save(tmp_path / "o.png")
 
 
 def test_hidden_files_of_a_folder_are_no_frames(image: Path) -> None:

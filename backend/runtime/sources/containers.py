@@ -10,19 +10,22 @@ from .numpy_files import open_ordinary
 _MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
 """Begins the head and the segment."""
 
+_MOST_PARTS = 1 << 16
+"""That are looked at: a video has a part for each of its fragments, and few others."""
+
 
 def is_cut_short(path: Path) -> bool:
     """Return whether an MP4, AVI or Matroska file is shorter than it says itself."""
     place = 0
     with open_ordinary(path) as file:
         size = os.fstat(file.fileno()).st_size
-        while place < size:
+        for _ in range(_MOST_PARTS):
             file.seek(place)
             length = _part_bytes(file.read(16).ljust(16, b"\0"))
-            if not length:
-                return False
             place += length
-    return place > size
+            if not length or place >= size:
+                return place > size
+    return False
 
 
 def _part_bytes(head: bytes) -> int:

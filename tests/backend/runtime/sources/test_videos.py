@@ -182,7 +182,10 @@ def test_a_damaged_frame_is_an_error_after_the_frames_before_it(
         (b"\x1a\x45\xdf\xa3\xff", False),
         (b"", False),
         (b"\0\0\0", False),
+        (b"\0\0\0\x08free" * 65_535 + b"\0\0\0\x10mdat", True),
+        (b"\0\0\0\x08free" * 65_536 + b"\0\0\0\x10mdat", False),  # no more parts are looked at
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_containers_say_how_long_they_should_be(
     tmp_path: Path, content: bytes, expected: bool

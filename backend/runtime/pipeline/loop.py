@@ -148,9 +148,7 @@ class Incoming:
             now_s = time.perf_counter()
             self._events.add(RECEIVE, now_s, now_s, frame, self.channel)
             # No message of values is as long; what the sender wrote there is not believed.
-            has_failed = nbytes == ring.messages[slot].nbytes
-            if ring.records[slot][0] != has_failed:
-                ring.records[slot][0] = has_failed
+            ring.records[slot][0] = has_failed = nbytes == ring.messages[slot].nbytes
             part, expected = ring.slots[slot], ring.raw[slot].nbytes
             try:
                 if isinstance(part, OpenSlot) and not has_failed:

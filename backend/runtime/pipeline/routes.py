@@ -13,7 +13,7 @@ from ..sources import Source
 from ..sources.arrivals import Arrivals
 from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
-from .stages import Input, MergedInput, SinkStage, SourceStage
+from .stages import Input, SinkStage, SourceStage
 
 LOOK_EVERY_S = 0.25
 """In a surge without arrivals."""
@@ -112,8 +112,7 @@ class RoutedSource(SourceStage):
 
     def is_ready(self) -> bool:
         """A frame waits and its route has room, or the source is exhausted."""
-        is_exhausted = self._arrivals.is_exhausted()
-        if not is_exhausted:
+        if not self._is_over():
             self._choose()
         return super().is_ready()
 
@@ -149,7 +148,7 @@ class RoutedSink(SinkStage):
     def __init__(
         self,
         sinks: Sequence[Sink],
-        exits: Sequence[Sequence[Input | MergedInput]],
+        exits: Sequence[Sequence[Input]],
         credit: Ring,
         window: int = 0,
     ) -> None:
@@ -161,7 +160,7 @@ class RoutedSink(SinkStage):
         """The results of a frame are there and the credit has room, or the stream is over."""
         return (bool(self._read()) and not self.lacks_room()) or self._is_over()
 
-    def _read(self) -> Sequence[Input | MergedInput]:
+    def _read(self) -> Sequence[Input]:
         # Frames are on one route at a time: none can be there on two.
         for inputs in self._exits:
             if all(each.has_frame() for each in inputs):

@@ -36,7 +36,7 @@ from ..sources.switching import (
 from ..transport.transport import Transport
 from .routes import Entry, RoutedSink, RoutedSource, Switching
 from .slots import Ring
-from .stages import SegmentStage, SinkStage, SourceStage, make_input, make_inputs
+from .stages import Input, SegmentStage, SinkStage, SourceStage, make_inputs
 from .warm_up import WarmUp
 from .wiring import StageSpec, Wiring
 
@@ -217,7 +217,7 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
     source = open_source(setup.options, setup.job.inputs)
     setup.resources.callback(source.close)
     ((credit,),) = wiring.source.inputs
-    taken = make_input(rings[credit.ring], credit.index)
+    taken = Input(rings[credit.ring], credit.index)
     arrivals, shares_clock = _arrivals(setup, source), not wiring.receives_credits
     events = setup.events
     source.start(arrivals)

@@ -105,7 +105,7 @@ class Ring:
         self.records[self.written % self.depth][:] = failure.to_bytes()
 
     def renew(self) -> None:
-        """Note that frame ``written`` has not failed, if the one before in its slot has."""
+        """Note that frame ``written`` has not failed, as the one before in its slot may have."""
         self.records[self.written % self.depth][0] = 0
 
     def put(self) -> None:

@@ -54,16 +54,22 @@ class Input:
         return ring.read[reader] < ring.written or ring.has_ended(reader)
 
     def values(self) -> Any:
-        """The next frame's values, an array; or raise :class:`FrameError` if it has failed."""
+        """The next frame's values, an array.
+
+        Raises:
+            FrameError: the frame has failed.
+            JobError: the header of an open slot does not fit the tensor.
+        """
         ring = self.ring
         slot = ring.read[self.reader] % ring.depth
         if ring.records[slot][0]:
             raise FrameError(Failure.from_bytes(ring.records[slot]).reason)
-        return ring.slots[slot]
+        return values_in(ring.slots[slot])
 
     def failure(self) -> Failure | None:
         """Why the next frame has failed, if it has."""
-        record = self.ring.records[self.ring.read[self.reader] % self.ring.depth]
+        ring = self.ring
+        record = ring.records[ring.read[self.reader] % ring.depth]
         return Failure.from_bytes(record) if record[0] else None
 
     def done(self) -> None:
@@ -71,22 +77,10 @@ class Input:
         self.ring.free(self.reader)
 
 
-class OpenInput(Input):
-    """A ring of a tensor with open sizes, as one of its readers sees it."""
-
-    __slots__ = ()
-
-    def values(self) -> Any:
-        """The next frame's values, an array of their shape.
-
-        Raises:
-            JobError: the slot's header does not fit the tensor.
-        """
-        return values_in(super().values())
-
-
-class MergedInput:
+class MergedInput(Input):
     """A tensor that several ranks make in turn: the ring of the next frame is the input."""
+
+    __slots__ = ("_parts",)
 
     def __init__(self, parts: Sequence[Input]) -> None:
         """Take what the reader sees of the rings of all who make the tensor."""
@@ -96,49 +90,31 @@ class MergedInput:
         """Return the part with the frame that the reader needs next."""
         return min(self._parts, key=_next_frame)
 
-    def has_frame(self) -> bool:
-        """Whether the next frame is there."""
-        return self._next().has_frame()
+    @property
+    def ring(self) -> Ring:  # type: ignore[override]
+        """The ring of that part."""
+        return self._next().ring
 
-    def is_settled(self) -> bool:
-        """Whether the next frame is there, or none will come."""
-        return self._next().is_settled()
-
-    def has_ended(self) -> bool:
-        """Whether no further frame will come."""
-        return self._next().has_ended()
-
-    def values(self) -> Any:
-        """The next frame's values, an array."""
-        return self._next().values()
-
-    def failure(self) -> Failure | None:
-        """Why the next frame has failed, if it has."""
-        return self._next().failure()
-
-    def done(self) -> None:
-        """Give the slot back."""
-        self._next().done()
+    @property
+    def reader(self) -> int:  # type: ignore[override]
+        """Its number there."""
+        return self._next().reader
 
 
 def _next_frame(part: Input) -> int:
     return part.ring.turns.frame(part.ring.read[part.reader])
 
 
-def make_input(ring: Ring, reader: int) -> Input:
-    """Return what a reader sees of a ring."""
-    return (OpenInput if ring.tensor.is_open else Input)(ring, reader)
-
-
-def make_inputs(
-    readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]
-) -> list[Input | MergedInput]:
+def make_inputs(readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]) -> list[Input]:
     """Return what a stage sees of the tensors that it reads, each in the rings of its makers."""
-    parts = [[make_input(rings[each.ring], each.index) for each in makers] for makers in readers]
+    parts = [[Input(rings[each.ring], each.index) for each in makers] for makers in readers]
     return [MergedInput(each) if len(each) > 1 else each[0] for each in parts]
 
 
 def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
+    """Return where the next frame goes, which has not failed yet."""
+    for ring in outputs:
+        ring.renew()
     return [ring.slots[ring.written % ring.depth] for ring in outputs]
 
 
@@ -163,15 +139,13 @@ class _Stage(ABC):
 
     def __init__(
         self,
-        inputs: Sequence[Input | MergedInput],
+        inputs: Sequence[Input],
         outputs: Sequence[Ring],
         turns: Turns = ALL,
     ) -> None:
         self._steps = turns.steps_in(ALL)
         self.frame = self._steps.first
         self.finished = False
-        self._has_failed = False
-        """Whether a slot of the outputs may still say that an earlier frame has failed."""
         self._inputs = inputs
         self._outputs = outputs
 
@@ -189,20 +163,22 @@ class _Stage(ABC):
         """Do one frame, or end the stream."""
         if self._is_over():
             self._end()
-        else:
-            read, written = self._read(), self._written()
-            if self._has_failed:
-                self._renew(written)
-            try:
-                inputs, outputs = [each.values() for each in read], _free_slots(written)
-                self._work(inputs, outputs)
-                if self.record is not None:
-                    self.record(self.frame, inputs, outputs)
-            except FrameError as error:
-                self._fail(self._failure(error, read), written)
-            self._advance(read, written)
+            return
+        read, written = self._read(), self._written()
+        outputs = _free_slots(written)
+        try:
+            inputs = [each.values() for each in read]
+            self._work(inputs, outputs)
+            if self.record is not None:
+                self.record(self.frame, inputs, outputs)
+        except EndOfStreamError:
+            self._end()
+            return
+        except FrameError as error:
+            self._fail(self._failure(error, read), written)
+        self._advance(read, written)
 
-    def _read(self) -> Sequence[Input | MergedInput]:
+    def _read(self) -> Sequence[Input]:
         """Return where the next frame is."""
         return self._inputs
 
@@ -214,7 +190,7 @@ class _Stage(ABC):
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         """Do frame ``frame``, from slots to slots."""
 
-    def _failure(self, error: FrameError, read: Sequence[Input | MergedInput]) -> Failure:
+    def _failure(self, error: FrameError, read: Sequence[Input]) -> Failure:
         """Return why frame ``frame`` fails, of several reasons always the same, or end the job."""
         if self.rank is None:
             raise error
@@ -224,14 +200,8 @@ class _Stage(ABC):
 
     def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
         """Write, in the place of frame ``frame``, why it has failed."""
-        self._has_failed = True
         for ring in written:
             ring.fail(failure)
-
-    def _renew(self, written: Sequence[Ring]) -> None:
-        for ring in written:
-            ring.renew()
-        self._has_failed = any(record[0] for ring in self._outputs for record in ring.records)
 
     def _is_over(self) -> bool:
         ended = [each.has_ended() for each in self._inputs]
@@ -239,7 +209,7 @@ class _Stage(ABC):
             raise JobError("some inputs have ended before others")
         return all(ended)
 
-    def _advance(self, read: Sequence[Input | MergedInput], written: Sequence[Ring]) -> None:
+    def _advance(self, read: Sequence[Input], written: Sequence[Ring]) -> None:
         """Hand the frame's outputs on, give its inputs back, and go to the next frame."""
         for ring in written:
             ring.put()
@@ -264,7 +234,7 @@ class SegmentStage(_Stage):
         self,
         index: int,
         engine: Engine,
-        inputs: Sequence[Input | MergedInput],
+        inputs: Sequence[Input],
         outputs: Sequence[Ring],
         on_computed: Callable[[int, float], None],
         turns: Turns = ALL,
@@ -290,7 +260,7 @@ class SegmentStage(_Stage):
             raise FrameError(str(error)) from None
         self._took_s = time.perf_counter() - begin
 
-    def _advance(self, read: Sequence[Input | MergedInput], written: Sequence[Ring]) -> None:
+    def _advance(self, read: Sequence[Input], written: Sequence[Ring]) -> None:
         frame = self.frame
         super()._advance(read, written)
         self._on_computed(frame, self._took_s)
@@ -377,7 +347,7 @@ class SourceStage(_Stage):
         Raises:
             JobError: a frame arrived and found no room.
         """
-        if self._arrivals.is_exhausted():
+        if self._is_over():
             return True
         self._arrivals.judge(self.frame, self._came_out)
         return self._arrivals.is_waiting() and not self.lacks_room()
@@ -396,25 +366,8 @@ class SourceStage(_Stage):
     def _came_out(self) -> int:
         return self._credit.ring.read[self._credit.reader]
 
-    def step(self) -> None:
-        """Read one frame into the slots of the model inputs, or end the stream."""
-        if self._arrivals.is_exhausted():
-            self._end()
-            return
-        written = self._written()
-        slots = _free_slots(written)
-        if self._has_failed:
-            self._renew(written)
-        try:
-            self._work([], slots)
-            if self.record is not None:
-                self.record(self.frame, (), slots)
-        except EndOfStreamError:
-            self._end()
-            return
-        except FrameError as error:
-            self._fail(self._failure(error, ()), written)
-        self._advance((), written)
+    def _is_over(self) -> bool:
+        return self._arrivals.is_exhausted()
 
     def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
         index, arrived_s = self._arrivals.take()
@@ -422,6 +375,8 @@ class SourceStage(_Stage):
         failure: FrameError | None = None
         try:
             self._source.read(index, outputs)
+            if self._has_open_sizes and (found := disagreement(outputs)):
+                raise FrameError(found)
         except FrameError as error:
             failure = error
         except BoundError as error:
@@ -431,8 +386,6 @@ class SourceStage(_Stage):
         except EndOfStreamError as ended:
             self._arrivals.end_at(index if ended.frames is None else ended.frames)
             raise
-        if failure is None and self._has_open_sizes and (found := disagreement(outputs)):
-            failure = FrameError(found)
         waited_s = self._source.waited_s - waited_s
         self._entered_s[self.frame % self._window] = arrived_s + waited_s
         if self.on_enter is not None:
@@ -483,7 +436,7 @@ class SinkStage(_Stage):
     def __init__(
         self,
         sinks: Sequence[Sink],
-        inputs: Sequence[Input | MergedInput],
+        inputs: Sequence[Input],
         credit: Ring,
         window: int = 0,
     ) -> None:

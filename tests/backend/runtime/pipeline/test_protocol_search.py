@@ -58,7 +58,6 @@ from rankslice.backend.runtime.pipeline.stages import (
     SegmentStage,
     SinkStage,
     SourceStage,
-    make_input,
     make_inputs,
 )
 from rankslice.backend.runtime.pipeline.wiring import (
@@ -544,7 +543,7 @@ class World:
     def _make_source(self, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage:
         assert wiring.source is not None
         (reader,) = wiring.source.readers
-        credit = make_input(rings[reader.ring], reader.index)
+        credit = Input(rings[reader.ring], reader.index)
         entries = [[rings[ring] for ring in outputs] for outputs in wiring.entries]
         frames = Frames(self.frames)
         own = {step for step in self._before if step[1] < 0}

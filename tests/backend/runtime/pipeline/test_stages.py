@@ -22,7 +22,6 @@ from rankslice.backend.runtime.pipeline.stages import (
     SegmentStage,
     SinkStage,
     SourceStage,
-    make_input,
     make_inputs,
 )
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
@@ -216,7 +215,7 @@ def test_a_segment_ends_with_the_stream_though_its_next_frame_would_be_far() -> 
 def test_inputs_of_other_makers_that_end_at_different_frames_are_a_mistake() -> None:
     second = Turns(2, (1,))
     rings = [*rings_of([ALL], second), *rings_of([second], second)]
-    inputs = [make_input(ring, 0) for ring in rings]
+    inputs = [Input(ring, 0) for ring in rings]
     stage = SegmentStage(0, Doubling(), inputs, [], lambda *_: None, second)
     put(rings[0], 0)
     put(rings[0], 1)

@@ -19,7 +19,8 @@ import struct
 from contextlib import suppress
 
 _RECEIVE, _SEND, _HAND_OVER = 0xC0502100, 0xC0182101, 0x40182103
-_CALL = struct.Struct("=QIIiIQ6Q")
+_CALL = struct.Struct("<QIIiIQ" + "I4x" * 6)
+"""Number, thread, flags, call, architecture, place, and what of six arguments the calls look at."""
 _CONTINUE = 1
 _KEPT_STATES = (7, 10)
 """Of a TCP socket: not connected, listening."""

@@ -89,3 +89,13 @@ def test_without_a_gate_anyone_connects() -> None:
     with listening("all") as (program, port), socket.create_connection(("127.0.0.1", port)) as end:
         end.sendall(b"one\n")
         assert "took one\n" == taken(program)
+
+
+def test_of_an_argument_only_the_half_counts_that_the_kernel_looks_at() -> None:
+    make = gate._CALLS[os.uname().machine, 8][2]
+    program = f'print syscall({make}, 2 | 1 << 40, 1, 0) < 0 ? "none: $!" : "made"'
+    line = [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), "loopback"]
+    ended = subprocess.run(
+        [*line, "perl", "-e", program], stdout=subprocess.PIPE, text=True, timeout=30, check=True
+    )
+    assert "made" == ended.stdout

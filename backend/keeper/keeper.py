@@ -120,13 +120,10 @@ class _Ends:
 
     frames: deque[int | None] = field(default_factory=deque)
     """What is to be sent to the source: frames, then ``None`` for the end."""
-    is_fed: bool = False
-    """Whether the source has connected."""
     is_complete: bool = False
     """Whether the end of the frames was sent to it."""
-    has_results: bool = False
-    """Whether the sink is connected, so that results may come."""
-    connections: list[socket.socket] = field(default_factory=list)
+    connections: dict[str, socket.socket] = field(default_factory=dict)
+    """By role; that of the sink is there as long as results may come."""
 
 
 class Keeper:
@@ -323,8 +320,7 @@ class Keeper:
                 pass
             except BaseException as error:  # what callbacks raise; Exceptions are logged
                 if isinstance(event, CameOut):
-                    told = f"a callback of a result raised {_told(error)}"
-                    self._fail(event.epoch, RankSliceError(told))
+                    self._fail(event.epoch, _told(error, "a callback of a result raised "))
 
     def _do(self, action: Action) -> tuple[_Kept, bool] | None:
         """Do what was decided; return the frame that is done with, and whether it has a result."""
@@ -352,22 +348,20 @@ class Keeper:
         error: RankSliceError | None = None
         try:
             run_job(keeper, lambda error: self._fail(epoch, error))
-        except RankSliceError as found:
-            error = found
         except BaseException as found:
-            error = RankSliceError(_told(found))
+            error = _told(found)
         with self._changed:
             # Results that are on their way here still count.
             ends = self._ends[epoch]
-            self._changed.wait_for(lambda: not ends.has_results, _LAST_RESULTS_S)
+            self._changed.wait_for(lambda: wire.ROLE_SINK not in ends.connections, _LAST_RESULTS_S)
             if error is None and (self.kept or not self._takes_none()):
                 error = RankSliceError("the job ended unexpectedly")
             if error is not None and self._follow is None:
                 self.error = self._errors.get(epoch, error)
         self._fail(epoch, error or RankSliceError("the job has ended"))
         with self._changed:
-            ends = self._ends.pop(epoch)
-        for connection in ends.connections:  # one to a board that is away may never end by itself
+            connections = [*self._ends.pop(epoch).connections.values()]
+        for connection in connections:  # one to a board that is away may never end by itself
             shut(connection)
 
     def _fail(self, epoch: int, error: RankSliceError) -> None:
@@ -382,10 +376,8 @@ class Keeper:
         try:
             if self._follow is not None:
                 successor = self._follow(epoch, error)
-        except RankSliceError as found:
-            error = RankSliceError(*error.mistakes, *found.mistakes)
         except BaseException as found:
-            error = RankSliceError(*error.mistakes, _told(found))
+            error = RankSliceError(*error.mistakes, *_told(found).mistakes)
         with self._changed:
             if successor is not None:
                 self.restarts += 1
@@ -395,30 +387,25 @@ class Keeper:
 
     def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
         """Serve source or sink of a job; whatever goes wrong ends the job, and is told."""
+        serve = {wire.ROLE_SOURCE: self._feed, wire.ROLE_SINK: self._take_results}.get(role)
+        with self._changed:
+            ends = self._ends.get(epoch)
+            if serve is None or ends is None or role in ends.connections:
+                return
+            ends.connections[role] = connection
         try:
-            if role == wire.ROLE_SOURCE:
-                self._feed(connection, epoch)
-            elif role == wire.ROLE_SINK:
-                self._take_results(connection, epoch)
+            serve(connection, epoch, ends)
         except OSError as error:
             with self._changed:  # a job that fails says why
                 self._changed.wait_for(lambda: not self.is_alive(epoch), _LAST_WORDS_S)
             told = f"the connection of the {role} ended early: {error.strerror or 'it was closed'}"
             self._fail(epoch, RankSliceError(told))
-        except JobError as error:
-            self._fail(epoch, RankSliceError(f"the {role}: {error}"))
         except BaseException as error:
-            self._fail(epoch, RankSliceError(f"the {role}: {_told(error)}"))
+            self._fail(epoch, _told(error, f"the {role}: "))
 
-    def _feed(self, connection: socket.socket, epoch: int) -> None:
+    def _feed(self, connection: socket.socket, epoch: int, ends: _Ends) -> None:
         """Send frames to the source of a job."""
-        with self._changed:
-            ends = self._ends.get(epoch)
-            if ends is None or ends.is_fed:
-                return
-            ends.is_fed = True
-            ends.connections.append(connection)
-            self._happen(Ready(epoch))
+        self._happen(Ready(epoch))
         start_thread("frames", self._send_frames, connection, epoch, ends)
         wire.receive(connection, bytearray(1))  # until the source closes it
         if self.is_alive(epoch) and not ends.is_complete:
@@ -438,7 +425,7 @@ class Keeper:
         except OSError:  # whoever waits for the end of the connection tells that
             pass
         except BaseException as error:
-            self._fail(epoch, RankSliceError(f"the source: {_told(error)}"))
+            self._fail(epoch, _told(error, "the source: "))
         shut(connection)
 
     def _next_frame(self, epoch: int, ends: _Ends) -> int | None:
@@ -447,37 +434,31 @@ class Keeper:
             self._changed.wait_for(lambda: ends.frames or not self.is_alive(epoch))
             return ends.frames.popleft() if self.is_alive(epoch) else None
 
-    def _take_results(self, connection: socket.socket, epoch: int) -> None:
+    def _take_results(self, connection: socket.socket, epoch: int, ends: _Ends) -> None:
         """Take the results of a job's sink."""
-        with self._changed:
-            ends = self._ends.get(epoch)
-            if ends is None or ends.has_results:
-                return
-            ends.has_results = True
-            ends.connections.append(connection)
-        try:
-            self._take_all(connection, epoch)
-        finally:
-            with self._changed:
-                ends.has_results = False
-                self._changed.notify_all()
-
-    def _take_all(self, connection: socket.socket, epoch: int) -> None:
         names = [spec.name for spec in self._outputs]
-        for outputs in results(connection, self._results):
-            try:
+        try:
+            for outputs in results(connection, self._results):
                 if isinstance(outputs, Failure):
                     oldest = next(iter(self._state.inside), 0)  # none: the job is over
                     error = FailedFrameError(oldest, outputs, self._ranks_of(epoch))
                     self._happen(CameOut(epoch), error)
                 else:
                     self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
-            except UnexpectedResultError:
-                raise JobError("a result came, and no frame is inside") from None
+        except UnexpectedResultError:
+            raise JobError("a result came, and no frame is inside") from None
+        finally:
+            with self._changed:
+                del ends.connections[wire.ROLE_SINK]
+                self._changed.notify_all()
 
 
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _told(error: BaseException, where: str = "") -> RankSliceError:
+    """Return an error of any kind as one for the user."""
+    if isinstance(error, RankSliceError):
+        return error
+    kind = "" if isinstance(error, JobError) else f"{type(error).__name__}: "
+    return RankSliceError(f"{where}{kind}{error}")
 
 
 _open: weakref.WeakSet[Keeper] = weakref.WeakSet()

@@ -84,24 +84,30 @@ def shell_words(*words: str) -> str:
 
 def ipv4_of(interface: str) -> tuple[str, int] | None:
     """Return the IPv4 address of an interface and the length of its network's prefix."""
-    name = struct.pack("256s", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            address = fcntl.ioctl(asked, SIOCGIFADDR, name)[20:24]
-            mask = fcntl.ioctl(asked, SIOCGIFNETMASK, name)[20:24]
-        except OSError:
-            return None
+    try:
+        address, mask = (_told(interface, each)[4:] for each in (SIOCGIFADDR, SIOCGIFNETMASK))
+    except OSError:
+        return None
     return socket.inet_ntoa(address), sum(bin(part).count("1") for part in mask)
 
 
 def loopback_is_up() -> bool:
     """Return whether programs of this machine can connect to each other at 127.0.0.1."""
+    try:
+        return bool(struct.unpack("h", _told("lo", SIOCGIFFLAGS)[:2])[0] & IFF_UP)
+    except OSError:
+        return False
+
+
+def _told(interface: str, question: int) -> bytes:
+    """Return what the system answers to a question about an interface, without the name.
+
+    Raises:
+        OSError: it has no such interface, or nothing to answer.
+    """
+    name = struct.pack("256s", interface.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            flags = fcntl.ioctl(asked, SIOCGIFFLAGS, struct.pack("256s", b"lo"))[16:18]
-        except OSError:
-            return False
-    return bool(struct.unpack("h", flags)[0] & IFF_UP)
+        return fcntl.ioctl(asked, question, name)[16:24]
 
 
 def ipv4_at(address: str) -> tuple[str, int] | None:

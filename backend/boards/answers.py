@@ -107,10 +107,14 @@ def _is_network(text: str) -> bool:
     return str(network) == text and network.prefixlen >= _MIN_PREFIX
 
 
-def _is_ipv4_or_empty(text: str) -> bool:
+def is_ipv4(text: str) -> bool:
+    """Tell whether a text is an IPv4 address."""
     with suppress(ValueError):
-        return not text or bool(ipaddress.IPv4Address(text))
+        return bool(ipaddress.IPv4Address(text))
     return False
+
+
+_NoAddress = Annotated[str, Only(lambda text: not text or is_ipv4(text), "an IPv4 address")]
 
 
 def _is_short(values: Sized) -> bool:
@@ -156,7 +160,7 @@ class BoardCheck:
     """Of the frequency of its first core; empty: the board does not tell."""
     load: Annotated[float, between(0, _LARGEST)] = 0.0
     """Mean number of processes that could run, in the last minute."""
-    address: Annotated[str, Only(_is_ipv4_or_empty, "an IPv4 address")] = ""
+    address: _NoAddress = ""
     """At which it is reached; empty: unknown. Its host may be a name that only ssh knows."""
 
 
@@ -198,10 +202,7 @@ class BoardSample:
 class WatchReport:
     """A report of a watch."""
 
-    state: Annotated[
-        str,
-        Only(_STATES.__contains__, "a state of a watch"),
-    ]
+    state: Annotated[str, Only(_STATES.__contains__, "a state of a watch")]
     message: str
     """Of a rank, or a guard; empty: none."""
     ranks: Annotated[int, between(0, MAX_NUMBER)]

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+from rankslice.backend.boards.answers import is_ipv4
 from rankslice.framework.reading.records import Only, between
 
 
@@ -16,10 +17,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return re.fullmatch(r"[0-9A-Za-z.:_%-]{1,80}", text, re.ASCII) is not None
-
-
-def _is_ipv4(text: str) -> bool:
-    return ":" not in text and _is_address(text)
 
 
 _Core = Annotated[int, between(0, 1 << 16)]
@@ -93,7 +90,7 @@ class Interface:
     """A network interface with an IPv4 address."""
 
     name: str
-    address: Annotated[str, Only(_is_ipv4, "an IPv4 address")]
+    address: Annotated[str, Only(is_ipv4, "an IPv4 address")]
     prefix: Annotated[int, between(0, 32)]
     """Length of the network's part of the address, in bits."""
     mbps: int | None

@@ -174,13 +174,8 @@ class _Watch:
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
 
-    @property
-    def is_lost(self) -> bool:
-        return self.over.is_set() or self.silent_ticks >= _LOST_TICKS
-
-    @property
-    def is_silent(self) -> bool:
-        return self.over.is_set() or self.silent_ticks >= _SILENT_TICKS
+    def is_silent(self, ticks: int = _SILENT_TICKS) -> bool:
+        return self.over.is_set() or self.silent_ticks >= ticks
 
     def ask_to_end(self, *, has_failed: bool) -> None:
         self._is_ending = True
@@ -235,14 +230,9 @@ class Watches:
             RankSliceError: a board cannot be reached, or already has this run.
         """
         try:
+            run, on_sample, has_events = self._boards.run, self._on_sample, self._has_events
             self._watches = [
-                _Watch(
-                    shell,
-                    self._boards.run,
-                    self.lines,
-                    self._on_sample,
-                    has_events=self._has_events,
-                )
+                _Watch(shell, run, self.lines, on_sample, has_events=has_events)
                 for shell, _ in self._boards.work
             ]
             deadline = time.monotonic() + _START_S
@@ -253,7 +243,7 @@ class Watches:
                     watch.shell.login.full_name, watch.error or "the watch cannot be started there"
                 )
                 for watch in self._watches
-                if watch.is_lost or not watch.ready.is_set()
+                if watch.over.is_set() or not watch.ready.is_set()
             )
         except BaseException:
             self._close()
@@ -316,14 +306,14 @@ class Watches:
 
     def _has_lost_board(self) -> bool:
         ticks = _LOST_TICKS if self._on_failure is None else _REPLACED_TICKS
-        return any(watch.over.is_set() or watch.silent_ticks >= ticks for watch in self._watches)
+        return any(watch.is_silent(ticks) for watch in self._watches)
 
     def _is_known(self) -> bool:
         """Return whether a board is lost, or has itself said what happened."""
         return self._has_lost_board() or any(each.said or each.loss for each in self._watches)
 
     def _silent(self) -> list[_Watch]:
-        return [watch for watch in self._watches if watch.is_silent]
+        return [watch for watch in self._watches if watch.is_silent()]
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         self.has_ended_mpirun = True
@@ -340,19 +330,14 @@ class Watches:
     def explained(self, error: RankSliceError) -> RankSliceError:
         """Return the error of a job, completed or replaced by what is known of the boards."""
         if self._without_rank and not self._lost and not self._has_message():
-            return RankSliceError(
-                *(
-                    Mistake(w.shell.login.full_name, self._no_rank, _UNHEARD)
-                    for w in self._without_rank
-                )
-            )
+            found = f"mpirun has started no rank there within {self._start_s:g} s"
+            names = [watch.shell.login.full_name for watch in self._without_rank]
+            return RankSliceError(*(Mistake(name, found, _UNHEARD) for name in names))
         logins = [watch.shell.login for watch in self._lost if watch.loss is None]
         if not logins:
             return self._told_of_loss() or self._told_by_ranks() or error
-        places, silent = (
-            joined([each.full_name for each in logins]),
-            [each.board for each in logins],
-        )
+        places = joined([each.full_name for each in logins])
+        silent = [each.board for each in logins]
         hint = f"{places} did not answer: is it on, and is its cable plugged in?"
         if not self._has_message():
             return RankSliceError(Told(hint, silent=silent))
@@ -379,12 +364,10 @@ class Watches:
         if not losses:
             return None
         _, first = min(losses, key=lambda loss: loss[0])
-        messages = [line for line in self.lines if MESSAGE in line]
-        has_told = not all(map(is_sudden, messages))
-        # A guard that is alive reports the end of its ranks.
-        has_guard = bool(first.said)
+        has_told = not all(is_sudden(line) for line in self.lines if MESSAGE in line)
         is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
-        if is_cause or not (has_told or has_guard):
+        # A guard that is alive reports the end of its ranks.
+        if is_cause or not (has_told or first.said):
             return RankSliceError(first.mistake())
         return None
 
@@ -399,7 +382,3 @@ class Watches:
 
     def _has_message(self) -> bool:
         return any(MESSAGE in line for line in self.lines)
-
-    @property
-    def _no_rank(self) -> str:
-        return f"mpirun has started no rank there within {self._start_s:g} s"

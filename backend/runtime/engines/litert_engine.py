@@ -7,9 +7,8 @@ it runs, so it lives in a process of its own (``own_process.py``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..job import TensorSpec
 from ..sizes import Slot
 from . import Engine, EngineSettings
 from .acceleration import Acceleration, refuse_fallback
-from .litert_open import Numbers, OpenRuns, copy_output
+from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine, start_processes
 from .signature import FileTensor, match_tensors, refuse_open_sizes
@@ -110,8 +109,8 @@ class InterpreterEngine:
         self._delegate_options = options
         self._delegates: list[Any] = []
         self._interpreter: Any = None
-        self._inputs: list[Callable[[NDArray[Any]], None]] = []
-        self._outputs: list[Any] = []
+        self._inputs: tuple[int, ...] = ()
+        self._outputs: tuple[int, ...] = ()
         self._open: OpenRuns | None = None
         self._acceleration: Acceleration | None = None
         self._path = Path()
@@ -186,8 +185,8 @@ class InterpreterEngine:
         if self._found() and not self._delegate:
             self._open = self._open_runs(given, made)
             return
-        self._inputs = self._setters(given)
-        self._outputs = self._accessors(made)
+        self._inputs = tuple(tensor.number for tensor in given)
+        self._outputs = tuple(tensor.number for tensor in made)
 
     def _build(
         self, path: Path, inputs: Sequence[TensorSpec], *, only_delegates: bool = False
@@ -256,27 +255,13 @@ class InterpreterEngine:
             for number in node["outputs"]
         )
 
-    def _accessors(self, tensors: Sequence[FileTensor]) -> list[Any]:
-        # A call of an accessor gives a view of the tensor's memory, wherever that is then.
-        return [self._interpreter.tensor(tensor.number) for tensor in tensors]
-
-    def _setters(self, tensors: Sequence[FileTensor]) -> list[Callable[[NDArray[Any]], None]]:
-        """Return for each tensor what copies values into it."""
-        return [
-            partial(_fill, accessor)
-            if tensor.shape
-            # Of a tensor without dimensions an accessor gives the number, not the memory.
-            else partial(self._interpreter.set_tensor, tensor.number)
-            for tensor, accessor in zip(tensors, self._accessors(tensors), strict=True)
-        ]
-
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         """Copy the inputs in, compute, copy the outputs out."""
         if self._open is not None:
             self._open.run(inputs, outputs)
             return
-        for fill, values in zip(self._inputs, inputs, strict=True):
-            fill(values)
+        for number, values in zip(self._inputs, inputs, strict=True):
+            fill_input(self._interpreter, number, values)
         try:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
@@ -284,8 +269,8 @@ class InterpreterEngine:
             is_left = self._delegate or kept_by_a_run(self._path) or is_of_memory(error)
             kind = JobError if is_left else FrameError
             raise kind(f"{self._package.name}: {first_line(error)}") from None
-        for accessor, target in zip(self._outputs, outputs, strict=True):
-            copy_output(accessor(), target)
+        for number, target in zip(self._outputs, outputs, strict=True):
+            copy_output(self._interpreter.tensor(number)(), target)
 
     def warm_up_hindrance(self) -> str:
         """Name variables, random numbers and custom operators."""
@@ -297,13 +282,9 @@ class InterpreterEngine:
 
     def close(self) -> None:
         """Drop the interpreter, then its delegate."""
-        self._inputs, self._outputs = [], []
+        self._inputs = self._outputs = ()
         self._open = self._interpreter = None
         self._delegates = []
-
-
-def _fill(accessor: Callable[[], NDArray[Any]], values: NDArray[Any]) -> None:
-    np.copyto(accessor(), values, casting="no")
 
 
 def replaced_operators(

@@ -271,23 +271,18 @@ class OnnxRuntimeEngine:
         binding = self._session.io_binding()
         self._bind_inputs(binding, inputs)
         for spec, array in zip(self._outputs, outputs, strict=True):
-            kind = self._element_type(spec, array)
+            kind = self._type_of(spec)
             binding.bind_output(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
         return binding
 
     def _bind_inputs(self, binding: Any, inputs: Sequence[NDArray[Any]]) -> None:
         for spec, array in zip(self._inputs, inputs, strict=True):
-            kind = self._element_type(spec, array)
+            kind = self._type_of(spec)
             binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
 
-    def _element_type(self, spec: TensorSpec, array: NDArray[Any]) -> Any:
-        return self._type(spec, array.dtype)
-
     def _type_of(self, spec: TensorSpec) -> Any:
-        return self._type(spec, np.dtype(spec.storage[0]))
-
-    def _type(self, spec: TensorSpec, dtype: np.dtype[Any]) -> Any:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
+        dtype = np.dtype(spec.storage[0])
         return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
 
     def _may_keep_something(self) -> bool:

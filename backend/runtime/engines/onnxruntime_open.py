@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -61,11 +62,8 @@ class OpenRuns:
         shapes = tuple(values.shape for values in inputs)
         foretold = self._known.get(shapes) if self._foretells else None
         if foretold is not None:
-            try:
+            with suppress(Exception):  # onnxruntime's exceptions have no common base class
                 self._run(session, inputs, outputs, foretold)
-            except Exception:  # onnxruntime's exceptions have no common base class
-                pass
-            else:
                 return
         made = self._run(session, inputs, outputs, None)
         if foretold is not None:  # and wrongly, as the same values are no error now

@@ -60,11 +60,6 @@ def answer_in(line: bytes) -> Answer | None:
 def read_answer(kind: type[T], answer: Answer, board: str) -> T:
     """Return an answer as a record.
 
-    Args:
-        kind: the dataclass.
-        answer: from :func:`answer_in`.
-        board: for messages.
-
     Raises:
         RankSliceError: the board says why it did not do what was asked, or the answer does not
             have the fields of the record.

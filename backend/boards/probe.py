@@ -106,10 +106,6 @@ def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) 
 
     It is the address of the interface whose network contains a board's address, or else the caller
     that a board sees.
-
-    Args:
-        conversation: with this machine.
-        reports: of the boards.
     """
     own = conversation.ask(Addresses, "addresses").interfaces
     for report in reports:

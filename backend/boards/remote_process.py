@@ -51,12 +51,7 @@ _COMPLAINTS = {
 
 
 def ssh_complaint(errors: str, code: int) -> str:
-    """Return why ssh brought no answer, and what to do.
-
-    Args:
-        errors: its stderr.
-        code: its exit code.
-    """
+    """Return why ssh brought no answer, and what to do, by its stderr and exit code."""
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     if last.endswith(TOO_OLD):
         return last

@@ -218,11 +218,6 @@ def receive(connection: socket.socket, into: bytearray | memoryview) -> bool:
 def send(connection: socket.socket, head: bytes, tensors: Sequence[NDArray[Any]] = ()) -> None:
     """Send a record.
 
-    Args:
-        connection: to the other end.
-        head: packed by the record's form.
-        tensors: contiguous arrays.
-
     Raises:
         OSError: the connection is broken.
     """

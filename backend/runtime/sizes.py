@@ -97,10 +97,7 @@ class OpenSlot:
         return typed_view(found, self._values)
 
     def check_message(self, nbytes: int) -> None:
-        """Compare what a message brought with what its header says.
-
-        Args:
-            nbytes: length of the message, header included.
+        """Compare the length of a message, header included, with what its header says.
 
         Raises:
             JobError: they do not fit.

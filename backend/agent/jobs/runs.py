@@ -118,10 +118,7 @@ def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
 
 
 def stat_fields(folder: Path) -> list[str]:
-    """Return what the kernel tells of a process, from its state on.
-
-    Args:
-        folder: of the process, in ``/proc``.
+    """Return what a folder of ``/proc`` tells of a process, from its state on.
 
     Raises:
         OSError: it has ended.

@@ -306,12 +306,7 @@ def _call(address: str, rank: int) -> socket.socket | None:
 
 
 def _accept(door: Door | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
-    """Accept the calls of some ranks, refuse all others.
-
-    Args:
-        door: of this rank.
-        callers: by rank, its process number.
-    """
+    """Accept the calls of some ranks, by their process numbers; refuse all others."""
     accepted: dict[int, socket.socket] = {}
     if not callers or door is None:
         return accepted
@@ -344,10 +339,6 @@ def swap(
     in ascending order, so all ranks take their pairs in the order of (lower rank, higher rank). Of
     all pairs that are not done, both ends of the first one are at it: they have nothing left to do
     before it. There the lower rank sends while the higher one receives, then the other way round.
-
-    Args:
-        neighbours: by rank.
-        messages: by rank, one for each neighbour.
 
     Raises:
         JobError: not all has arrived; what has is closed.

@@ -79,11 +79,7 @@ def _has_alone(lock: int) -> bool:
 
 
 def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
-    """Return a folder in memory, or that for temporary files if memory has no room.
-
-    Args:
-        least_bytes: the room that is needed.
-    """
+    """Return a folder in memory, or that for temporary files if memory has no room."""
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
         has_room = room.f_bavail * room.f_frsize >= least_bytes

@@ -22,12 +22,7 @@ class BoardEnergy:
     """
 
     def __init__(self, ranks: Sequence[RankSpec], rank: int) -> None:
-        """Look for the sensor.
-
-        Args:
-            ranks: of the job, by rank.
-            rank: the one of this process.
-        """
+        """Look for the sensor."""
         self._board = ranks[rank].board
         self._is_first = all(spec.board != self._board for spec in ranks[:rank])
         self._sensor = _found() if self._is_first else None

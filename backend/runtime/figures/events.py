@@ -93,12 +93,7 @@ class EventRing:
 
 
 def open_ring(folder: int, rank: int, capacity: int = USUAL_EVENTS) -> EventRing:
-    """Return the ring of a rank, in a new file of its own.
-
-    Args:
-        folder: its descriptor.
-        rank: number of the rank.
-        capacity: how many events are kept.
+    """Return the ring of a rank, in a new file of its own; a folder is given as its descriptor.
 
     Raises:
         OSError: there is no room.

@@ -39,11 +39,7 @@ class EventReader:
     """Reads what comes into a ring while its rank runs."""
 
     def __init__(self, folder: int, rank: int) -> None:
-        """Open a rank's file.
-
-        Args:
-            folder: its descriptor.
-            rank: number of the rank.
+        """Open a rank's file in a folder, given as its descriptor.
 
         Raises:
             OSError: there is none, or it is no file of this user.

@@ -134,11 +134,6 @@ class Incoming:
     def complete(self, slot: int, is_end: bool, nbytes: int = 0) -> None:
         """Note a received message; pass frames on in order.
 
-        Args:
-            slot: where it is.
-            is_end: whether it ends the stream.
-            nbytes: its length.
-
         Raises:
             JobError: the message is not what the tensor may be.
         """

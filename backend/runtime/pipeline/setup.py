@@ -244,13 +244,7 @@ def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceS
 
 
 def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: bool) -> Switching:
-    """Return what chooses the route, of two.
-
-    Args:
-        options: of the run.
-        windows: most frames inside, by route.
-        is_timed: whether frames come by the clock.
-    """
+    """Return what chooses one of two routes; ``is_timed``: frames come by the clock."""
     if options.switch != "auto":
         return Fixed(ROUTE_NAMES.index(options.switch))
     if not is_timed:

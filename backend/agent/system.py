@@ -51,9 +51,7 @@ def ask(
 ) -> subprocess.CompletedProcess[str] | None:
     """Return how a command ended, with what it printed; ``None``: it took too long.
 
-    Args:
-        command: to run.
-        variables: set in its environment besides those of this process.
+    ``variables`` are set besides those of this process.
     """
     try:
         return run(command, variables={**os.environ, **(variables or {})}, timeout_s=ASK_S)

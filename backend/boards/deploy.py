@@ -93,12 +93,7 @@ def package_folder(out: Path, board: str) -> Path:
 
 
 def read_package(folder: Path, board: str, without: str = "") -> Package:
-    """Return the package of a board.
-
-    Args:
-        folder: of the package.
-        board: its name.
-        without: the board for whose loss the package is.
+    """Return the package of a board, or that for the loss of another board, ``without``.
 
     Raises:
         RankSliceError: it does not exist, or differs from its manifest.

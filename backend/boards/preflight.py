@@ -86,11 +86,7 @@ def check_boards(
 ) -> CheckedBoards:
     """Ask each board whether it can run its package, and prepare a run there.
 
-    Args:
-        work: the boards, and their packages.
-        config: handed to ssh as ``-F``.
-        mpirun: that is to start the job.
-        folder: the build folder, as messages name it.
+    Messages name the build folder as it is given.
 
     Raises:
         RankSliceError: some boards cannot; with the reasons of all of them.

@@ -143,10 +143,6 @@ def load_complaints(
 ) -> list[str]:
     """Return for each library why a board cannot load it; empty: it can.
 
-    Args:
-        conversation: with the board.
-        libraries: name or path, and environment variables for loading it.
-
     Raises:
         RankSliceError: the board cannot be reached any more.
     """

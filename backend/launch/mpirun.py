@@ -134,8 +134,7 @@ def _version_text(mpirun: str) -> str:
 def home_variable(fallback: Path) -> dict[str, str]:
     """Return the variable of the home folder for mpirun, which does not look it up itself.
 
-    Args:
-        fallback: for an account that has no home folder.
+    ``fallback``: for an account that has none.
     """
     return {"HOME": str(home_folder() if has_home() else fallback)}
 
@@ -150,11 +149,7 @@ def open_mpi_requirements() -> list[str]:
 
 
 def check_folder(folder: Path, remedy: str) -> None:
-    """Refuse the path of a build folder that mpirun could not read.
-
-    Args:
-        folder: from the root, with its links followed.
-        remedy: what to do about it.
+    """Refuse the absolute path of a build folder, links followed, that mpirun could not read.
 
     Raises:
         RankSliceError: mpirun would take a part of it for the whole path.

@@ -233,10 +233,6 @@ def load_job(path: Path) -> Job:
 def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     """Return the job of a plan.
 
-    Args:
-        record: the plan as JSON has it.
-        sha256: hash of the bytes of its file.
-
     Raises:
         KeyError, TypeError: it is no plan of the version that this runtime reads.
     """

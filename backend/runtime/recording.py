@@ -219,14 +219,7 @@ class Recorder:
 def expected_records(
     job: Job, rank: int, frames: RecordedFrames, completed: int
 ) -> Iterator[tuple[int, KeptTensor]]:
-    """Yield frame and tensor of each record that a rank's file has.
-
-    Args:
-        job: the plan.
-        rank: whose file it is.
-        frames: that were to be recorded.
-        completed: how many frames the stream had.
-    """
+    """Yield frame and tensor of each record that a rank's file has."""
     kept = kept_tensors(job, rank, frames.route)
     numbers = range(frames.first, min(completed, frames.first + frames.count))
     for frame in numbers if kept else ():

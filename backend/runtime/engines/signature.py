@@ -34,12 +34,6 @@ def match_tensors(
     several tensors of one name, or nameless ones; these are matched in the order in which they
     stand in the file with the plan's that are left.
 
-    Args:
-        file: name of the file, for messages.
-        side: ``input`` or ``output``.
-        planned: what the plan says, in its order.
-        found: what the file has, in its order.
-
     Raises:
         JobError: a tensor is missing, has another type or shape, or is an input that the plan
             lacks.
@@ -94,12 +88,7 @@ def _admits(declared: tuple[int, ...], spec: TensorSpec) -> bool:
 
 
 def refuse_open_sizes(file: str, specs: Iterable[TensorSpec], used: str) -> None:
-    """Raise an error if a tensor has open sizes.
-
-    Args:
-        file: name of the sub-model, for the message.
-        specs: its inputs and outputs.
-        used: what takes fixed sizes only.
+    """Raise an error if a tensor has open sizes, as what is ``used`` takes fixed ones only.
 
     Raises:
         JobError: one has.

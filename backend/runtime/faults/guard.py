@@ -62,9 +62,6 @@ def start_guard(start_timeout_s: float) -> PrivateFolder | None:
     """Start this board's guard if this is its lowest rank; return the folder for status pages.
 
     ``None`` if Open MPI did not start the process, or no such folder can be made.
-
-    Args:
-        start_timeout_s: how long the job may take to start.
     """
     ranks = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     if ranks is None:

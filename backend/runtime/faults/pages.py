@@ -28,12 +28,7 @@ class StatusPage:
     """The state of a rank, for the guard; an update takes about a microsecond."""
 
     def __init__(self, folder: int, rank: int, rank_name: str) -> None:
-        """Make the page of this process.
-
-        Args:
-            folder: descriptor of the folder of the board's pages.
-            rank: number of the rank.
-            rank_name: how messages name the rank.
+        """Make the page of this process in a folder, given as its descriptor.
 
         Raises:
             OSError: the disk is full.

@@ -44,12 +44,7 @@ class Backoff:
     def __init__(
         self, longest_s: float = LONGEST_S, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin now.
-
-        Args:
-            longest_s: longest sleep, in seconds.
-            clock: seconds; the source of time.
-        """
+        """Begin now."""
         self._longest_s = longest_s
         self._clock = clock
         self._idle_since = clock()
@@ -73,11 +68,7 @@ class Backoff:
             self._waits_since = None
 
     def pause_s(self, *, moves_large: bool) -> float:
-        """Return the seconds to sleep before the next look.
-
-        Args:
-            moves_large: a large message may be under way.
-        """
+        """Return the seconds to sleep before the next look."""
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now

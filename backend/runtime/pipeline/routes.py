@@ -43,12 +43,7 @@ class RouteChoice:
         """The first :data:`MOST_CHANGES`."""
 
     def look(self, seen: Seen, frame: int) -> None:
-        """Decide, and change the route if that is possible now.
-
-        Args:
-            seen: what there is to be seen.
-            frame: the next one to be let in.
-        """
+        """Decide, and change the route if that is possible now."""
         if self._begin_s is None:
             self._begin_s = seen.now_s
         if self.wanted == self.route:

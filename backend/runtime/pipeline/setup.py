@@ -93,12 +93,6 @@ class LoadedSegments:
     ) -> None:
         """Load all segments.
 
-        Args:
-            setup: of the rank.
-            wiring: of the rank.
-            rings: of the rank.
-            memories: where rings are that other processes can map.
-
         Raises:
             JobError: one cannot be loaded.
         """
@@ -284,13 +278,7 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
 
 
 def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> int:
-    """Return how many frames that come by the clock may wait.
-
-    Args:
-        options: of the run.
-        windows: most frames inside, by route.
-        in_a_second: how many come within a second at most.
-    """
+    """Return how many frames that come by the clock may wait."""
     if options.queue is not None:
         return options.queue
     # So many may have to wait until a change of the route has helped.

@@ -632,10 +632,6 @@ def threadless_stages(rank: RankSpec, *, is_timed: bool) -> frozenset[str]:
     and a wake-up per frame. A source that waits for its frames keeps its thread: they come, and
     may be lost, while a segment computes. If ranks take turns, both keep theirs: they handle the
     frames of the other ranks while this one computes its own.
-
-    Args:
-        rank: where the stages are.
-        is_timed: whether its frames come at times of their own.
     """
     if rank.accelerator != "cpu" or len(rank.cores) != 1 or rank.turns != ALL:
         return frozenset()

@@ -33,12 +33,7 @@ class Literal:
 
 
 def render_driver(plan: Plan, plan_sha256: str) -> str:
-    """Return the source of ``driver.py``.
-
-    Args:
-        plan: to render.
-        plan_sha256: hash of the bytes of ``plan.json``; the driver compares it at its start.
-    """
+    """Return the source of ``driver.py``, which compares the hash of ``plan.json`` at its start."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,

@@ -86,10 +86,6 @@ def _with_load(rank: RankSummary, rate: float) -> RankSummary:
     """Return a rank with the load that it has while frames are on the route.
 
     Its own steady state has the time in which they were on the other one, too.
-
-    Args:
-        rank: what it did on the route.
-        rate: of the route's frames, over their number.
     """
     share = min(1.0, 1e-3 * rank.compute_ms["mean"] * rank.frames * rate)
     return replace(rank, steady={**(rank.steady or {}), "compute_share": share, "cpu_share": 0.0})

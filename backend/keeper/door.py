@@ -50,10 +50,6 @@ class Door:
     def keeper(self, hosts: tuple[str, str], epoch: int = 0) -> wire.Keeper:
         """Return what tells a job where to connect.
 
-        Args:
-            hosts: addresses of this machine at which source and sink reach it.
-            epoch: of the job.
-
         Raises:
             OSError: an address is not of this machine.
         """

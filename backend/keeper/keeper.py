@@ -195,10 +195,6 @@ class Keeper:
 
         The first one has the frames. Others wait until ``follow`` names them.
 
-        Args:
-            run_job: runs it.
-            hosts: addresses of this machine at which source and sink reach it.
-
         Raises:
             OSError: an address is not of this machine.
         """

@@ -29,10 +29,6 @@ def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
 
     It is made in ``without/`` of the build folder, where it stays.
 
-    Args:
-        folder: made by ``build --survive``.
-        lost: names of the boards that are not used.
-
     Raises:
         RankSliceError: no mapping can run on the boards that are left; or the model has changed
             or is not there any more.

@@ -40,11 +40,6 @@ OnStep = Callable[[str], None]
 def demo(console: Console, talk: Console, folder: Path | None = None) -> None:
     """Slice a digit classifier over three ranks and ResNet-50 over two, run and compare them.
 
-    Args:
-        console: for what was found.
-        talk: for what is being done.
-        folder: where build folders and images stay; a temporary one by default.
-
     Raises:
         RankSliceError: a job failed, or slicing changed a result.
     """

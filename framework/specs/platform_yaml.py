@@ -38,10 +38,6 @@ from rankslice.framework.wording import bare, described, joined, quoted
 def parse_platform_yaml(text: str, name: str) -> Platform:
     """Return the platform that a YAML text describes.
 
-    Args:
-        text: ``boards``, a mapping of names to boards, and ``links``; ``docs/`` has it in full.
-        name: Name of the file, for messages.
-
     Raises:
         RankSliceError: The text is not YAML, or something in it is wrong. All mistakes at once.
     """

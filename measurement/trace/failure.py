@@ -87,10 +87,6 @@ def failure_of(folder: Path) -> Failure:
 def read_failure(folder: Path, plan: Plan) -> Trace:
     """Return what each rank did last in the job that failed last.
 
-    Args:
-        folder: made by ``build``.
-        plan: of the folder.
-
     Returns:
         A rank whose events could not be kept has none.
 

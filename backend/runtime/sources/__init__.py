@@ -91,9 +91,6 @@ class Source(ABC):
     def start(self, arrivals: Arrivals) -> None:  # noqa: B027 - most have nothing to do
         """Open what frames come from: on the source's board, before frame 0.
 
-        Args:
-            arrivals: the queue in front of the source.
-
         Raises:
             JobError: it cannot be opened.
         """

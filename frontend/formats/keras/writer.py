@@ -97,9 +97,6 @@ def kind_of(path: Path) -> str:
 
     A file without weights that are large enough for ``dynamic`` is of ``float32``.
 
-    Args:
-        path: the ``.tflite`` file.
-
     Returns:
         One of :data:`rankslice.frontend.formats.conversion.KINDS`.
 

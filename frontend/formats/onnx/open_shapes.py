@@ -108,11 +108,6 @@ def known_sizes(
 ) -> dict[str, tuple[int | None, ...]]:
     """Return what is known of the sizes of tensors whose number of dimensions is known, by name.
 
-    Args:
-        model: as for :func:`open_tensors`.
-        settled: the sizes of its inputs.
-        declared: the types that the file declares.
-
     Returns:
         Sizes by axis; ``None``: not known, or open.
     """
@@ -147,12 +142,7 @@ class _Inference:
     _declared: Mapping[str, TypeProto]
 
     def at(self, sizes: Mapping[str, int], share: _Share) -> dict[str, TypeProto]:
-        """Return the types that are known, some of them without sizes.
-
-        Args:
-            sizes: of the inputs, by the names of open sizes.
-            share: how large other open sizes are.
-        """
+        """Return the types that are known, some of them without sizes."""
         model = infer_whole(self._with_inputs(sizes))
         decide = _Decision(share, self._settled.others, self._declared, sizes)
         return follow_types(model, decide)

@@ -20,12 +20,7 @@ _CODE_OUTSIDE = "DISPATCH_OP"
 
 
 def header_mistakes(where: str, model: Table) -> Iterator[Mistake]:
-    """Yield what is missing for a model that can be sliced at all.
-
-    Args:
-        where: the model file, for messages; so in the other functions here.
-        model: the table ``Model``.
-    """
+    """Yield what is missing for a model that can be sliced at all."""
     version = model.number("version")
     if version != _VERSION:
         yield Mistake(where, f"is of version {version}", f"expected {_VERSION}")

@@ -110,7 +110,7 @@ class Job:
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.launcher.poll() is None:
             assert time.monotonic() < deadline, "mpirun does not start"
-            for process in processes_of(self.folder / "rankfile"):
+            for process in processes_of(self.folder / "driver.py"):
                 with suppress(psutil.Error, KeyError):  # it may be about to become mpirun
                     if process.ppid() == self.launcher.pid:
                         self._segments.add(Path(process.environ()["RANKSLICE_SESSION"]))

@@ -24,6 +24,7 @@ from rankslice.commands.build_folder import (
     BENCH,
     BENCH_PAGE,
     LAST_FAILURE,
+    LINKS,
     OWN_ENTRIES,
     SSH_CONFIG,
     SURVIVAL,
@@ -258,7 +259,7 @@ def test_what_builds_and_runs_leave_is_known_so_that_force_may_replace_it(inputs
     out = built(inputs, inputs / "out").folder
     run(prepare(out, RunOptions(frames=2)), verify=True)
     others = {"model.onnx", "model.tflite", SSH_CONFIG, SURVIVAL, SURVIVAL_FILES, WITHOUT}
-    others |= {BENCH, BENCH_PAGE, LAST_FAILURE, TRACE}
+    others |= {BENCH, BENCH_PAGE, LAST_FAILURE, LINKS, TRACE}
     assert OWN_ENTRIES - others == {path.name for path in out.iterdir()}
     built(inputs, out, force=True)
 

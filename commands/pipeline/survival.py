@@ -158,7 +158,7 @@ class Survivors:
             self._runs = {
                 without: sought
                 for without, sought in self._runs.items()
-                if not _needs(sought, accused)
+                if not _may_need(without, sought, accused)
             }
         while True:
             without = self._prepared(accused, lost)
@@ -244,8 +244,10 @@ def _accused_by(message: str, plan: Plan) -> frozenset[str]:
     return frozenset({accused})
 
 
-def _needs(sought: Future[PreparedRun], boards: frozenset[str]) -> bool:
-    """Return whether a run is prepared that needs one of some boards."""
-    if not sought.done() or sought.exception() is not None:
+def _may_need(without: frozenset[str], sought: Future[PreparedRun], lost: frozenset[str]) -> bool:
+    """Return whether a run that is prepared, or about to be, may need a board that is lost now."""
+    if not sought.done():  # its plan is unknown, and the board may have been there when it began
+        return not lost <= without
+    if sought.exception() is not None:
         return False
-    return not boards.isdisjoint(rank.board for rank in sought.result().plan.ranks)
+    return not lost.isdisjoint(rank.board for rank in sought.result().plan.ranks)

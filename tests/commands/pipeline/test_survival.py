@@ -204,6 +204,30 @@ def test_what_follows_the_next_loss_is_prepared_after_each(out: Path, deployed: 
     assert ["b"] == prepare.asked[asked:]  # in case that a is back
 
 
+def test_a_run_that_was_being_prepared_when_a_board_got_lost_is_not_taken(
+    out: Path, deployed: list[str]
+) -> None:
+    prepare = Prepare()
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slowly(folder: Path) -> Any:
+        run = prepare(folder)
+        if ["b"] == [each for each in prepare.asked if each == "b"]:
+            begun.set()
+            goes_on.wait(30)
+        return run
+
+    survivors = Survivors(out, slowly)
+    checking = threading.Thread(target=survivors.check)
+    checking.start()
+    assert begun.wait(30)
+    assert ("a", A) == survivors.next_run(A, NOBODY)
+    prepare.off = {"a"}
+    goes_on.set()
+    checking.join(30)
+    assert ("a+b", A | B) == survivors.next_run(B, A)
+
+
 def test_a_run_that_waits_is_not_prepared_again(out: Path, deployed: list[str]) -> None:
     prepare = Prepare()
     survivors = Survivors(out, prepare)

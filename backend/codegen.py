@@ -6,9 +6,11 @@ from typing import Any
 
 import jinja2
 
+from rankslice.backend.runtime.job import make_job
+from rankslice.backend.schedule import schedule
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Plan
+from rankslice.framework.plan import Plan, plan_record
 from rankslice.framework.turns import ALL
 
 _LONGEST_NAME_IN_COMMENT = 60
@@ -50,6 +52,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         ranks=[_rank(plan, placement) for placement in plan.ranks],
         takes_turns=any(rank.turns != ALL for route in plan.routes for rank in route.ranks),
         surge_window=next((route.window for route in plan.routes[1:]), 0),
+        schedule=_Prose(schedule(make_job(plan_record(plan)))),
         spaces=lambda count: _Prose(" " * count),
     )
 

@@ -12,6 +12,18 @@ mapping needs a new build.
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
 
 Frames enter at rank 0 and leave at rank 2; at most 8 are inside at once.
+
+The first frames, if each segment takes one step and messages take no time.
+In a cell, 1:f3 is frame 3 in segment 1 of the rank; a frame under out is a result.
+
+  step  rank 0  rank 1  rank 2  out
+     0  0:f0    .       .
+     1  0:f1    0:f0    0:f0
+     2  1:f0    0:f1    0:f1
+     3  1:f1    .       1:f0    f0
+     4  0:f2    .       1:f1    f1
+
+Steps 1 to 4 repeat: 2 frames in 4 steps.
 """
 
 from runtime import Rank, Receive, Segment, Send, main

@@ -16,6 +16,22 @@ number, modulo the period, is one of the positions. A tensor goes from rank to r
 that both of them handle.
 
 Frames enter at rank 0 and leave at rank 3; at most 8 are inside at once.
+
+The first frames, if each segment takes one step and messages take no time.
+Of ranks in turn, one that handles a third of the frames takes three steps.
+In a cell, f3 is frame 3; a frame under out is a result.
+
+  step  rank 0  rank 1  rank 2  rank 3  out
+     0  f0      .       .       .
+     1  f1      f0      .       .
+     2  f2      .       f1      f0      f0
+     3  f3      f2      f1      .
+     4  f4      f2      f1      .
+     5  f5      f3      f4      f1      f1
+     6  f6      f5      f4      f2      f2
+     7  f7      f5      f4      f3      f3
+
+Steps 5 to 7 repeat: 3 frames in 3 steps.
 """
 
 from runtime import Rank, Receive, Segment, Send, Turns, main

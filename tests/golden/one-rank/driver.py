@@ -12,6 +12,14 @@ mapping needs a new build.
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
 
 Frames enter at rank 0 and leave at rank 0; at most 2 are inside at once.
+
+The first frames, if each segment takes one step and messages take no time.
+In a cell, f3 is frame 3; a frame under out is a result.
+
+  step  rank 0  out
+     0  f0      f0
+
+All further steps are like step 0: 1 frame in each.
 """
 
 from runtime import Rank, Receive, Segment, Send, main

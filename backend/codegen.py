@@ -6,11 +6,9 @@ from typing import Any
 
 import jinja2
 
-from rankslice.backend.runtime.job import make_job
-from rankslice.backend.schedule import schedule
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Plan, plan_record
+from rankslice.framework.plan import Plan
 from rankslice.framework.turns import ALL
 
 _LONGEST_NAME_IN_COMMENT = 60
@@ -34,8 +32,11 @@ class Literal:
         return source
 
 
-def render_driver(plan: Plan, plan_sha256: str) -> str:
-    """Return the source of ``driver.py``, which compares the hash of ``plan.json`` at its start."""
+def render_driver(plan: Plan, plan_sha256: str, schedule: str = "") -> str:
+    """Return the source of ``driver.py``, which compares the hash of ``plan.json`` at its start.
+
+    ``schedule``: of the first frames, ASCII text without quotes and backslashes, for its docstring.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,
@@ -52,7 +53,7 @@ def render_driver(plan: Plan, plan_sha256: str) -> str:
         ranks=[_rank(plan, placement) for placement in plan.ranks],
         takes_turns=any(rank.turns != ALL for route in plan.routes for rank in route.ranks),
         surge_window=next((route.window for route in plan.routes[1:]), 0),
-        schedule=_Prose(schedule(make_job(plan_record(plan)))),
+        schedule=_Prose(schedule),
         spaces=lambda count: _Prose(" " * count),
     )
 

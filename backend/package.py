@@ -35,12 +35,16 @@ _COMMON_FILES = (
 )
 
 
-def write_driver(folder: Path, plan: Plan) -> None:
-    """Write ``plan.json``, ``driver.py`` and ``runtime/`` into ``folder``."""
+def write_driver(folder: Path, plan: Plan, schedule: str = "") -> None:
+    """Write ``plan.json``, ``driver.py`` and ``runtime/`` into ``folder``.
+
+    ``schedule``: of the first frames, for the driver's docstring.
+    """
     text = plan_to_json(plan).encode()
     (folder / "plan.json").write_bytes(text)
     driver = folder / "driver.py"
-    driver.write_text(render_driver(plan, hashlib.sha256(text).hexdigest()), encoding="ascii")
+    source = render_driver(plan, hashlib.sha256(text).hexdigest(), schedule)
+    driver.write_text(source, encoding="ascii")
     driver.chmod(0o755)
     _copy_runtime(folder / "runtime")
 

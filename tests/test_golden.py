@@ -27,6 +27,7 @@ from rankslice.backend.package import write_driver, write_packages
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.tables import Rank, Receive, Route, Segment, Send, tables
 from rankslice.backend.runtime.turns import Turns
+from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
@@ -124,7 +125,7 @@ CASES |= {"in-turns": in_turns, "surge": surge}
 
 def generate(plan: Plan, folder: Path) -> Path:
     """Write all that is generated from a plan alone; sub-models are empty files."""
-    write_driver(folder, plan)
+    write_driver(folder, plan, schedule(plan))
     texts = {
         "sender.json": table_to_json(sender_table(plan)),
         "receiver.json": table_to_json(receiver_table(plan)),

@@ -34,6 +34,7 @@ from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.commands.run_folder import living_runs
 from rankslice.commands.survival import SurvivalRecord, without
 from rankslice.commands.weights import ChosenWeights
+from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
@@ -184,7 +185,7 @@ def build(
             (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
         plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
         on_step("generating the driver")
-        write_driver(folder, plan)
+        write_driver(folder, plan, schedule(plan))
         on_step("packing")
         also = open_mpi_requirements() if options.wheels else []
         add_wheels = wheels_for(boards.boards, options.wheels, also)

@@ -13,17 +13,19 @@ mapping needs a new build.
 
 Frames enter at rank 0 and leave at rank 2; at most 8 are inside at once.
 
-The first frames, if each segment takes one step and messages take no time.
+The first frames, if a segment takes one step and messages take hardly any time.
 In a cell, 1:f3 is frame 3 in segment 1 of the rank; a frame under out is a result.
 
   step  rank 0  rank 1  rank 2  out
      0  0:f0    .       .
      1  0:f1    0:f0    0:f0
-     2  1:f0    0:f1    0:f1
-     3  1:f1    .       1:f0    f0
-     4  0:f2    .       1:f1    f1
+     2  0:f2    0:f1    0:f1
+     3  1:f0    0:f2    0:f2
+     4  1:f1    .       1:f0    f0
+     5  1:f2    .       1:f1    f1
+     6  0:f3    .       1:f2    f2
 
-Steps 1 to 4 repeat: 2 frames in 4 steps.
+Steps 1 to 6 repeat: 3 frames in 6 steps.
 """
 
 from runtime import Rank, Receive, Segment, Send, main

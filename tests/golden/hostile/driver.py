@@ -13,35 +13,37 @@ mapping needs a new build.
 
 Frames enter at rank 0 and leave at rank 1; at most 44 are inside at once.
 
-The first frames, if each segment takes one step and messages take no time.
+The first frames, if a segment takes one step and messages take hardly any time.
 In a cell, 1:f3 is frame 3 in segment 1 of the rank; a frame under out is a result.
 
   step  rank 0  rank 1  out
      0  0:f0    .
      1  0:f1    0:f0
-     2  1:f0    0:f1
-     3  1:f1    1:f0
-     4  2:f0    1:f1
-     5  2:f1    2:f0
-     6  3:f0    2:f1
-     7  3:f1    3:f0
-     8  4:f0    3:f1
-     9  4:f1    4:f0
-    10  5:f0    4:f1
-    11  5:f1    5:f0
-    12  6:f0    5:f1
-    13  6:f1    6:f0
-    14  7:f0    6:f1
-    15  7:f1    7:f0
-    16  8:f0    7:f1
-    17  8:f1    8:f0
-    18  9:f0    8:f1
-    19  9:f1    9:f0
-    20  10:f0   9:f1
-    21  10:f1   10:f0   f0
-    22  0:f2    10:f1   f1
+     2  0:f2    0:f1
+     3  1:f0    0:f2
+     4  1:f1    1:f0
+     5  1:f2    1:f1
+     6  2:f0    1:f2
+     7  2:f1    2:f0
+     8  2:f2    2:f1
+     9  3:f0    2:f2
+    10  3:f1    3:f0
+    11  3:f2    3:f1
+    12  4:f0    3:f2
+    13  4:f1    4:f0
+    14  4:f2    4:f1
+    15  5:f0    4:f2
+    16  5:f1    5:f0
+    17  5:f2    5:f1
+    18  6:f0    5:f2
+    19  6:f1    6:f0
+    20  6:f2    6:f1
+    21  7:f0    6:f2
+    22  7:f1    7:f0
+    23  7:f2    7:f1
+  ...
 
-Steps 1 to 22 repeat: 2 frames in 22 steps.
+Steps 1 to 33 repeat: 3 frames in 33 steps.
 """
 
 from runtime import Rank, Receive, Segment, Send, main

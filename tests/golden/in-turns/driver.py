@@ -17,7 +17,7 @@ that both of them handle.
 
 Frames enter at rank 0 and leave at rank 3; at most 8 are inside at once.
 
-The first frames, if each segment takes one step and messages take no time.
+The first frames, if a segment takes one step and messages take hardly any time.
 Of ranks in turn, one that handles a third of the frames takes three steps.
 In a cell, f3 is frame 3; a frame under out is a result.
 

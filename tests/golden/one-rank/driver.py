@@ -13,7 +13,7 @@ mapping needs a new build.
 
 Frames enter at rank 0 and leave at rank 0; at most 2 are inside at once.
 
-The first frames, if each segment takes one step and messages take no time.
+The first frames, if a segment takes one step and messages take hardly any time.
 In a cell, f3 is frame 3; a frame under out is a result.
 
   step  rank 0  out

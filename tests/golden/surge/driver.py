@@ -21,7 +21,7 @@ handle. The source changes the route when no frame is inside.
 Frames enter at rank 0 and leave at rank 0; at most 2 are inside at once.
 On the second route at most 11 are.
 
-The first frames, if each segment takes one step and messages take no time.
+The first frames, if a segment takes one step and messages take hardly any time.
 Of ranks in turn, one that handles a third of the frames takes three steps.
 In a cell, 1:f3 is frame 3 in segment 1 of the rank; a frame under out is a result.
 
@@ -37,31 +37,25 @@ On the second route:
   step  rank 0  rank 1  rank 2  rank 3  out
      0  1:f0    .       .       .
      1  1:f1    0:f0    .       0:f0
-     2  2:f0    .       0:f1    0:f1
-     3  1:f2    .       0:f1    1:f0    f0
-     4  1:f3    0:f2    0:f1    0:f2
-     5  2:f1    0:f2    .       0:f3
-     6  2:f2    0:f3    .       1:f1    f1
-     7  2:f3    .       .       1:f2    f2
-     8  1:f4    .       .       1:f3    f3
-     9  1:f5    .       0:f4    0:f4
-    10  1:f6    0:f5    0:f4    0:f5
-    11  1:f7    0:f5    0:f4    0:f6
-    12  2:f4    0:f6    0:f7    0:f7
-    13  2:f5    .       0:f7    1:f4    f4
+     2  1:f2    .       0:f1    0:f1
+     3  2:f0    0:f2    0:f1    0:f2
+     4  1:f3    0:f2    0:f1    1:f0    f0
+     5  1:f4    0:f3    .       0:f3
+     6  2:f1    .       0:f4    0:f4
+     7  2:f2    .       0:f4    1:f1    f1
+     8  2:f3    .       0:f4    1:f2    f2
+     9  1:f5    .       .       1:f3    f3
+    10  2:f4    0:f5    .       0:f5
+    11  1:f6    0:f5    .       1:f4    f4
+    12  1:f7    0:f6    .       0:f6
+    13  2:f5    .       0:f7    0:f7
     14  2:f6    .       0:f7    1:f5    f5
-    15  2:f7    .       .       1:f6    f6
-    16  1:f8    .       .       1:f7    f7
-    17  1:f9    0:f8    .       0:f8
-    18  1:f10   0:f8    .       0:f9
-    19  2:f8    0:f9    0:f10   0:f10
-    20  2:f9    .       0:f10   1:f8    f8
-    21  1:f11   .       0:f10   1:f9    f9
-    22  2:f10   0:f11   .       0:f11
-    23  1:f12   0:f11   .       1:f10   f10
-  ...
+    15  1:f8    .       0:f7    1:f6    f6
+    16  1:f9    0:f8    .       0:f8
+    17  2:f7    0:f8    .       0:f9
+    18  1:f10   0:f9    .       1:f7    f7
 
-Steps 7 to 24 repeat: 9 frames in 18 steps.
+Steps 13 to 18 repeat: 3 frames in 6 steps.
 """
 
 from runtime import Rank, Receive, Route, Segment, Send, Turns, main

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from line_graphs import line_graph
 from placements import placements
-from plans import job_of, planned, plans, routed
+from plans import planned, plans, routed
 
-from rankslice.backend.schedule import schedule
+from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.plan import Plan
 
 THREE = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
@@ -25,8 +25,8 @@ def chain(length: int) -> Plan:
 
 def grids(plan: Plan) -> str:
     """Return the schedule without its heading."""
-    heading, grids = schedule(job_of(plan)).split("\n\n", 1)
-    assert heading.startswith("The first frames, if each segment takes one step")
+    heading, grids = schedule(plan).split("\n\n", 1)
+    assert heading.startswith("The first frames, if a segment takes one step")
     return grids
 
 
@@ -47,10 +47,12 @@ def test_a_rank_with_several_segments_takes_a_step_for_each() -> None:
   step  rank 0  rank 1  out
      0  0:f0    .
      1  0:f1    0:f0
-     2  1:f0    0:f1    f0
-     3  1:f1    .       f1
+     2  0:f2    0:f1
+     3  1:f0    0:f2    f0
+     4  1:f1    .       f1
+     5  1:f2    .       f2
 
-Steps 0 to 3 repeat: 2 frames in 4 steps."""
+Steps 0 to 5 repeat: 3 frames in 6 steps."""
     assert expected == grids(plan)
 
 
@@ -103,8 +105,8 @@ def test_what_is_too_wide_or_too_long_is_left_out_and_said() -> None:
 
 @given(plans())
 def test_the_schedule_of_any_plan_comes_to_steps_that_repeat_and_is_plain_text(plan: Plan) -> None:
-    text = schedule(job_of(plan))
-    assert text == schedule(job_of(plan))
+    text = schedule(plan)
+    assert text == schedule(plan)
     assert text.replace("\n", "").isprintable()
     assert text.isascii()
     assert not {'"', "\\"} & set(text)

@@ -1,0 +1,154 @@
+"""The first frames of a job as text: a grid of steps and ranks, as the simulator has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from rankslice.exploration.problem.links import LinkSpeeds
+from rankslice.exploration.simulator.simulator import Times, simulate
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Link, Platform
+from rankslice.framework.turns import ALL, Turns
+
+_WIDTH = 88
+"""Characters of a line, at most."""
+_ROWS = 24
+"""Steps that are shown, at most."""
+_MOST_FRAMES = 400
+"""That are simulated; what repeats later is not said to."""
+_SOON = 1e-6
+"""The time of a message, in steps: a rank that ends a step sees it when it has chosen the next."""
+_LINKS = LinkSpeeds(Platform("", (), Link(float("inf"), 1e3 * _SOON)), wake_up_s=_SOON)
+_IDLE = "."
+
+
+def schedule(plan: Plan) -> str:
+    """Return which rank computes which frame in which step, until the steps repeat.
+
+    The text is ASCII, has no word of the plan's own, and does not end in a line break.
+    """
+    has_several = any(len(_ranks(route)) < len(route.segments) for route in plan.routes)
+    cell = "1:f3 is frame 3 in segment 1 of the rank" if has_several else "f3 is frame 3"
+    heading = "The first frames, if a segment takes one step and messages take hardly any time.\n"
+    if any(rank.turns != ALL for route in plan.routes for rank in route.ranks):
+        heading += "Of ranks in turn, one that handles a third of the frames takes three steps.\n"
+    heading += f"In a cell, {cell}; a frame under out is a result."
+    grids = [_of_route(route, has_several) for route in plan.routes]
+    if len(grids) > 1:
+        names = ("On the usual route:", "On the second route:")
+        grids = [f"{name}\n\n{grid}" for name, grid in zip(names, grids, strict=True)]
+    return "\n\n".join([heading, *grids])
+
+
+def _ranks(route: Plan) -> list[int]:
+    """Return the ranks that compute something."""
+    return sorted({segment.rank for segment in route.segments})
+
+
+@dataclass(slots=True)
+class _Step:
+    """What happens in one step."""
+
+    computed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By rank: the index of its segment, and the frame."""
+    completed: list[int] = field(default_factory=list)
+    """Frames that leave at the end of the step."""
+
+    def relative_to(self, frame: int) -> Any:
+        """Return the same with frames counted from another one."""
+        computed = {rank: (index, n - frame) for rank, (index, n) in self.computed.items()}
+        return computed, [n - frame for n in self.completed]
+
+
+def _of_route(route: Plan, has_several: bool) -> str:
+    ranks, steps = _ranks(route), _steps(route)
+    repetition = _repetition(steps)
+    begin, period = repetition or (len(steps), 0)
+    shown = [
+        [*(_cell(step.computed.get(rank), has_several) for rank in ranks), _frames(step.completed)]
+        for step in steps[: min(begin + period, _ROWS)]
+    ]
+    lines = list(_grid(ranks, shown))
+    if len(shown) < begin + period:
+        lines.append("  ...")
+    if repetition is not None:
+        completed = sum(len(step.completed) for step in steps[begin : begin + period])
+        lines += ["", _repeats(begin, period, completed)]
+    return "\n".join(lines)
+
+
+def _steps(route: Plan) -> list[_Step]:
+    """Return what happens until the last frame enters."""
+    frames = min(_MOST_FRAMES, 6 * route.window + 60)
+    times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
+    found = simulate(route, times, _LINKS, frames=frames, traced=frames)
+    steps = [_Step() for _ in range(round(found.duration_s) + 1)]
+    for run in found.steps:
+        for number in range(round(run.begin_s), round(run.end_s)):
+            steps[number].computed[run.rank] = run.segment, run.frame
+    for frame, completed_s in enumerate(found.completed_s):
+        steps[max(0, round(completed_s) - 1)].completed.append(frame)
+    last = min(round(run.begin_s) for run in found.steps if run.frame == frames - 1)
+    return steps[:last]
+
+
+def _steps_of(turns: Turns) -> Times:
+    """Return how long a rank takes for frames, by number, so that it keeps up with the others."""
+    share = len(turns.positions)
+    times = np.ones(turns.period)
+    times[[*turns.positions]] = np.diff(np.arange(share + 1) * turns.period // share)
+    return times
+
+
+def _repetition(steps: Sequence[_Step]) -> tuple[int, int] | None:
+    """Return from which step on they repeat, and how many there are until then."""
+    out = list(accumulate((len(step.completed) for step in steps), initial=0))
+
+    def is_like(one: int, other: int) -> bool:
+        return bool(steps[one].relative_to(out[one]) == steps[other].relative_to(out[other]))
+
+    last = len(steps) - 1
+    for period in range(1, len(steps) // 3 + 1):
+        begin = last - period + 1
+        while begin and is_like(begin - 1, begin - 1 + period):
+            begin -= 1
+        if begin + 2 * period <= last:
+            return begin, period
+    return None
+
+
+def _cell(running: tuple[int, int] | None, has_several: bool) -> str:
+    if running is None:
+        return _IDLE
+    segment, frame = running
+    return f"{segment}:f{frame}" if has_several else f"f{frame}"
+
+
+def _frames(numbers: Sequence[int]) -> str:
+    return " ".join(f"f{number}" for number in numbers)
+
+
+def _grid(ranks: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table: a step each, a rank per column as far as there is room."""
+    rows = [["step", *(f"rank {rank}" for rank in ranks), "out"]]
+    rows += [[str(step), *row] for step, row in enumerate(cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = _WIDTH - widths[-1]
+    shown = sum(ends <= room for ends in accumulate(width + 2 for width in widths[:-1]))
+    for row in rows:
+        texts = (text.ljust(width) for text, width in zip(row[1:shown], widths[1:], strict=False))
+        yield "  ".join(["", row[0].rjust(widths[0]), *texts, row[-1]]).rstrip()
+    if shown <= len(ranks):
+        yield f"  (ranks {ranks[shown - 1]} to {ranks[-1]} are left out)"
+
+
+def _repeats(begin: int, period: int, completed: int) -> str:
+    frames = f"{completed} frame" + "s" * (completed != 1)
+    if period == 1:
+        return f"All further steps are like step {begin}: {frames} in each."
+    return f"Steps {begin} to {begin + period - 1} repeat: {frames} in {period} steps."

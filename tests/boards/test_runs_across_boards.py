@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import COMMAND
+from needed import NEEDS_FIRST_CORES
 from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 
 import rankslice
@@ -38,6 +39,7 @@ def out(rack: Boards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return deployed_digits(rack, tmp_path_factory.mktemp("job"))
 
 
+@NEEDS_FIRST_CORES
 @pytest.mark.parametrize(
     "open_mpi", [wheels_mpirun, pytest.param(debians_mpirun, marks=pytest.mark.ci)]
 )

@@ -601,7 +601,10 @@ def _folders() -> Iterator[Provoked]:
     yield plan("a plan with a key too much", replaced('"source"', '"sauce": 1, "source"'))
     yield plan("a plan with another key", replaced('"minimal"', '"maximal"'))
     yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))
-    yield plan("a plan that names a file outside", replaced("submodels/", "../../"))
+    yield plan(
+        "a plan that names a file outside",
+        edited(lambda plan: plan["segments"][0].update(file="../../peter.onnx")),
+    )
     yield plan("a plan with a rank too much", replaced('"source": 0', '"source": 99'))
     yield plan("a plan with turns of no period", replaced('"period": 1', '"period": 0'))
     yield plan("a plan with a long period", replaced('"period": 1', '"period": 101'))

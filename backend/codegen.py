@@ -6,10 +6,10 @@ from typing import Any
 
 import jinja2
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
-from rankslice.framework.turns import ALL
 
 _LONGEST_NAME_IN_COMMENT = 60
 

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from timing import print_table, ratios, spread
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import Slot, make_slot
-from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 
@@ -34,7 +33,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=200)
     given = parser.parse_args()
     graph = read_tflite(given.model, GivenSizes(at_most=_sizes(given.at_most))).graph
-    inputs, outputs = _specs(graph.inputs), _specs(graph.outputs)
+    inputs, outputs = ([t.in_job() for t in each] for each in (graph.inputs, graph.outputs))
     slots = [make_slot(spec) for spec in outputs]
     random = np.random.default_rng(0)
     frames = [[_values(spec, random) for spec in inputs] for _ in range(given.frames)]
@@ -74,17 +73,13 @@ def _sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(map(int, sizes.split(","))) for name, _, sizes in pairs}
 
 
-def _specs(tensors: Sequence[Tensor]) -> list[TensorSpec]:
-    return [TensorSpec(t.name, t.dtype, t.shape or (), t.symbols) for t in tensors]
-
-
-def _values(spec: TensorSpec, random: np.random.Generator) -> NDArray[Any]:
+def _values(spec: Tensor, random: np.random.Generator) -> NDArray[Any]:
     sizes = zip(spec.shape, spec.symbols or ("",) * len(spec.shape), strict=True)
     shape = [int(random.integers((s + 1) // 2, s + 1)) if symbol else s for s, symbol in sizes]
     return np.asarray(random.integers(0, 9, shape), spec.dtype)
 
 
-def _loaded(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> Engine:
+def _loaded(path: Path, inputs: list[Tensor], outputs: list[Tensor]) -> Engine:
     engine = open_engine("litert", EngineSettings())
     engine.load(path, inputs, outputs)
     return engine

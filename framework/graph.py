@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankslice.backend.runtime.job import Tensor as JobTensor
+
 UNNAMED = "?"
 """Stands for the name of an open size that has none."""
 
@@ -79,6 +81,10 @@ class Tensor:
         if self.shape is None or not dtype_bits(self.dtype):
             return None
         return values_bytes(self.dtype, self.shape)
+
+    def in_job(self) -> JobTensor:
+        """Return what a job says of a tensor whose largest shape is known."""
+        return JobTensor(self.name, self.dtype, self.shape or (), self.symbols)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from rankslice.backend.runtime.job import ALL, MOST_TURNS, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import QuantisedInput, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.records import document_schema, read_document, read_record
-from rankslice.framework.turns import ALL, MOST_TURNS, Turns
 from rankslice.framework.wording import described, quoted
 
 FORMAT = "rankslice-plan"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.framework.quantities import frames_text
-from rankslice.framework.turns import ALL
 from rankslice.measurement.stretches import SURGE, stretches
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, TensorSpec, typed_view
+from rankslice.backend.runtime.job import Job, Tensor, typed_view
 from rankslice.backend.runtime.recording import (
     NAME,
     RECORD,
@@ -36,7 +36,7 @@ class RankTensors:
     rank: int
     kept: dict[str, KeptTensor]
     """Its tensors, by name."""
-    _places: dict[tuple[int, str], tuple[int, TensorSpec]]
+    _places: dict[tuple[int, str], tuple[int, Tensor]]
     """Where the values of a frame's tensor begin, and what they are."""
 
     def has(self, frame: int, name: str) -> bool:
@@ -82,7 +82,7 @@ def read_rank_tensors(
     path = folder / f"{NAME}{rank}"
     kept = kept_tensors(job, rank, frames.route)
     turns = {each.spec.name: each.turns for each in kept}
-    places: dict[tuple[int, str], tuple[int, TensorSpec]] = {}
+    places: dict[tuple[int, str], tuple[int, Tensor]] = {}
     try:
         with path.open("rb") as file:
             head = head_of(job, rank, frames)
@@ -112,7 +112,7 @@ def read_rank_tensors(
 
 def _records(
     file: BinaryIO, size: int, kept: tuple[KeptTensor, ...]
-) -> Iterator[tuple[int, str, int, TensorSpec]]:
+) -> Iterator[tuple[int, str, int, Tensor]]:
     """Yield frame and name of each record, where its values begin, and what they are.
 
     Raises:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rankslice.backend.runtime.job import Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
-from rankslice.framework.turns import Turns
 from rankslice.framework.wording import described
 from rankslice.measurement.counts import are_in_order, counts_of
 from rankslice.measurement.stretches import NORMAL

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.turns import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.measurement.bottleneck import Arrivals, bottleneck_of_routes
 from rankslice.measurement.counts import Count, counts_of
 from rankslice.measurement.hardware import HardwareSummary

@@ -24,9 +24,8 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.backend.codegen import Literal, render_driver
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.job import Turns, load_job
 from rankslice.backend.runtime.tables import Rank, Receive, Route, Segment, Send, tables
-from rankslice.backend.runtime.turns import Turns
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.mapping import Placement

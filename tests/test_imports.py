@@ -36,6 +36,9 @@ CHECKOUT = [
 RUNTIME = [file for file in FILES if file.is_relative_to(ROOT / "backend" / "runtime")]
 
 RUNTIME_PACKAGE = "rankslice.backend.runtime"
+JOB = f"{RUNTIME_PACKAGE}.job"
+"""The records of a job: ground for all rooms."""
+
 LOADER = f"{RUNTIME_PACKAGE}.engines.onnxruntime_package"
 """What imports onnxruntime for all rooms."""
 
@@ -145,7 +148,7 @@ def allowed(room: str) -> tuple[str, ...]:
     """Return what a room's modules may import of ours, besides the package's version."""
     (number,) = (number for number, floor in enumerate(FLOORS) if room in floor)
     below = [f"rankslice.{other}" for floor in FLOORS[:number] for other in floor]
-    return (*NARROWER.get(room, below), *ALONG_A_FLOOR.get(room, ()), f"rankslice.{room}")
+    return (*NARROWER.get(room, below), *ALONG_A_FLOOR.get(room, ()), JOB, f"rankslice.{room}")
 
 
 def not_allowed(file: Path) -> list[Import]:

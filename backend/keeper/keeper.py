@@ -37,7 +37,7 @@ from rankslice.backend.keeper.state import (
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Placement
@@ -134,8 +134,8 @@ class Keeper:
 
     def __init__(
         self,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
         *,
         ahead: int,
         limit: int,

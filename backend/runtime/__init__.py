@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .driver import main
+    from .job import Turns
     from .tables import Rank, Receive, Route, Segment, Send
-    from .turns import Turns
 
 __all__ = ["Rank", "Receive", "Route", "Segment", "Send", "Turns", "main"]
 
@@ -23,6 +23,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A rank's numpy multiplies no matrices, so it need not start a thread per core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from . import driver, tables, turns
+    from . import driver, job, tables
 
-    return getattr({"main": driver, "Turns": turns}.get(name, tables), name)
+    return getattr({"main": driver, "Turns": job}.get(name, tables), name)

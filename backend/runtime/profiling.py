@@ -48,12 +48,11 @@ from .faults.private import in_memory, make_private
 from .figures.board import board_record
 from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
-from .job import RankSpec, TensorSpec, read_spec
+from .job import ALL, Rank, Tensor, read_spec
 from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
-from .turns import ALL
 
 Record = dict[str, Any]
 
@@ -71,7 +70,7 @@ _NOWHERE = {"rank": 0, "board": "", "host": "", "turns": asdict(ALL)}
 def main(text: str) -> None:
     """Answer requests until there are no more."""
     what = json.loads(text)
-    rank = read_spec(RankSpec, {**what, **_NOWHERE})
+    rank = read_spec(Rank, {**what, **_NOWHERE})
     start_again_with(rank.environment)
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")
@@ -122,7 +121,7 @@ class _Requests:
 class _Service:
     """What answers requests, one after the other."""
 
-    def __init__(self, rank: RankSpec, folder: Path, requests: _Requests) -> None:
+    def __init__(self, rank: Rank, folder: Path, requests: _Requests) -> None:
         self._rank = rank
         self._settings = engine_settings(rank, exact=False)
         self._folder = folder
@@ -230,7 +229,7 @@ class _RefusedError(Exception):
 class _Loaded:
     """A sub-model in its engine, with slots: a context manager."""
 
-    def __init__(self, rank: RankSpec, settings: Any, request: Record, folder: Path) -> None:
+    def __init__(self, rank: Rank, settings: Any, request: Record, folder: Path) -> None:
         self._rank, self._settings, self._request = rank, settings, request
         self._folder = folder
         self._resources = ExitStack()
@@ -265,7 +264,7 @@ class _Loaded:
     def __exit__(self, *ended: object) -> None:
         self._resources.close()
 
-    def _make_rings(self, tensors: list[TensorSpec]) -> list[Ring]:
+    def _make_rings(self, tensors: list[Tensor]) -> list[Ring]:
         """Return the slots: as in a rank, in memory that the engine's own process can map."""
         if not has_own_process(self._rank.engine, self._settings):
             return [Ring(spec, _SLOTS, 0) for spec in tensors]
@@ -307,9 +306,7 @@ class _Loaded:
         return self._gpu_memory.bytes()
 
 
-def _messages(
-    inputs: list[TensorSpec], number: int, frame: list[list[Any]]
-) -> list[NDArray[np.uint8]]:
+def _messages(inputs: list[Tensor], number: int, frame: list[list[Any]]) -> list[NDArray[np.uint8]]:
     """Return what a rank would receive of a frame: random values in given shapes.
 
     Args:
@@ -337,10 +334,9 @@ def _message(slot: Slot, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return raw[: slot.message_bytes] if isinstance(slot, OpenSlot) else raw
 
 
-def _specs(records: list[list[Any]]) -> list[TensorSpec]:
+def _specs(records: list[list[Any]]) -> list[Tensor]:
     return [
-        TensorSpec(name, dtype, tuple(shape), tuple(symbols))
-        for name, dtype, shape, symbols in records
+        Tensor(name, dtype, tuple(shape), tuple(symbols)) for name, dtype, shape, symbols in records
     ]
 
 

@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError, reason_of
-from .job import Job, TensorSpec
+from .job import ALL, Job, Tensor, Turns
 from .options import RunOptions
 from .sizes import Slot, values_in
 from .sources.switching import ROUTE_NAMES
-from .turns import ALL, Turns
 
 MAGIC = b"rankslice tensors 1\n"
 NAME = "tensors-"
@@ -42,7 +41,7 @@ TakeFrame = Callable[[int, Sequence[NDArray[Any]], Sequence[Slot]], None]
 class KeptTensor:
     """A tensor that a rank has."""
 
-    spec: TensorSpec
+    spec: Tensor
     turns: Turns
     """The frames in which the rank has it."""
     made: Turns | None

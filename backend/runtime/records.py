@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .job import TensorSpec
+from .job import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class RecordForm:
     """What stands where in a record."""
 
-    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
         """Take the outputs, in the order in which they are written."""
         self._outputs = outputs
         self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
@@ -35,7 +35,7 @@ class RecordForm:
         """Return the sizes in the head of the record that begins there."""
         return self.head.unpack_from(raw, begin)[2:]
 
-    def outputs_of(self, sizes: Sequence[int]) -> list[TensorSpec]:
+    def outputs_of(self, sizes: Sequence[int]) -> list[Tensor]:
         """Return the outputs with the shapes that they have in a frame.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError
-from .job import TensorSpec, typed_view
+from .job import Tensor, typed_view
 
 HEADER_BYTES = 64
 """Header of a slot; values behind it are aligned to as much."""
@@ -35,7 +35,7 @@ class OpenSlot:
 
     __slots__ = ("_header", "_kind", "_values", "spec")
 
-    def __init__(self, spec: TensorSpec, raw: NDArray[np.uint8]) -> None:
+    def __init__(self, spec: Tensor, raw: NDArray[np.uint8]) -> None:
         """Take the slot's memory: uint8, at least ``slot_bytes(spec)`` long.
 
         Raises:
@@ -118,7 +118,7 @@ Slot: TypeAlias = "NDArray[Any] | OpenSlot"
 """Where a frame's values of a tensor are put: an array if all sizes are fixed."""
 
 
-def slot_bytes(spec: TensorSpec) -> int:
+def slot_bytes(spec: Tensor) -> int:
     """Return the size of a slot's memory."""
     if spec.is_open:
         return HEADER_BYTES + spec.nbytes
@@ -126,7 +126,7 @@ def slot_bytes(spec: TensorSpec) -> int:
     return max(1, spec.nbytes)
 
 
-def make_slot(spec: TensorSpec, raw: NDArray[np.uint8] | None = None) -> Slot:
+def make_slot(spec: Tensor, raw: NDArray[np.uint8] | None = None) -> Slot:
     """Return a slot in memory of at least :func:`slot_bytes`; ``None``: in memory of its own."""
     if raw is None:
         raw = np.zeros(slot_bytes(spec), np.uint8)
@@ -165,7 +165,7 @@ def disagreement(slots: Sequence[Slot]) -> str:
     return differing_size((slot.spec, slot.read().shape) for slot in opened)
 
 
-def differing_size(frame: Iterable[tuple[TensorSpec, Sequence[int]]]) -> str:
+def differing_size(frame: Iterable[tuple[Tensor, Sequence[int]]]) -> str:
     """Say which size is not the same in all tensors that name it; empty: none.
 
     Args:

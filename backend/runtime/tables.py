@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import JobError
-from .job import Job
-from .turns import ALL, Turns
+from .job import ALL, Job, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +96,11 @@ def _way(route: Job, rank: int) -> dict[str, Any]:
     """Return what a rank does on a route."""
     return {
         "receives": tuple(
-            Receive(c.tensor, c.sender, c.number) for c in route.channels if c.destination == rank
+            Receive(c.tensor, c.source, c.number) for c in route.channels if c.destination == rank
         ),
         "segments": tuple(Segment(s.file, s.inputs, s.outputs) for s in route.segments_of(rank)),
         "sends": tuple(
-            Send(c.tensor, c.destination, c.number) for c in route.channels if c.sender == rank
+            Send(c.tensor, c.destination, c.number) for c in route.channels if c.source == rank
         ),
         "turns": route.ranks[rank].turns,
     }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -44,7 +44,7 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
     raise_mistakes(_mistakes(model, wanted))
     if wanted.representative is None or not format_of(model.graph).is_converted:
         return Conversion(wanted.kind)
-    specs = [TensorSpec(each.name, each.dtype, each.shape or ()) for each in model.graph.inputs]
+    specs = [Tensor(each.name, each.dtype, each.shape or ()) for each in model.graph.inputs]
     try:
         options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
         source = open_source(options, specs)
@@ -79,7 +79,7 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
         yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
 
 
-def _frames(source: Source, specs: Sequence[TensorSpec]) -> Iterator[list[NDArray[Any]]]:
+def _frames(source: Source, specs: Sequence[Tensor]) -> Iterator[list[NDArray[Any]]]:
     frames = _MAX_FRAMES if source.frames is None else min(source.frames, _MAX_FRAMES)
     for index in range(frames):
         slots = [np.empty(spec.shape, spec.dtype) for spec in specs]

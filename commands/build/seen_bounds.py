@@ -15,7 +15,6 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.tensor_spec import tensor_spec
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Tensor, dtype_bits
 from rankslice.framework.wording import on_one_line, quoted, size_option
@@ -73,7 +72,9 @@ def seen_bounds(model: Model, frames: Path, preprocessing: Preprocessing) -> See
     unknown = tuple(_without_bounds(model.graph))
     options = RunOptions((str(frames),), preprocessing=preprocessing)
     try:
-        with closing(open_source(options, [*map(tensor_spec, model.graph.inputs)])) as source:
+        with closing(
+            open_source(options, [tensor.in_job() for tensor in model.graph.inputs])
+        ) as source:
             if not unknown:
                 return SeenBounds()
             shapes = _shapes(model, unknown, source)
@@ -112,7 +113,7 @@ def _shapes(model: Model, tensors: Sequence[Tensor], source: Source) -> dict[str
         JobError: a frame cannot be read or computed.
     """
     inputs = model.graph.inputs
-    slots = {tensor.name: make_slot(tensor_spec(tensor)) for tensor in inputs}
+    slots = {tensor.name: make_slot(tensor.in_job()) for tensor in inputs}
     names = [tensor.name for tensor in tensors]
     part = SpanSegment(model.graph.layers, inputs, tuple(tensors))
     shapes: dict[str, list[_Shape]] = defaultdict(list)

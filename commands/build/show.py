@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
 from rankslice.commands.survival import Survival, fallback_lines
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import bare
 
 _MOST_BOUNDS = 12

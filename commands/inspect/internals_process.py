@@ -22,7 +22,7 @@ from rankslice.backend.runtime.engines.litert_compiled import open_engine as ope
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.inspect.internals import (
     Built,
     Internals,
@@ -100,7 +100,7 @@ def _compiled(path: Path, wanted: Wanted, main: SubgraphEntry) -> tuple[str, dic
     )
     engine = open_compiled(settings)
     specs = {
-        item.number: TensorSpec(item.name, item.dtype, item.shape)
+        item.number: Tensor(item.name, item.dtype, item.shape)
         for item in main.tensors
         if item.number in (*main.inputs, *main.outputs)
     }

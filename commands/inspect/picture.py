@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import (
     ROW,
@@ -30,7 +31,6 @@ from rankslice.framework.graph import Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.turns import ALL, Turns
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.output import print_line
 from rankslice.framework.graph import UNNAMED, Graph, Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts

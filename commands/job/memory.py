@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rankslice.backend.runtime.job import Job, RankSpec
+from rankslice.backend.runtime.job import Job, Rank
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import ring_bytes
 from rankslice.backend.runtime.pipeline.wiring import NO_PAIRS, pairs_within_boards, wire_all
@@ -33,7 +33,7 @@ def least_memory(job: Job, folder: Path, options: RunOptions) -> dict[str, tuple
     return {board: tuple(amounts) for board, amounts in found.items()}
 
 
-def _holds_weights(rank: RankSpec) -> bool:
+def _holds_weights(rank: Rank) -> bool:
     return rank.accelerator == "cpu" and computes(rank.engine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import differing_size
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.wording import joined, listed, quoted
@@ -18,7 +18,7 @@ Frame: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
 """An array, if the model has one input, or arrays by the names of the inputs."""
 
 
-def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
+def arrays_of(frame: Frame, inputs: Sequence[Tensor]) -> list[NDArray[Any]]:
     """Return the arrays of a frame by input: contiguous copies.
 
     Raises:
@@ -47,7 +47,7 @@ def arrays_of(frame: Frame, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
     return [np.array(values, order="C") for values in arrays]
 
 
-def _array(spec: TensorSpec, given: Any) -> NDArray[Any]:
+def _array(spec: Tensor, given: Any) -> NDArray[Any]:
     try:
         return np.asarray(given)
     except (TypeError, ValueError) as error:
@@ -56,7 +56,7 @@ def _array(spec: TensorSpec, given: Any) -> NDArray[Any]:
         ) from None
 
 
-def _by_name(frame: Frame, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
+def _by_name(frame: Frame, inputs: Sequence[Tensor]) -> dict[str, Any]:
     if isinstance(frame, Mapping):
         return {str(name): values for name, values in frame.items()}
     if len(inputs) != 1:
@@ -66,7 +66,7 @@ def _by_name(frame: Frame, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
     return {inputs[0].name: frame}
 
 
-def _mistakes(spec: TensorSpec, values: NDArray[Any]) -> list[tuple[str, str]]:
+def _mistakes(spec: Tensor, values: NDArray[Any]) -> list[tuple[str, str]]:
     """Return what is wrong with an input, and what was expected."""
     dtype, largest = spec.storage
     found: list[tuple[str, str]] = []

@@ -25,7 +25,7 @@ from rankslice.backend.keeper.keeper import (
 from rankslice.backend.launch.job import end_job
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import Tensor, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import Count, Positive, checked
 from rankslice.commands.build_folder import PLAN, read_plan
@@ -176,8 +176,8 @@ class Pipeline:
         self.folder = prepared.folder
         self.name = Path(job.model).stem
         """Of the model."""
-        self.inputs: tuple[TensorSpec, ...] = job.inputs
-        self.outputs: tuple[TensorSpec, ...] = job.outputs
+        self.inputs: tuple[Tensor, ...] = job.inputs
+        self.outputs: tuple[Tensor, ...] = job.outputs
         self._survivors = survivors
         self._on_restart = on_restart
         self._jobs: dict[int, PreparedRun] = {}

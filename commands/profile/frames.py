@@ -19,7 +19,6 @@ from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.tensor_spec import tensor_spec
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Tensor, dtype_bits
@@ -92,7 +91,7 @@ def frames_of(model: Model, segments: SpanSegments, options: ProfileOptions) -> 
                 return _seen(model, segments, watched, source, _numbers(source))
         except JobError as error:
             raise RankSliceError(Mistake(_INPUT, on_one_line(str(error)))) from None
-    largest = [replace(tensor_spec(tensor), symbols=()) for tensor in model.graph.inputs]
+    largest = [replace(tensor.in_job(), symbols=()) for tensor in model.graph.inputs]
     try:
         return _seen(model, segments, watched, open_source(RunOptions(), largest), range(1))
     except JobError:  # data may decide on more than the bounds if it is random
@@ -117,7 +116,7 @@ def _is_small(tensor: Tensor) -> bool:
 def _source(graph: Graph, options: ProfileOptions) -> Source:
     wanted = RunOptions(tuple(options.inputs), preprocessing=options.preprocessing)
     try:
-        source = open_source(wanted, [tensor_spec(tensor) for tensor in graph.inputs])
+        source = open_source(wanted, [tensor.in_job() for tensor in graph.inputs])
     except JobError as error:
         raise RankSliceError(Mistake(_INPUT, str(error).removeprefix(f"{_INPUT}: "))) from None
     if not source.can_replay:
@@ -171,14 +170,18 @@ def _runs(
     brought = {tensor.name: tensor for tensor in model.graph.inputs}
     made = {each.name: each for each in (*watched, *whole.outputs) if each.name not in brought}
     part = replace(whole, outputs=tuple(made.values()))
-    slots = {name: make_slot(tensor_spec(tensor)) for name, tensor in {**brought, **made}.items()}
+    slots = {name: make_slot(tensor.in_job()) for name, tensor in {**brought, **made}.items()}
     submodels = format_of(model.graph).submodels
     with ExitStack() as stack:
         path = stack.enter_context(temporary_folder()).path / f"model.{submodels}"
         write_submodel(submodel_files(model, part, name=path.name), path)
         engine = open_engine(default_engine(submodels), EngineSettings())
         stack.callback(engine.close)
-        engine.load(path, [*map(tensor_spec, part.inputs)], [*map(tensor_spec, part.outputs)])
+        engine.load(
+            path,
+            [tensor.in_job() for tensor in part.inputs],
+            [tensor.in_job() for tensor in part.outputs],
+        )
         for number in numbers:
             try:
                 source.read(number, [slots[name] for name in brought])

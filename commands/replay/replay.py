@@ -18,7 +18,7 @@ from rankslice.backend.runtime.engines import (
     engine_version,
     open_engine,
 )
-from rankslice.backend.runtime.job import RankSpec
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.recording import NAME
 from rankslice.backend.runtime.sizes import OpenSlot, make_slot, values_in
 from rankslice.commands.build_folder import read_plan
@@ -155,7 +155,7 @@ def replay(
         )
 
 
-def _rank_of(recorded: RecordingFolder, rank: int) -> RankSpec:
+def _rank_of(recorded: RecordingFolder, rank: int) -> Rank:
     ranks = recorded.job.ranks
     if rank not in range(len(ranks)):
         expected = f"expected 0 to {len(ranks) - 1}" if ranks[1:] else "expected 0"
@@ -163,7 +163,7 @@ def _rank_of(recorded: RecordingFolder, rank: int) -> RankSpec:
     return recorded.job.routes[recorded.info.route].ranks[rank]
 
 
-def _settings(recorded: RecordingFolder, spec: RankSpec, engine: str | None) -> EngineSettings:
+def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> EngineSettings:
     """Return how the engine runs: as the rank's did, or on as many cores without an accelerator."""
     exact = recorded.info.exact
     if engine is None:
@@ -286,7 +286,7 @@ class _SegmentRun:
         )
 
 
-def _notes(runs: Sequence[_SegmentRun], own: RankSpec | None) -> Iterator[str]:
+def _notes(runs: Sequence[_SegmentRun], own: Rank | None) -> Iterator[str]:
     """Yield why results may differ."""
     for run in runs:
         is_equal = all(tensor.difference.bit_equal for tensor in run.found())

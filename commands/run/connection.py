@@ -15,7 +15,7 @@ from rankslice.backend.keeper.door import Door, results, shut
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 
@@ -40,7 +40,7 @@ class Connection:
 
     def __init__(
         self,
-        outputs: Sequence[TensorSpec],
+        outputs: Sequence[Tensor],
         hosts: tuple[str, str],
         on_result: OnResult | None = None,
         feed: Callable[[socket.socket], None] | None = None,

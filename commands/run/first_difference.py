@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, SegmentSpec, load_job
+from rankslice.backend.runtime.job import Job, PlacedSegment, load_job
 from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
@@ -163,7 +163,7 @@ class _Recorded:
         return self.ranks[rank].values(self.frame, name)
 
     @property
-    def segments(self) -> Iterator[SegmentSpec]:
+    def segments(self) -> Iterator[PlacedSegment]:
         """The segments that the frame passes, in a topological order."""
         ranks = self.job.ranks
         return (each for each in self.job.segments if ranks[each.rank].turns.has(self.frame))
@@ -344,14 +344,14 @@ class _Search:
         ranks = sorted(
             each.destination
             for each in job.channels
-            if (each.tensor, each.sender) == (name, maker)
+            if (each.tensor, each.source) == (name, maker)
             and recorded.ranks[each.destination].has(recorded.frame, name)
         )
         goes = f"sends to rank{'s' * (len(ranks) > 1)} {joined([*map(str, ranks)])}"
         what = f"that rank {maker} {goes if ranks else 'makes'}"
         return f"tensor {quoted(name)} {what} (frame {self._frame})"
 
-    def _inputs(self, segment: SegmentSpec) -> str:
+    def _inputs(self, segment: PlacedSegment) -> str:
         if not segment.inputs:
             return "its segment has no inputs"
         if self._worst:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.commands.run.line_file import LineFile
 from rankslice.framework.wording import printable
@@ -23,7 +23,7 @@ class JsonLines:
     def __init__(
         self,
         target: Path,
-        outputs: Sequence[TensorSpec],
+        outputs: Sequence[Tensor],
         label_of: Callable[[int], str | None],
         classes_of: Callable[[NDArray[Any]], list[dict[str, Any]]] | None = None,
         *,
@@ -87,7 +87,7 @@ class JsonLines:
         self._file.close()
 
 
-def _listed(spec: TensorSpec, values: NDArray[Any]) -> Any:
+def _listed(spec: Tensor, values: NDArray[Any]) -> Any:
     """Return values as nested lists; what is not finite is ``None``, as JSON has no word for it."""
     if spec.dtype == "bfloat16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, frames_text, joules_text
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, on_one_line
 
 if TYPE_CHECKING:

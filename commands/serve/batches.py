@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankslice.backend.keeper.keeper import FailedFrameError, QueueFullError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.pipeline.inputs import arrays_of
 from rankslice.framework.errors import Mistake, RankSliceError
 
@@ -159,7 +159,7 @@ class Batches:
             _hand_out(batch, parts)
 
 
-def _of_any_rows(spec: TensorSpec) -> TensorSpec:
+def _of_any_rows(spec: Tensor) -> Tensor:
     return replace(spec, symbols=("batch", *[""] * (len(spec.shape) - 1)))
 
 

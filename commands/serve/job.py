@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime import keeper
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import Tensor, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
@@ -87,5 +87,5 @@ def prepare_beside(
     )
 
 
-def _shown(specs: Sequence[TensorSpec]) -> str:
+def _shown(specs: Sequence[Tensor]) -> str:
     return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)

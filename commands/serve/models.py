@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import Request, check_served, metadata_of
 from rankslice.commands.serve.rate import Rate
@@ -41,8 +41,8 @@ class Model:
         """
         self.pipeline = pipeline
         self.name = pipeline.name
-        self.inputs: Sequence[TensorSpec] = pipeline.inputs
-        self.outputs: Sequence[TensorSpec] = pipeline.outputs
+        self.inputs: Sequence[Tensor] = pipeline.inputs
+        self.outputs: Sequence[Tensor] = pipeline.outputs
         self._closed: RefusalError | None = None
         self._rate = Rate()
         check_served(self.name, (*self.inputs, *self.outputs))

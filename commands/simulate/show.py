@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.commands.output import new_table, print_line
 from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
 from rankslice.framework.plan import Plan
-from rankslice.framework.turns import ALL
 
 _MAX_RANKS = 40
 _MAX_LINKS = 16

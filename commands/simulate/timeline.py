@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.mapping import Placement
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import bare
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84

@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.problem import Problem
-from rankslice.framework.turns import ALL, Turns
 
 _Number = TypeVar("_Number", np.float64, np.int64, np.bool_)
 

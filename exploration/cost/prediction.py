@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rankslice.framework.turns import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import Turns
 from rankslice.backend.runtime.pipeline.wiring import slots
-from rankslice.backend.runtime.turns import Turns as RuntimeTurns
 from rankslice.exploration.cost.messages import Messages, message_numbers
 from rankslice.exploration.cost.phases import Phases
 from rankslice.exploration.cost.spans import Floats, Indices
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
-from rankslice.framework.turns import Turns
 
 
 def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:
@@ -86,8 +85,7 @@ def _slots(
 
 def _depth(made: Turns, needed: Turns, frames: int) -> int:
     """Return how many slots there are for frames that two ranks handle, of so many."""
-    one, other = (RuntimeTurns(each.period, each.positions) for each in (made, needed))
-    common = one.common(other)
+    common = made.common(needed)
     # There are none only if a device would be in two teams, which cannot be.
     return max(1, common.most_in(frames)) if frames and common.positions else 0
 

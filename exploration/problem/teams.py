@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.turns import Turns, by_weights
+from rankslice.backend.runtime.job import Turns
+from rankslice.framework.turns import by_weights
 
 if TYPE_CHECKING:
     from rankslice.exploration.problem.problem import Problem

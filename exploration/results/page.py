@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.exploration.objectives import OBJECTIVES, columns, rate_text
 from rankslice.exploration.results.answer import (
     boards_text,
@@ -21,7 +22,6 @@ from rankslice.exploration.results.charts import charts_of
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined
 from rankslice.measurement.pages.page import Figure, Markup, Notice, Page, Section, page_html
 

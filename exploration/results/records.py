@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.specs.keys import parse_key
-from rankslice.framework.turns import ALL, Turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import Job, make_job
+from rankslice.backend.runtime.job import ALL, EACH, Job, Turns, make_job
 from rankslice.backend.runtime.pipeline.wiring import (
     Reader,
     StageSpec,
@@ -19,7 +19,6 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
-from rankslice.backend.runtime.turns import ALL, EACH, Turns
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
 from rankslice.exploration.problem.frame_bytes import slot_bytes
 from rankslice.exploration.problem.links import LinkSpeeds

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job import ALL, EACH, Steps, Turns
 from rankslice.backend.runtime.pipeline.wiring import RingSpec
-from rankslice.backend.runtime.turns import ALL, EACH, Steps, Turns
 
 
 class Counters:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.simulator.simulator import Times, simulate
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
-from rankslice.framework.turns import ALL, Turns
 
 _WIDTH = 88
 """Characters of a line, at most."""

@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rankslice.backend.runtime.job import MOST_TURNS, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
-from rankslice.framework.turns import MOST_TURNS, Turns, by_weights
+from rankslice.framework.turns import by_weights
 from rankslice.framework.wording import bare, joined, quoted
 
 _RESOURCE = re.compile(

@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from rankslice.backend.runtime.job import Turns
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.cores import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
-from rankslice.framework.turns import Turns
 from rankslice.framework.wording import bare, joined, quoted
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
-from rankslice.framework.turns import ALL, Turns
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 

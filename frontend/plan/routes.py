@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rankslice.backend.runtime.job import ALL
 from rankslice.framework.errors import Mistake
 from rankslice.framework.mapping import Placement, Placements
 from rankslice.framework.plan import Plan, Route
-from rankslice.framework.turns import ALL
 from rankslice.frontend.plan.make_plan import submodel_file
 
 

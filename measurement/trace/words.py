@@ -10,8 +10,8 @@ from enum import Enum
 import numpy as np
 
 from rankslice.backend.runtime.figures.events import COMPUTE
+from rankslice.backend.runtime.job import ALL
 from rankslice.framework.plan import Plan
-from rankslice.framework.turns import ALL
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.summary import RankSummary, RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why

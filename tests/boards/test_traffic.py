@@ -12,8 +12,8 @@ import pytest
 
 from boards import Boards, Traffic
 from boards.deployments import build_for, deploy, run
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.plan import Plan, plan_from_json
-from rankslice.framework.turns import ALL, Turns
 from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_file, keras_model
 from rankslice.networks.zoo import zoo_model

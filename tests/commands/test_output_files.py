@@ -19,7 +19,7 @@ import pytest
 from command_line import COMMAND, rankslice
 from namespaces import read_only, run_all_with_mounts, small_disk
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.app import COMMANDS, load_command
@@ -266,7 +266,7 @@ def test_a_file_of_the_same_kind_is_replaced_and_keeps_its_permissions(
 ) -> None:
     path = tmp_path / "old.bin"
     if option == "--results":
-        ResultsWriter(path, "f", [TensorSpec("old", "float32", ())]).close()
+        ResultsWriter(path, "f", [Tensor("old", "float32", ())]).close()
     else:
         old = {"--svg": "<svg>old", "--out": "# old\n\n---\nboards: {old: {}}\n"}
         path.write_text(old.get(option, '{"old": 1}'))

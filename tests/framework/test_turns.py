@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.framework.turns import ALL, MOST_TURNS, Turns, by_weights, weights_for
+from rankslice.backend.runtime.job import ALL, MOST_TURNS, Turns
+from rankslice.framework.turns import by_weights, weights_for
 
 
 @st.composite

@@ -22,7 +22,7 @@ from sample_model import SAMPLE_MODEL
 
 from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import Tensor, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sizes import disagreement, make_slot
@@ -155,8 +155,8 @@ def _read_results(path: Path) -> None:
 
 
 _FRAMES = (
-    TensorSpec("ids", "int64", (1, 8), ("", "seq")),
-    TensorSpec("attention_mask", "float32", (1, 8), ("", "seq")),
+    Tensor("ids", "int64", (1, 8), ("", "seq")),
+    Tensor("attention_mask", "float32", (1, 8), ("", "seq")),
 )
 
 

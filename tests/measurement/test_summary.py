@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
-from rankslice.backend.runtime.turns import ALL as EVERY_FRAME
-from rankslice.backend.runtime.turns import Turns as RuntimeTurns
-from rankslice.framework.turns import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
 from rankslice.measurement.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
@@ -158,7 +156,7 @@ def computing(
     first_s: float,
     runs_s: Sequence[float],
     waits_s: float,
-    turns: RuntimeTurns = EVERY_FRAME,
+    turns: Turns = ALL,
 ) -> Any:
     """Return what a rank tells of its steady state, with a window of 3.
 
@@ -181,7 +179,7 @@ def computing(
 
 def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() -> None:
     clock = Clock()
-    times = StepTimes(1, 20, RuntimeTurns(4, (1,)), clock)
+    times = StepTimes(1, 20, Turns(4, (1,)), clock)
     for frame in range(1, 100, 4):
         clock.now_s += 4e-3
         times.add(frame, 3e-3)
@@ -203,7 +201,7 @@ def test_the_first_frames_are_not_in_a_ranks_steady_state() -> None:
 def test_the_steady_state_begins_for_ranks_that_take_turns_at_the_same_frame_of_the_stream(
     period: int, positions: tuple[int, ...], left_out: int
 ) -> None:
-    turns = RuntimeTurns(period, positions)
+    turns = Turns(period, positions)
     assert left_out == max(1, sum(turns.frame(index) < MIN_WARM_UP for index in range(10)))
     found = computing(50, first_s=100.0, runs_s=[3e-3, 1e-3], waits_s=1e-3, turns=turns)
     assert (50 - left_out, pytest.approx(4 / 6)) == (found["frames"], found["compute_share"])

@@ -14,11 +14,11 @@ from tflite_models import model_file
 from toys import toy_library
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.slots import Ring
 
-IMAGE = TensorSpec("serving_default_keras_tensor:0", "float32", (1, 16, 16, 3))
-SCORES = TensorSpec("StatefulPartitionedCall_1:0", "float32", (1, 5))
+IMAGE = Tensor("serving_default_keras_tensor:0", "float32", (1, 16, 16, 3))
+SCORES = Tensor("StatefulPartitionedCall_1:0", "float32", (1, 5))
 
 _SWIFTSHADER = "vk_swiftshader_icd.json"
 
@@ -83,8 +83,8 @@ def toy_delegate(folder: Path) -> str:
 
 def loaded(
     settings: EngineSettings,
-    inputs: list[TensorSpec] | None = None,
-    outputs: list[TensorSpec] | None = None,
+    inputs: list[Tensor] | None = None,
+    outputs: list[Tensor] | None = None,
     *,
     model: str | Path = "cnn_float32",
 ) -> Engine:
@@ -111,5 +111,5 @@ def scores_of(engine: Engine, frames: int = 3) -> NDArray[np.float32]:
     return np.concatenate(found)
 
 
-def slot(spec: TensorSpec) -> NDArray[Any]:
+def slot(spec: Tensor) -> NDArray[Any]:
     return Ring(spec, 1, 1).slots[0]

@@ -11,13 +11,8 @@ from litert_engines import loaded
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings
-from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.framework.graph import Graph, Tensor
-
-
-def specs(tensors: Sequence[Tensor]) -> list[TensorSpec]:
-    return [TensorSpec(t.name, t.dtype, t.shape or (), t.symbols) for t in tensors]
 
 
 class Run:
@@ -25,9 +20,10 @@ class Run:
 
     def __init__(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._inputs = [tensor.name for tensor in inputs]
-        self._outputs = specs(outputs)
+        self._outputs = [tensor.in_job() for tensor in outputs]
         self._slots = [make_slot(spec) for spec in self._outputs]
-        self._engine: Engine = loaded(EngineSettings(), specs(inputs), self._outputs, model=path)
+        given = [tensor.in_job() for tensor in inputs]
+        self._engine: Engine = loaded(EngineSettings(), given, self._outputs, model=path)
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         self._engine.run([values[name] for name in self._inputs], self._slots)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.pipeline.inputs import arrays_of
 from rankslice.commands.pipeline.pipeline import Pipeline
 from rankslice.commands.serve.access import Access
@@ -31,7 +31,7 @@ class Doubling:
     """A pipeline of one rank: output ``twice_NAME`` is twice the input of that name."""
 
     name: str = "double"
-    inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "float32", (2, 3)),)
+    inputs: tuple[Tensor, ...] = (Tensor("x", "float32", (2, 3)),)
     delay_s: float = 0.0
     limit: int = 64
     state: str = "ready"
@@ -56,9 +56,9 @@ class Doubling:
         return {0: {"cpu_s": 1.5, "compute_share": 0.75, "frames_per_s": 7.0}}
 
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
+    def outputs(self) -> tuple[Tensor, ...]:
         return tuple(
-            TensorSpec(f"twice_{spec.name}", spec.dtype, spec.shape, spec.symbols)
+            Tensor(f"twice_{spec.name}", spec.dtype, spec.shape, spec.symbols)
             for spec in self.inputs
         )
 
@@ -175,7 +175,7 @@ def served(
         loop.close()
 
 
-def ones(spec: TensorSpec) -> NDArray[Any]:
+def ones(spec: Tensor) -> NDArray[Any]:
     """Return an input."""
     dtype, shape = spec.storage
     return np.ones(shape, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime import job
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
-from rankslice.backend.runtime.job import TensorSpec
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
@@ -36,7 +37,7 @@ def in_turn(graph: Graph, ranks: int = 2) -> dict[str, int]:
 
 
 def random_values(graph: Graph, seed: int = 0) -> Values:
-    specs = [_spec(tensor) for tensor in graph.inputs]
+    specs = [replace(tensor.in_job(), symbols=()) for tensor in graph.inputs]
     values = {spec.name: _empty(spec) for spec in specs}
     RandomSource(RunOptions(seed=seed), specs).read(0, list(values.values()))
     return values
@@ -117,7 +118,9 @@ def check_crossing(model: OnnxModel, folder: Path, shapes: Shapes) -> None:
 def _run(
     path: Path, reads: Sequence[Tensor], makes: Sequence[Tensor], values: Values, exact: bool
 ) -> Values:
-    inputs, outputs = ([_spec(t) for t in tensors] for tensors in (reads, makes))
+    inputs, outputs = (
+        [replace(t.in_job(), symbols=()) for t in tensors] for tensors in (reads, makes)
+    )
     engine = open_engine("onnxruntime", EngineSettings(exact=exact))
     outputs = [spec for spec in outputs if spec not in inputs]  # engines do not write these
     engine.load(path, inputs, outputs)
@@ -127,11 +130,6 @@ def _run(
     return {**made, **{t.name: values[t.name] for t in makes if t.name in values}}
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
-    assert tensor.shape is not None
-    return TensorSpec(tensor.name, tensor.dtype, tensor.shape)
-
-
-def _empty(spec: TensorSpec) -> NDArray[Any]:
+def _empty(spec: job.Tensor) -> NDArray[Any]:
     dtype, shape = spec.storage
     return np.empty(shape, dtype)

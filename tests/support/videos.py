@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
-PICTURE = TensorSpec("x", "float32", (1, 3, 4, 4))
+PICTURE = Tensor("x", "float32", (1, 3, 4, 4))
 RELUS = onnx.parser.parse_model(
     """
     <ir_version: 8, opset_import: ["" : 17]>

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..discovery import find_names, import_kind
 from ..errors import JobError
 from ..figures.operators import OperatorSpans
-from ..job import RankSpec, TensorSpec
+from ..job import Rank, Tensor
 from ..sizes import Slot
 from ..version import RUNTIME_VERSION
 from .acceleration import Acceleration
@@ -54,7 +54,7 @@ class Engine(Protocol):
     ``run`` is called by one thread and releases the GIL while it computes.
     """
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Load the sub-model and check that it has these inputs and outputs.
 
         Raises:
@@ -95,7 +95,7 @@ class TellsOperators(Protocol):
         """End the profile and return what it says; ``None``: the settings ask for none."""
 
 
-def engine_settings(rank: RankSpec, *, exact: bool) -> EngineSettings:
+def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
     """Return how the plan wants a rank's sub-models to be run."""
     return EngineSettings(
         threads=max(1, len(rank.cores)),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import Tensor
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
 from .litert_package import find_package, first_line
@@ -67,7 +67,7 @@ class CompiledEngine:
         self._acceleration: Acceleration | None = None
         self._path = Path()
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Compile the sub-model for the accelerator, and compare its signature with the plan's."""
         try:
             operators = count_operators(path)
@@ -186,7 +186,7 @@ class CompiledEngine:
         )
 
     def _match(
-        self, path: Path, side: str, key: str, planned: Sequence[TensorSpec]
+        self, path: Path, side: str, key: str, planned: Sequence[Tensor]
     ) -> list[FileTensor]:
         details = getattr(self._model, f"get_{side}_tensor_details")(key)
         names = self._model.get_signature_list()[key][f"{side}s"]

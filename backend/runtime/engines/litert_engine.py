@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FrameError, JobError, is_of_memory
-from ..job import TensorSpec
+from ..job import Tensor
 from ..sizes import Slot
 from . import Engine, EngineSettings
 from .acceleration import Acceleration, refuse_fallback
@@ -115,7 +115,7 @@ class InterpreterEngine:
         self._acceleration: Acceleration | None = None
         self._path = Path()
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
         self._path = path
         if any(spec.is_open for spec in (*inputs, *outputs)):
@@ -123,7 +123,7 @@ class InterpreterEngine:
         else:
             self._load_fixed(inputs, outputs)
 
-    def _load_open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def _load_open(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Build the interpreter with memory for the largest frame."""
         path = self._path
         if self._delegate:
@@ -159,7 +159,7 @@ class InterpreterEngine:
         repeats = not has_variables(self._path)
         return OpenRuns(self._interpreter, make, numbers, repeats=repeats)
 
-    def _load_fixed(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def _load_fixed(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         path, only_delegates = self._path, bool(self._delegate)
         resized = self._build(path, inputs, only_delegates=only_delegates)
         self._acceleration = self._count()
@@ -188,9 +188,7 @@ class InterpreterEngine:
         self._inputs = tuple(tensor.number for tensor in given)
         self._outputs = tuple(tensor.number for tensor in made)
 
-    def _build(
-        self, path: Path, inputs: Sequence[TensorSpec], *, only_delegates: bool = False
-    ) -> bool:
+    def _build(self, path: Path, inputs: Sequence[Tensor], *, only_delegates: bool = False) -> bool:
         """Make an interpreter; return whether inputs were given other sizes than the file's."""
         self.close()
         if self._delegate:
@@ -319,7 +317,7 @@ def replaced_operators(
     return taken
 
 
-def _resize(interpreter: Any, inputs: Sequence[TensorSpec]) -> bool:
+def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
     """Give inputs of open size the plan's size; return whether there were any."""
     shapes = {spec.name: spec.shape for spec in inputs}
     resized = False

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import Tensor
 from ..sizes import OpenSlot, Slot
 from . import EngineSettings
 
@@ -45,7 +45,7 @@ class NullEngine:
     def __init__(self, sleep_s: float) -> None:
         self._sleep_s = sleep_s
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Nothing is read: the sub-model's file need not exist."""
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:

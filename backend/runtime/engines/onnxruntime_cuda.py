@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec, typed_view
+from ..job import Tensor, typed_view
 from .cuda_stream import CudaError, CudaStream
 
 BUFFERS, GRAPH = "device buffers", "CUDA graph"
@@ -126,8 +126,8 @@ class CudaFrames:
         self,
         onnxruntime: Any,
         session: Any,
-        sides: tuple[Sequence[TensorSpec], Sequence[TensorSpec]],
-        element_type: Callable[[TensorSpec], Any],
+        sides: tuple[Sequence[Tensor], Sequence[Tensor]],
+        element_type: Callable[[Tensor], Any],
     ) -> None:
         """Bind the inputs and outputs of a session, which has this object's options.
 
@@ -188,7 +188,7 @@ class CudaFrames:
 class _Tensor:
     """The buffer of an input or output on the GPU, and the slots from or to which it is copied."""
 
-    def __init__(self, spec: TensorSpec, stream: CudaStream, is_pinned: bool) -> None:
+    def __init__(self, spec: Tensor, stream: CudaStream, is_pinned: bool) -> None:
         self.spec = spec
         self.size = spec.nbytes
         self.address = stream.allocate(self.size)

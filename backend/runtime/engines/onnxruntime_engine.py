@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..affinity import bind_to_cores
 from ..errors import FrameError, JobError, is_of_memory
 from ..figures.operators import OperatorSpans, read_profile
-from ..job import TensorSpec
+from ..job import Tensor
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
 from .cuda_stream import CudaError
@@ -104,8 +104,8 @@ class OnnxRuntimeEngine:
         self._session: Any = None
         self._bindings: dict[tuple[int, ...], tuple[Any, Sequence[NDArray[Any]]]] = {}
         """Slots, by identity, -> what binds them, and themselves: so they stay what they are."""
-        self._inputs: Sequence[TensorSpec] = ()
-        self._outputs: Sequence[TensorSpec] = ()
+        self._inputs: Sequence[Tensor] = ()
+        self._outputs: Sequence[Tensor] = ()
         self._numbers: dict[str, int] = {}
         self._is_whole = False
         """Whether a version that does not count operators would leave none to the CPU."""
@@ -113,7 +113,7 @@ class OnnxRuntimeEngine:
         self._cuda = CudaFrames(self._provider.options) if self._provider.is_cuda else None
         self._open: OpenRuns | None = None
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Create the session and compare its signature with the plan's."""
         self._path = path
         self._inputs, self._outputs = inputs, outputs
@@ -219,7 +219,7 @@ class OnnxRuntimeEngine:
         return found
 
     def _check(
-        self, path: Path, side: str, planned: Sequence[TensorSpec], found: Sequence[Any]
+        self, path: Path, side: str, planned: Sequence[Tensor], found: Sequence[Any]
     ) -> None:
         actual = {arg.name: arg for arg in found}
         for spec in planned:
@@ -280,7 +280,7 @@ class OnnxRuntimeEngine:
             kind = self._type_of(spec)
             binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
 
-    def _type_of(self, spec: TensorSpec) -> Any:
+    def _type_of(self, spec: Tensor) -> Any:
         """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
         dtype = np.dtype(spec.storage[0])
         return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
@@ -383,7 +383,7 @@ def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:
     return ""
 
 
-def _admits(declared: Sequence[int | str | None], planned: TensorSpec, side: str) -> bool:
+def _admits(declared: Sequence[int | str | None], planned: Tensor, side: str) -> bool:
     """Tell whether a tensor may have the planned shape.
 
     Models that were not sliced may leave sizes open. An output of which nothing is known looks

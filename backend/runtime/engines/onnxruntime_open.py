@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from ..job import TensorSpec
+from ..job import Tensor
 from ..sizes import OpenSlot, Slot
 
 OPEN_SIZES = "its sizes change from frame to frame"
@@ -33,9 +33,9 @@ class OpenRuns:
 
     def __init__(
         self,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        type_of: Callable[[TensorSpec], Any],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        type_of: Callable[[Tensor], Any],
         *,
         foretells: bool,
     ) -> None:

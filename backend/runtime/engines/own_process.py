@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
 from ..figures.rank_figures import count_process, forget_process
-from ..job import TensorSpec, typed_view
+from ..job import Tensor, typed_view
 from .acceleration import Acceleration
 from .signature import refuse_open_sizes
 
@@ -168,7 +168,7 @@ class OwnProcessEngine:
         """Let the other process map memories when it loads; what is in no memory is sent to it."""
         self._memories = tuple(memories)
 
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Let the other process load the sub-model, on this thread's cores."""
         assert self._process is not None
         refuse_open_sizes(path.name, (*inputs, *outputs), "a compiled model")
@@ -288,10 +288,7 @@ class _Served:
         self._request = request = json.loads(channel.recv_bytes())
         os.sched_setaffinity(0, request["cores"])
         self._inputs, self._outputs = (
-            [
-                TensorSpec(each["name"], each["dtype"], tuple(each["shape"]))
-                for each in request[side]
-            ]
+            [Tensor(each["name"], each["dtype"], tuple(each["shape"])) for each in request[side]]
             for side in ("inputs", "outputs")
         )
         self._descriptors = [recv_handle(channel) for _ in request["memories"]]

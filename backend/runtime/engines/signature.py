@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FileTensor:
 
 
 def match_tensors(
-    file: str, side: str, planned: Sequence[TensorSpec], found: Sequence[FileTensor]
+    file: str, side: str, planned: Sequence[Tensor], found: Sequence[FileTensor]
 ) -> list[FileTensor]:
     """Return the file's tensors in the order of the plan's.
 
@@ -68,7 +68,7 @@ def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
     return None
 
 
-def _check(file: str, side: str, spec: TensorSpec, tensor: FileTensor) -> None:
+def _check(file: str, side: str, spec: Tensor, tensor: FileTensor) -> None:
     if tensor.dtype != spec.dtype or not _admits(tensor.shape, spec):
         raise JobError(
             f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the plan says"
@@ -76,7 +76,7 @@ def _check(file: str, side: str, spec: TensorSpec, tensor: FileTensor) -> None:
         )
 
 
-def _admits(declared: tuple[int, ...], spec: TensorSpec) -> bool:
+def _admits(declared: tuple[int, ...], spec: Tensor) -> bool:
     """Return whether a tensor of the file can have the planned sizes."""
     if spec.is_open and not declared:
         return True  # its number of dimensions is not in the file
@@ -87,7 +87,7 @@ def _admits(declared: tuple[int, ...], spec: TensorSpec) -> bool:
     )
 
 
-def refuse_open_sizes(file: str, specs: Iterable[TensorSpec], used: str) -> None:
+def refuse_open_sizes(file: str, specs: Iterable[Tensor], used: str) -> None:
     """Raise an error if a tensor has open sizes, as what is ``used`` takes fixed ones only.
 
     Raises:

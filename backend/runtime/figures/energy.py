@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..job import RankSpec
+from ..job import Rank
 from .sensors import Sensor, SensorError, find_sensor
 
 _PERIOD_S = 0.1
@@ -21,7 +21,7 @@ class BoardEnergy:
     programs.
     """
 
-    def __init__(self, ranks: Sequence[RankSpec], rank: int) -> None:
+    def __init__(self, ranks: Sequence[Rank], rank: int) -> None:
         """Look for the sensor."""
         self._board = ranks[rank].board
         self._is_first = all(spec.board != self._board for spec in ranks[:rank])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..turns import ALL, Turns
+from ..job import ALL, Turns
 from .histogram import Histogram
 from .nvml import find_nvml
 

@@ -17,7 +17,7 @@ from ..errors import JobError
 from ..figures.events import EventRing
 from ..figures.operators import write_operators
 from ..figures.rank_figures import GpuMemory, StepTimes
-from ..job import Job, RankSpec, SegmentSpec
+from ..job import Job, PlacedSegment, Rank
 from ..options import RunOptions
 from ..recording import Recorder
 from ..sinks import open_sinks
@@ -65,7 +65,7 @@ class Setup:
     """Takes the tensors of some frames."""
 
     @property
-    def spec(self) -> RankSpec:
+    def spec(self) -> Rank:
         """The rank's part of the plan."""
         return self.job.ranks[self.transport.rank]
 
@@ -112,7 +112,7 @@ class LoadedSegments:
         self._warm_up = WarmUp()
         self.stages = [self._load(segment, spec, rings) for segment, spec in wiring.segments]
 
-    def _load(self, segment: SegmentSpec, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
+    def _load(self, segment: PlacedSegment, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
         engine = self._engine(segment)
         outputs = [rings[ring] for ring in spec.outputs]
         given = [rings[parts[0].ring] for parts in spec.inputs]
@@ -133,7 +133,7 @@ class LoadedSegments:
             stage.record = recorder.of_stage(segment.inputs, segment.outputs)
         return stage
 
-    def _engine(self, segment: SegmentSpec) -> Engine:
+    def _engine(self, segment: PlacedSegment) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
         engine = open_engine(setup.spec.engine, self._engine_settings(segment))
         self._engines.append(engine)
@@ -147,7 +147,7 @@ class LoadedSegments:
         )
         return engine
 
-    def _engine_settings(self, segment: SegmentSpec) -> EngineSettings:
+    def _engine_settings(self, segment: PlacedSegment) -> EngineSettings:
         options, settings = self._setup.options, self._setup.engine_settings
         if options.events is None or not options.operators:
             return settings

@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..failed_frames import RECORD_BYTES, Failure
-from ..job import TensorSpec
+from ..job import ALL, EACH, Steps, Tensor, Turns
 from ..sizes import Slot, make_slot, slot_bytes
-from ..turns import ALL, EACH, Steps, Turns
 
 _ALIGNMENT = 64
 
 
-def ring_bytes(tensor: TensorSpec, depth: int) -> int:
+def ring_bytes(tensor: Tensor, depth: int) -> int:
     """Return the size of the memory for ``depth`` slots, each aligned to 64 bytes."""
     return depth * _stride(tensor)
 
 
-def _stride(tensor: TensorSpec) -> int:
+def _stride(tensor: Tensor) -> int:
     return -(-(slot_bytes(tensor) + RECORD_BYTES) // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -49,7 +48,7 @@ class Ring:
 
     def __init__(
         self,
-        tensor: TensorSpec,
+        tensor: Tensor,
         depth: int,
         readers: int | Sequence[Steps],
         memory: NDArray[np.uint8] | None = None,
@@ -159,7 +158,7 @@ class View(Ring):
 
     def __init__(
         self,
-        tensor: TensorSpec,
+        tensor: Tensor,
         depth: int,
         readers: int | Sequence[Steps],
         memory: NDArray[np.uint8],

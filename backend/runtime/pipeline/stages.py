@@ -15,7 +15,7 @@ from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import Histogram
 from ..figures.rank_figures import NOT_COMPUTED, StepTimes
-from ..job import RankSpec
+from ..job import ALL, Rank, Turns
 from ..keeper import Entered
 from ..recording import TakeFrame
 from ..sinks import Sink
@@ -23,7 +23,6 @@ from ..sizes import Slot, disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Live, Pulled, Timed
 from ..sources.switching import ROUTE_NAMES
-from ..turns import ALL, Turns
 from .slots import Ring
 from .wiring import Reader
 
@@ -475,7 +474,7 @@ class SinkStage(_Stage):
             self.failures.append((self.frame, failure))
         values_in(_free_slots(written)[0])[:] = self.frame, 0
 
-    def figures(self, ranks: Sequence[RankSpec]) -> dict[str, Any]:
+    def figures(self, ranks: Sequence[Rank]) -> dict[str, Any]:
         """Return what the stage measured, and which frames failed on which of the job's ranks."""
         return {
             "postprocess_ms": self.writes.histogram.with_mean_ms(50, 99),

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import JobError
 from ..figures.rank_figures import cpu_s_of, stat_fields
-from ..job import RankSpec
+from ..job import Rank
 from .executor import Executor
 from .slots import Ring
 from .wiring import BEAT
@@ -83,7 +83,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        ranks: Sequence[RankSpec],
+        ranks: Sequence[Rank],
         rank: int,
         beats: Ring,
         heard: Ring,

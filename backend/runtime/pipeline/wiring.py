@@ -23,17 +23,16 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..job import ChannelSpec, Job, RankSpec, SegmentSpec, TensorSpec
-from ..turns import ALL, EACH, Steps, Turns
+from ..job import ALL, EACH, Channel, Job, PlacedSegment, Rank, Steps, Tensor, Turns
 from .slots import Ring
 
-CREDIT = TensorSpec("completion credit", "uint64", (2,))
+CREDIT = Tensor("completion credit", "uint64", (2,))
 """Number of a frame that has left the pipeline, and the time in nanoseconds of the monotonic clock;
 sent from the sink to the source."""
 
 CREDIT_CHANNEL = 0
 
-BEAT = TensorSpec("heartbeat", "uint8", (64,))
+BEAT = Tensor("heartbeat", "uint8", (64,))
 """What a rank works on, as text; sent to the next rank, and from the last one to the first."""
 
 HEARTBEAT_CHANNEL = -1
@@ -72,7 +71,7 @@ def pairs_within_boards(job: Job) -> Pairs:
 class RingSpec:
     """One ring of slots."""
 
-    tensor: TensorSpec
+    tensor: Tensor
     depth: int
     readers: tuple[Steps, ...] = ()
     """Which of its frames each reader takes."""
@@ -135,7 +134,7 @@ class Wiring:
     """All that one rank must set up for a job with a given window."""
 
     rings: tuple[RingSpec, ...]
-    segments: tuple[tuple[SegmentSpec, StageSpec], ...]
+    segments: tuple[tuple[PlacedSegment, StageSpec], ...]
     source: StageSpec | None
     """Writes the model inputs; its input is the completion credit."""
     sink: StageSpec | None
@@ -201,7 +200,7 @@ class _Rings:
             if self._specs[ring].turns.common(turns).positions
         )
 
-    def written(self, segment: SegmentSpec) -> tuple[int, ...]:
+    def written(self, segment: PlacedSegment) -> tuple[int, ...]:
         """Return the rings that a segment writes."""
         return tuple(self._of_tensor[name][segment.rank] for name in segment.outputs)
 
@@ -230,7 +229,7 @@ class _Ways:
         self._carried: dict[int, Turns] = {}
         """By channel, the frames in which its destination needs the tensor."""
         for channel in job.channels:
-            made = job.turns_of_maker(channel.sender, channel.tensor)
+            made = job.turns_of_maker(channel.source, channel.tensor)
             needed = job.turns_of_reader(channel.destination, channel.tensor)
             self._carried[channel.number] = made.common(needed)
         self._turns: dict[tuple[int, _Origin], Turns] = {}
@@ -244,28 +243,28 @@ class _Ways:
         for each in job.outputs:
             self._read(job.sink_rank, each.name, job.path_length + 1)
         for channel in messages:
-            origin = channel.tensor, channel.sender
-            self._read_at(channel.sender, origin, self._made_at[origin][1] + 1)
+            origin = channel.tensor, channel.source
+            self._read_at(channel.source, origin, self._made_at[origin][1] + 1)
 
     def is_direct(self, one: int, other: int) -> bool:
         """Whether two ranks share memory."""
         return _is_pair(self._direct, one, other)
 
-    def carried(self, channel: ChannelSpec) -> Turns:
+    def carried(self, channel: Channel) -> Turns:
         """Return the frames in which a channel brings something."""
         return self._carried[channel.number]
 
-    def _find_homes(self) -> list[ChannelSpec]:
+    def _find_homes(self) -> list[Channel]:
         """Find the homes; return the channels by messages.
 
         A tensor travels once to ranks that share memory and need it in the same frames, or in some
         of them: the first of these ranks gets the message.
         """
-        messages: dict[_Origin, list[ChannelSpec]] = defaultdict(list)
+        messages: dict[_Origin, list[Channel]] = defaultdict(list)
         for channel in sorted(self._job.channels, key=self._comes_later):
-            origin, rank = (channel.tensor, channel.sender), channel.destination
-            if self.is_direct(channel.sender, rank):
-                home = channel.sender
+            origin, rank = (channel.tensor, channel.source), channel.destination
+            if self.is_direct(channel.source, rank):
+                home = channel.source
             else:
                 home = next(self._homes(messages[origin], channel), rank)
                 if home == rank:
@@ -275,12 +274,12 @@ class _Ways:
         found = (channel for channels in messages.values() for channel in channels)
         return sorted(found, key=_number)
 
-    def _comes_later(self, channel: ChannelSpec) -> tuple[float, int]:
+    def _comes_later(self, channel: Channel) -> tuple[float, int]:
         """Have those with more frames come first."""
         carried = self._carried[channel.number]
         return -len(carried.positions) / carried.period, channel.number
 
-    def _homes(self, messages: Sequence[ChannelSpec], channel: ChannelSpec) -> Iterator[int]:
+    def _homes(self, messages: Sequence[Channel], channel: Channel) -> Iterator[int]:
         """Yield the ranks from whose slots the destination of a channel can read."""
         wanted = self._carried[channel.number]
         for other in messages:
@@ -322,7 +321,7 @@ class _Ways:
         return RingSpec(self._job.tensors[tensor], depth, turns=turns, home=home)
 
 
-def _number(channel: ChannelSpec) -> int:
+def _number(channel: Channel) -> int:
     return channel.number
 
 
@@ -355,12 +354,12 @@ def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> t
 
 
 def _wire_route(job: Job, window: int | None, ways: _Ways) -> list[Wiring]:
-    segments: dict[int, list[SegmentSpec]] = defaultdict(list)
-    channels: dict[int, list[ChannelSpec]] = defaultdict(list)
+    segments: dict[int, list[PlacedSegment]] = defaultdict(list)
+    channels: dict[int, list[Channel]] = defaultdict(list)
     for segment in job.segments:
         segments[segment.rank].append(segment)
     for channel in job.channels:
-        for one in {channel.sender, channel.destination, ways.homes[channel.number]}:
+        for one in {channel.source, channel.destination, ways.homes[channel.number]}:
             channels[one].append(channel)
     return [
         _wire(
@@ -393,9 +392,9 @@ def _wire(job: Job, rank: int, window: int | None, ways: _Ways) -> Wiring:
     for c in (each for each in job.channels if each.destination == rank):
         home = ways.homes[c.number]
         if home == rank:
-            receives.append(ReceiveSpec(c.number, c.sender, add(c.tensor, c.sender)))
+            receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
         else:
-            views.append(ReceiveSpec(c.number, home, add(c.tensor, c.sender, home)))
+            views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
     # All rings are there before the first reader.
     stages = tuple(
         (
@@ -409,11 +408,11 @@ def _wire(job: Job, rank: int, window: int | None, ways: _Ways) -> Wiring:
     )
     sends, shares = [], []
     for c in job.channels:
-        home, origin, carried = ways.homes[c.number], (c.tensor, c.sender), ways.carried(c)
+        home, origin, carried = ways.homes[c.number], (c.tensor, c.source), ways.carried(c)
         if home == rank and c.destination != rank:
             reader = rings.reader_of(origin, carried, elsewhere=True)
             shares.append(SendSpec(c.number, c.destination, reader))
-        elif c.sender == rank and home == c.destination:
+        elif c.source == rank and home == c.destination:
             sends.append(SendSpec(c.number, c.destination, rings.reader_of(origin, carried)))
     sink_inputs = tuple(rings.readers_of(each.name, ALL) for each in job.outputs) if is_sink else ()
 
@@ -625,7 +624,7 @@ def _shared(wiring: Wiring) -> set[int]:
     return {share.reader.ring for share in wiring.shares}
 
 
-def threadless_stages(rank: RankSpec, *, is_timed: bool) -> frozenset[str]:
+def threadless_stages(rank: Rank, *, is_timed: bool) -> frozenset[str]:
     """Return which stages beside the segments have no thread of their own.
 
     On a rank of a single core a thread more can do nothing at the same time, but costs a sleep

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
 from ..failed_frames import Failure
-from ..job import Job, TensorSpec
+from ..job import Job, Tensor
 from ..keeper import END, FAILED, ROLE_SINK, connect, head_without_sizes, is_kept, send
 from ..options import RunOptions
 from ..records import RecordForm
@@ -31,7 +31,7 @@ class KeeperSink(Sink):
         """
         return cls(job.outputs) if options.stream or is_kept(options.inputs) else None
 
-    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
         self._form = RecordForm(outputs)
         self._connection = connect(ROLE_SINK)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, what_is_wrong
-from ..job import Job, TensorSpec, typed_view
+from ..job import Job, Tensor, typed_view
 from ..records import RecordForm
 
 MAGIC = b"rankslice results 1\n"
@@ -34,7 +34,7 @@ class Results:
     """What came out of a job."""
 
     plan_sha256: str
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[Tensor, ...]
     records: NDArray[np.void]
     """Fields ``frame`` and ``completed_s``. If all outputs are fixed, also ``output_0``,
     ``output_1``, ..., read from disk when used; else ``shape_N`` for each open output N."""
@@ -104,7 +104,7 @@ class _Frames(Sequence[NDArray[Any]]):
         return typed_view(found[self._output], self._raw[begin:])
 
 
-def most_bytes(outputs: Sequence[TensorSpec], frames: int) -> int:
+def most_bytes(outputs: Sequence[Tensor], frames: int) -> int:
     """Return how large a results file of so many frames can be."""
     record = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
     return len(MAGIC) + _MAX_HEAD + frames * record
@@ -143,13 +143,13 @@ def read_results(path: Path) -> Results:
     return Results(plan_sha256, outputs, records, frames)
 
 
-def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> TensorSpec:
+def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> Tensor:
     """Return an output as the head has it.
 
     Raises:
         ValueError: it is none.
     """
-    spec = TensorSpec(name, dtype, tuple(shape), tuple(symbols))
+    spec = Tensor(name, dtype, tuple(shape), tuple(symbols))
     are_sizes = all(type(size) is int and 0 <= size <= _MAX_SIZE for size in spec.shape)
     are_symbols = all(isinstance(symbol, str) for symbol in spec.symbols)
     if spec.is_open and not (are_sizes and are_symbols and len(spec.symbols) == len(spec.shape)):
@@ -161,7 +161,7 @@ _Found: TypeAlias = "tuple[NDArray[np.void], tuple[Sequence[NDArray[Any]], ...]]
 """The records, and their values by output and frame."""
 
 
-def _fixed_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _Found:
+def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found:
     """Find records of one size."""
     names = [f"output_{number}" for number in range(len(outputs))]
     values = [(name, *spec.storage) for name, spec in zip(names, outputs, strict=True)]
@@ -170,7 +170,7 @@ def _fixed_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _F
     return records, tuple(np.asarray(records[name]) for name in names)  # type: ignore[misc]
 
 
-def _open_records(path: Path, offset: int, outputs: Sequence[TensorSpec]) -> _Found:
+def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found:
     """Find records each of which has its size.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
-from ..job import Job, TensorSpec
+from ..job import Job, Tensor
 from ..keeper import is_kept
 from ..options import RunOptions
 from ..records import RecordForm
@@ -32,7 +32,7 @@ class ResultsWriter(Sink):
         """Return the writer of ``--results``; ``None`` if the keeper takes the results."""
         return None if is_kept(options.inputs) else cls(options.results, job.sha256, job.outputs)
 
-    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[Tensor]) -> None:
         """Create the file and write its head.
 
         Raises:

@@ -15,7 +15,7 @@ from ..discovery import find_kinds
 from ..errors import JobError
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
     from .arrivals import Arrivals
@@ -81,7 +81,7 @@ class Source(ABC):
         )
 
     @abstractmethod
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the options against the model's inputs.
 
         Raises:
@@ -125,7 +125,7 @@ class Source(ABC):
         """Release what was opened."""
 
 
-def refuse_others(where: str, given: Iterable[str], inputs: Sequence[TensorSpec]) -> None:
+def refuse_others(where: str, given: Iterable[str], inputs: Sequence[Tensor]) -> None:
     """Refuse the names of values, in a place that messages name, that no model input has.
 
     Raises:
@@ -162,7 +162,7 @@ def find_source(inputs: Sequence[str]) -> type[Source] | None:
     return next((kind for kind in source_kinds() if kind.accepts(inputs)), None)
 
 
-def open_source(options: RunOptions, inputs: Sequence[TensorSpec]) -> Source:
+def open_source(options: RunOptions, inputs: Sequence[Tensor]) -> Source:
     """Return the source that the options name.
 
     Raises:

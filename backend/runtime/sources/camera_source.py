@@ -14,7 +14,7 @@ from .arrivals import Arrivals, Live
 from .opencv import captured_input, load_opencv, size_of, write_captured
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -41,7 +41,7 @@ class CameraSource(Source):
         """Return whether an input is a camera."""
         return any(name.startswith(_PREFIX) for name in inputs)
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the options; no camera is needed for it.
 
         Raises:

@@ -16,7 +16,7 @@ from . import EndOfStreamError, Source
 from .image_source import SUFFIXES, is_frame, load_image
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -49,7 +49,7 @@ class FollowSource(Source):
         """Return whether an input is a folder to follow."""
         return any(name.startswith(_PREFIX) for name in inputs)
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the options; the folder need not be on this machine.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import JobError
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import Preprocessing
 
 _AXES = {"nchw": (1, 2, 3), "nhwc": (3, 1, 2)}
@@ -34,7 +34,7 @@ class Fit:
 class ImageInput:
     """A model input that takes one image, and what the options say of images."""
 
-    spec: TensorSpec
+    spec: Tensor
     preprocessing: Preprocessing
     channels: int
     """1 or 3."""
@@ -103,7 +103,7 @@ class ImageInput:
         return height, width
 
 
-def image_input(spec: TensorSpec, preprocessing: Preprocessing) -> ImageInput:
+def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
     """Return what a model input makes of images; a batch of open size has one image.
 
     Raises:

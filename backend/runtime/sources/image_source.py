@@ -14,7 +14,7 @@ from .image_sizes import ImageInput, image_input
 from .pixel_values import input_values
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import Preprocessing, RunOptions
     from ..sizes import Slot
 
@@ -48,7 +48,7 @@ class ImageSource(Source):
         """Return whether all inputs are there: an image may have any name."""
         return all(Path(name).exists() for name in inputs)
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Look for the files.
 
         Raises:
@@ -119,7 +119,7 @@ def is_frame(name: str, suffixes: Sequence[str]) -> bool:
     return not name.startswith(".") and Path(name).suffix.lower() in suffixes
 
 
-def load_image(path: Path, spec: TensorSpec, preprocessing: Preprocessing, slot: Slot) -> None:
+def load_image(path: Path, spec: Tensor, preprocessing: Preprocessing, slot: Slot) -> None:
     """Decode an image, fit it and write its values into ``slot``.
 
     Args:

@@ -13,7 +13,7 @@ from . import Source, refuse_others
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -37,7 +37,7 @@ class JsonLinesSource(Source):
     can_replay = True
     frames: int
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check all lines.
 
         Raises:
@@ -76,7 +76,7 @@ class JsonLinesSource(Source):
         return values_of_line(self._lines.read(index), self._lines.name(index), self._inputs)
 
 
-def check_types(inputs: Sequence[TensorSpec]) -> None:
+def check_types(inputs: Sequence[Tensor]) -> None:
     """Check that JSON has numbers of the inputs' types.
 
     Raises:
@@ -90,13 +90,13 @@ def check_types(inputs: Sequence[TensorSpec]) -> None:
             )
 
 
-def longest_line(inputs: Sequence[TensorSpec]) -> int:
+def longest_line(inputs: Sequence[Tensor]) -> int:
     """Return how many bytes a line may have."""
     values = sum(math.prod(spec.shape) for spec in inputs)
     return _BYTES_PER_VALUE * values + _MORE_BYTES
 
 
-def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
+def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDArray[Any]]:
     """Return the values of a line, an array per model input.
 
     Raises:
@@ -120,7 +120,7 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[TensorSpec]) -> list
         raise FrameError(f"{name}: {error}") from None
 
 
-def _values(given: Any, spec: TensorSpec) -> NDArray[Any]:
+def _values(given: Any, spec: Tensor) -> NDArray[Any]:
     """Return the values of an input in its type and in the shape that they have in the frame.
 
     Raises:

@@ -12,7 +12,7 @@ from ..errors import JobError, reason_of
 from . import EndOfStreamError, Source
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..records import RecordForm
     from ..sizes import Slot
@@ -31,7 +31,7 @@ class KeeperSource(Source):
         """Return whether the input is the keeper."""
         return list(inputs) == [_NAME]
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         self.frames = options.frames
         self._inputs = inputs
         self._connection: socket.socket | None = None

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import Tensor
 from ..sizes import Slot, shaped
 from . import refuse_others
 
@@ -202,7 +202,7 @@ class FileStack:
         self._close()
 
 
-def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
+def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
     """Return the frames of an ``.npy`` file, which are read one by one.
 
     Raises:
@@ -231,7 +231,7 @@ def open_npy(path: Path, spec: TensorSpec) -> FileStack | Stack:
     return _stack("its array", values, head, division)
 
 
-def read_array(file: IO[bytes], name: str, spec: TensorSpec, slot: Slot) -> None:
+def read_array(file: IO[bytes], name: str, spec: Tensor, slot: Slot) -> None:
     """Read one frame of an input from a stream of arrays, as ``numpy.save`` writes them.
 
     Args:
@@ -266,7 +266,7 @@ def read_array(file: IO[bytes], name: str, spec: TensorSpec, slot: Slot) -> None
         whole[...] = values.T.reshape(division.shape)
 
 
-def read_npz(path: Path, specs: Sequence[TensorSpec]) -> list[Stack]:
+def read_npz(path: Path, specs: Sequence[Tensor]) -> list[Stack]:
     """Return the frames of an ``.npz`` file's arrays, one stack per model input.
 
     An input ``x`` has an array ``x``, or one for each frame: ``x/0``, ``x/1`` and so on.
@@ -311,7 +311,7 @@ class _ShortReads:
 
 
 def _members(
-    path: Path, archive: zipfile.ZipFile, spec: TensorSpec, inputs: Collection[str]
+    path: Path, archive: zipfile.ZipFile, spec: Tensor, inputs: Collection[str]
 ) -> list[zipfile.ZipInfo]:
     """Return the array of an input, or those of its frames, by their numbers."""
     present = {member.removesuffix(".npy"): member for member in archive.namelist()}
@@ -341,7 +341,7 @@ def _input_of(name: str, inputs: Collection[str]) -> str:
 
 
 def _read_members(
-    path: Path, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], spec: TensorSpec
+    path: Path, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], spec: Tensor
 ) -> Stack:
     if [_name_of(member) for member in members] == [spec.name]:
         return _read_member(path, archive, members[0], spec)
@@ -357,7 +357,7 @@ def _read_member(
     path: Path,
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
-    spec: TensorSpec,
+    spec: Tensor,
     *,
     is_stack: bool = True,
 ) -> Stack:
@@ -405,7 +405,7 @@ def _check_memory(path: Path, nbytes: int) -> None:
 
 
 def _division(
-    path: Path, name: str, head: _Head, spec: TensorSpec, *, is_stack: bool = True
+    path: Path, name: str, head: _Head, spec: Tensor, *, is_stack: bool = True
 ) -> _Division:
     """Return which frames an array holds.
 
@@ -438,7 +438,7 @@ def _one_frame(shape: tuple[int, ...]) -> _Division:
     return _Division(1, shape, shape)
 
 
-def _divided(shape: tuple[int, ...], spec: TensorSpec) -> _Division | None:
+def _divided(shape: tuple[int, ...], spec: Tensor) -> _Division | None:
     """Return which frames an array of some shape holds; ``None``: it has too many dimensions."""
     bound, has_open_rows = spec.shape, any(spec.symbols[:1])
     if len(shape) == len(bound) + 1:
@@ -454,7 +454,7 @@ def _divided(shape: tuple[int, ...], spec: TensorSpec) -> _Division | None:
     return _one_frame(shape)
 
 
-def _sizes(spec: TensorSpec) -> str:
+def _sizes(spec: Tensor) -> str:
     """Return the sizes of a tensor as messages have them: ``1, seq<=128``."""
     symbols = spec.symbols or ("",) * len(spec.shape)
     return ", ".join(

@@ -10,7 +10,7 @@ from ..errors import JobError
 from . import Source
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
     from .numpy_files import FileStack, Stack
@@ -28,7 +28,7 @@ class NumpySource(Source):
     can_replay = True
     frames: int
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Read or open the arrays.
 
         Raises:
@@ -50,7 +50,7 @@ class NumpySource(Source):
             self._check_sizes(inputs)
         self.frames = self._count if options.frames is None else options.frames
 
-    def _check_sizes(self, inputs: Sequence[TensorSpec]) -> None:
+    def _check_sizes(self, inputs: Sequence[Tensor]) -> None:
         from ..sizes import differing_size
 
         for index in range(self._count):
@@ -77,7 +77,7 @@ class NumpySource(Source):
             stack.close()
 
 
-def _stacks(path: Path, inputs: Sequence[TensorSpec]) -> Sequence[Stack | FileStack]:
+def _stacks(path: Path, inputs: Sequence[Tensor]) -> Sequence[Stack | FileStack]:
     from .numpy_files import open_npy, read_npz
 
     if path.suffix.lower() == ".npz":

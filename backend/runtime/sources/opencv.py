@@ -13,7 +13,7 @@ from .image_source import pillow, write_image
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -43,7 +43,7 @@ def load_opencv() -> Any:
     return cv2
 
 
-def captured_input(options: RunOptions, inputs: Sequence[TensorSpec]) -> ImageInput:
+def captured_input(options: RunOptions, inputs: Sequence[Tensor]) -> ImageInput:
     """Return the model input that captured frames feed.
 
     Raises:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
     from .arrivals import Arrivals
@@ -42,7 +42,7 @@ class RandomSource(Source):
         """Return whether the input is ``random``."""
         return list(inputs) in ([], ["random"])
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         usual = None if options.unlimited else _FRAMES
         self.frames = usual if options.frames is None else options.frames
         self._inputs = inputs
@@ -93,7 +93,7 @@ class RandomSource(Source):
         return f"random {index}"
 
 
-def _bounds(inputs: Sequence[TensorSpec]) -> dict[str, int]:
+def _bounds(inputs: Sequence[Tensor]) -> dict[str, int]:
     """Return the bounds of what is drawn for a frame."""
     bounds: dict[str, int] = {}
     for number, spec in enumerate(inputs):
@@ -103,7 +103,7 @@ def _bounds(inputs: Sequence[TensorSpec]) -> dict[str, int]:
     return bounds
 
 
-def _place(spec: TensorSpec, number: int, axis: int) -> str:
+def _place(spec: Tensor, number: int, axis: int) -> str:
     """Return what tells an open size from others: its name, or its place; empty: it is fixed."""
     symbol = spec.symbols[axis] if spec.symbols else ""
     return f"? {number} {axis}" if symbol == "?" else symbol

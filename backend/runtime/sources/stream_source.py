@@ -16,7 +16,7 @@ from . import EndOfStreamError, Source
 from .json_lines_source import check_types, longest_line, values_of_line
 
 if TYPE_CHECKING:
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -41,7 +41,7 @@ class StreamSource(Source):
         """Return whether the input is ``-``."""
         return is_streamed(inputs)
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         self.frames = options.frames
         self._inputs = inputs
         self._connection: socket.socket | None = None

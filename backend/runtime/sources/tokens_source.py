@@ -12,7 +12,7 @@ from . import Source
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
 
@@ -36,7 +36,7 @@ class TokensSource(Source):
     can_replay = True
     frames: int
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the model's inputs and all lines.
 
         Raises:
@@ -107,7 +107,7 @@ def _plain(name: str) -> str:
     return name.removeprefix("serving_default_").partition(":")[0]
 
 
-def _token_input(inputs: Sequence[TensorSpec]) -> TensorSpec:
+def _token_input(inputs: Sequence[Tensor]) -> Tensor:
     """Return the input that gets the numbers.
 
     Raises:
@@ -126,7 +126,7 @@ def _token_input(inputs: Sequence[TensorSpec]) -> TensorSpec:
     return whole[0]
 
 
-def _check(spec: TensorSpec, tokens: TensorSpec) -> None:
+def _check(spec: Tensor, tokens: Tensor) -> None:
     name = repr(spec.name)
     if spec is not tokens and _plain(spec.name) not in _FILLED:
         raise JobError(
@@ -141,7 +141,7 @@ def _check(spec: TensorSpec, tokens: TensorSpec) -> None:
         )
 
 
-def _shape(spec: TensorSpec, tokens: NDArray[Any]) -> tuple[int, ...]:
+def _shape(spec: Tensor, tokens: NDArray[Any]) -> tuple[int, ...]:
     return (1,) * (len(spec.shape) - 1) + tokens.shape
 
 

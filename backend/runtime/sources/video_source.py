@@ -15,7 +15,7 @@ from .opencv import captured_input, load_opencv, size_of, write_captured
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import TensorSpec
+    from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
     from .image_sizes import Fit
@@ -40,7 +40,7 @@ class VideoSource(Source):
     description = f"a video ({', '.join(suffixes)})"
     can_replay = True
 
-    def __init__(self, options: RunOptions, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Open the file.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import listed, quoted
 
@@ -58,7 +58,7 @@ class Reading:
     only the best is kept; ``None``: it is no raw head."""
 
 
-def find_outputs(reading: Reading, outputs: Sequence[TensorSpec]) -> tuple[int, ...]:
+def find_outputs(reading: Reading, outputs: Sequence[Tensor]) -> tuple[int, ...]:
     """Return which outputs of the model hold the boxes: their numbers.
 
     One: rows of box, score and class, or a raw head. Three or four: boxes, scores, classes, count.
@@ -87,7 +87,7 @@ def find_outputs(reading: Reading, outputs: Sequence[TensorSpec]) -> tuple[int, 
     return numbers
 
 
-def _misfit(reading: Reading, spec: TensorSpec, number: int, count: int) -> str:
+def _misfit(reading: Reading, spec: Tensor, number: int, count: int) -> str:
     """Return what is expected of an output, if it is something else; empty: it fits."""
     shape = spec.shape
     is_one = len(shape) > 0 and shape[0] == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.commands.serve.protocol.tensors import (
     Request,
@@ -42,7 +42,7 @@ _STEP = 1 << 14
 """Bytes or numbers that are handled at a time: between two steps other threads go on."""
 
 
-def most_bytes(inputs: Sequence[TensorSpec], *, is_binary: bool) -> int:
+def most_bytes(inputs: Sequence[Tensor], *, is_binary: bool) -> int:
     """Return the size of the largest request for a model, with a part of binary data or not."""
     if is_binary:
         return _HEADER_BYTES + sum(spec.nbytes for spec in inputs)
@@ -52,8 +52,8 @@ def most_bytes(inputs: Sequence[TensorSpec], *, is_binary: bool) -> int:
 def read_request(
     body: bytes,
     header_bytes: int | None,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
 ) -> Request:
     """Return the request that a body holds.
 
@@ -150,9 +150,7 @@ class _BinaryData:
             raise invalid(f"{left} bytes of binary data belong to no input")
 
 
-def _raw_request(
-    body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> Request:
+def _raw_request(body: bytes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Request:
     if len(inputs) != 1 or inputs[0].is_open:
         expected = "expected JSON: the model has several inputs, or one whose sizes change"
         raise invalid(f"Inference-Header-Content-Length is 0; {expected}")
@@ -160,8 +158,8 @@ def _raw_request(
 
 
 def _input(
-    item: object, inputs: Sequence[TensorSpec], binary: _BinaryData
-) -> tuple[TensorSpec, Callable[[], NDArray[Any]]]:
+    item: object, inputs: Sequence[Tensor], binary: _BinaryData
+) -> tuple[Tensor, Callable[[], NDArray[Any]]]:
     """Return the model's input that is meant, and what returns its array."""
     record = _object("an input", item)
     spec = by_name(inputs, "input", record.get("name"))
@@ -176,7 +174,7 @@ def _input(
     return spec, partial(array_of_numbers, shaped, record["data"])
 
 
-def _numbers(spec: TensorSpec, values: NDArray[Any]) -> Iterator[str]:
+def _numbers(spec: Tensor, values: NDArray[Any]) -> Iterator[str]:
     """Return the numbers as JSON, step by step."""
     advice = "ask for it with the parameter binary_data"
     if spec.dtype == "bfloat16":
@@ -188,7 +186,7 @@ def _numbers(spec: TensorSpec, values: NDArray[Any]) -> Iterator[str]:
     return (json.dumps(flat[begin : begin + _STEP].tolist())[1:-1] for begin in steps)
 
 
-def _check_count(text: bytes, inputs: Sequence[TensorSpec]) -> None:
+def _check_count(text: bytes, inputs: Sequence[Tensor]) -> None:
     """Raise if a text has more in it than the model can need: a value takes memory once it is read.
 
     All but the first value of a list follow a comma. Objects and texts have other characters.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.protocol.messages import MESSAGES
 from rankslice.commands.serve.protocol.refusal import invalid
 from rankslice.commands.serve.protocol.tensors import (
@@ -46,7 +46,7 @@ _CONTENTS = {
 """The field that has the values of a datatype; others are sent as bytes only."""
 
 
-def most_bytes(inputs: Sequence[TensorSpec]) -> int:
+def most_bytes(inputs: Sequence[Tensor]) -> int:
     """Return the size of the largest request that a model can need."""
     return _HEADER_BYTES + sum(
         max(spec.nbytes, _most_bytes_each(spec.dtype) * math.prod(spec.shape)) for spec in inputs
@@ -60,9 +60,7 @@ def _most_bytes_each(dtype: str) -> int:
     return _INTEGER_BYTES if dtype.startswith("int") else 0
 
 
-def read_request(
-    message: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> Request:
+def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Request:
     """Return the request that a ``ModelInferRequest`` is.
 
     Raises:
@@ -104,8 +102,8 @@ def answer(model: str, request: Request, results: Mapping[str, NDArray[Any]]) ->
 
 
 def _input(
-    tensor: Any, inputs: Sequence[TensorSpec], raw: bytes | None
-) -> tuple[TensorSpec, Callable[[], NDArray[Any]]]:
+    tensor: Any, inputs: Sequence[Tensor], raw: bytes | None
+) -> tuple[Tensor, Callable[[], NDArray[Any]]]:
     """Return the model's input that is meant, and what returns its array."""
     spec = by_name(inputs, "input", tensor.name)
     where = f"input {quoted(spec.name)}"

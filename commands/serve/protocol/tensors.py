@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankslice.backend.runtime.errors import BoundError, JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.protocol.refusal import invalid
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.wording import listed, quoted
@@ -44,7 +44,7 @@ class Request:
     """What a client wants, checked against the model."""
 
     inputs: dict[str, NDArray[Any]]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[Tensor, ...]
     """Those to be returned, in this order."""
     id: str = ""
     timeout_s: float | None = None
@@ -53,7 +53,7 @@ class Request:
     """The outputs to be returned as bytes, and not as numbers."""
 
 
-def check_served(where: str, specs: Iterable[TensorSpec]) -> None:
+def check_served(where: str, specs: Iterable[Tensor]) -> None:
     """Raise :class:`RankSliceError` if the protocol has no name for the type of a tensor."""
     raise_mistakes(
         Mistake(
@@ -66,18 +66,18 @@ def check_served(where: str, specs: Iterable[TensorSpec]) -> None:
     )
 
 
-def datatype_of(spec: TensorSpec) -> str:
+def datatype_of(spec: Tensor) -> str:
     """Return the protocol's name of a tensor's type."""
     return _DATATYPES[spec.dtype]
 
 
-def shape_of(spec: TensorSpec) -> list[int]:
+def shape_of(spec: Tensor) -> list[int]:
     """Return a tensor's shape; -1: a size that may change from request to request."""
     symbols = spec.symbols or ("",) * len(spec.shape)
     return [-1 if open_ else size for size, open_ in zip(spec.shape, symbols, strict=True)]
 
 
-def metadata_of(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
+def metadata_of(specs: Iterable[Tensor]) -> list[dict[str, Any]]:
     """Return name, datatype and shape of tensors."""
     return [
         {"name": spec.name, "datatype": datatype_of(spec), "shape": shape_of(spec)}
@@ -85,7 +85,7 @@ def metadata_of(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def by_name(specs: Iterable[TensorSpec], kind: str, name: object) -> TensorSpec:
+def by_name(specs: Iterable[Tensor], kind: str, name: object) -> Tensor:
     """Return the input or output (``kind``) of a name.
 
     Raises:
@@ -101,7 +101,7 @@ def by_name(specs: Iterable[TensorSpec], kind: str, name: object) -> TensorSpec:
 
 
 def all_inputs(
-    specs: Sequence[TensorSpec], given: Sequence[tuple[TensorSpec, Callable[[], NDArray[Any]]]]
+    specs: Sequence[Tensor], given: Sequence[tuple[Tensor, Callable[[], NDArray[Any]]]]
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of all inputs, after their names are checked.
 
@@ -116,7 +116,7 @@ def all_inputs(
     return {spec.name: read() for spec, read in given}
 
 
-def checked_spec(spec: TensorSpec, datatype: object, shape: Any) -> TensorSpec:
+def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
     """Return an input of the shape that a request gives it.
 
     Raises:
@@ -137,7 +137,7 @@ def checked_spec(spec: TensorSpec, datatype: object, shape: Any) -> TensorSpec:
         raise invalid(f"{where}: {error}") from None
 
 
-def array_of_bytes(spec: TensorSpec, data: bytes | memoryview) -> NDArray[Any]:
+def array_of_bytes(spec: Tensor, data: bytes | memoryview) -> NDArray[Any]:
     """Return an input, of the shape that it has here: a view of its values, little-endian, by rows.
 
     Raises:
@@ -152,7 +152,7 @@ def array_of_bytes(spec: TensorSpec, data: bytes | memoryview) -> NDArray[Any]:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def array_of_numbers(spec: TensorSpec, data: object) -> NDArray[Any]:
+def array_of_numbers(spec: Tensor, data: object) -> NDArray[Any]:
     """Return an input, of the shape that it has here, from numbers in a list or in lists of lists.
 
     Raises:
@@ -171,7 +171,7 @@ def array_of_numbers(spec: TensorSpec, data: object) -> NDArray[Any]:
     return values.reshape(shape)
 
 
-def _array(where: str, spec: TensorSpec, numbers: Sequence[Any]) -> NDArray[Any]:
+def _array(where: str, spec: Tensor, numbers: Sequence[Any]) -> NDArray[Any]:
     dtype, _ = spec.storage
     kinds, told = _KINDS[dtype.kind]
     if not kinds.issuperset(map(type, numbers)):
@@ -210,7 +210,7 @@ def _flat(where: str, data: object) -> tuple[list[Any], tuple[int, ...]]:
     return data, tuple(shape)
 
 
-def wanted_outputs(specs: Sequence[TensorSpec], names: Sequence[object]) -> tuple[TensorSpec, ...]:
+def wanted_outputs(specs: Sequence[Tensor], names: Sequence[object]) -> tuple[Tensor, ...]:
     """Return the outputs that a request names; all if it names none.
 
     Raises:

@@ -34,23 +34,23 @@ from rankslice.backend.keeper.keeper import (
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.framework.errors import RankSliceError
 
-X = TensorSpec("x", "float32", (2, 3))
-Y = TensorSpec("y", "float32", (2, 3))
-ROWS = TensorSpec("rows", "int64", (4, 2), ("n", ""))
+X = Tensor("x", "float32", (2, 3))
+Y = Tensor("y", "float32", (2, 3))
+ROWS = Tensor("rows", "int64", (4, 2), ("n", ""))
 KEPT = RunOptions(inputs=("keeper",))
 
 
 class Double:
     """A job in a thread: its results are twice its frames. It can be made to fail."""
 
-    def __init__(self, spec: TensorSpec = X) -> None:
+    def __init__(self, spec: Tensor = X) -> None:
         self.spec = spec
         self.fails_at: Callable[[int, int], bool] = lambda epoch, frame: False
         self.refuses: Callable[[float], bool] = lambda value: False
@@ -90,7 +90,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(wire.VARIABLE, "")
 
 
-def opened(job: RunJob, *, spec: TensorSpec = X, limit: int = 4, restarts: int = 0) -> Keeper:
+def opened(job: RunJob, *, spec: Tensor = X, limit: int = 4, restarts: int = 0) -> Keeper:
     def follow(epoch: int, error: RankSliceError) -> int | None:
         return keeper.start_job(job) if keeper.restarts < restarts else None
 

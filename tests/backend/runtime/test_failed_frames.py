@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
-from rankslice.backend.runtime.job import RankSpec
+from rankslice.backend.runtime.job import Rank
 
 failures = st.builds(
     Failure, st.integers(0, 2**32 - 1), st.integers(-1, 2**31 - 1), st.text(max_size=120)
@@ -33,7 +33,7 @@ def test_any_bytes_are_a_record(record: bytes) -> None:
 
 
 def test_a_failure_names_rank_segment_and_frame() -> None:
-    ranks = [RankSpec(0, "local_cpu0", "local", "localhost", "cpu", (0,), "null", {})]
+    ranks = [Rank(0, "local_cpu0", "local", "localhost", "cpu", (0,), "null", {})]
     assert "rank 0 (local_cpu0 on localhost): segment 2, frame 17: no" == Failure(0, 2, "no").told(
         17, ranks
     )

@@ -14,9 +14,8 @@ from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, routed
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, TensorSpec, load_job
+from rankslice.backend.runtime.job import ALL, Job, Tensor, Turns, load_job
 from rankslice.backend.runtime.tables import check_tables, tables
-from rankslice.backend.runtime.turns import ALL, Turns
 from rankslice.framework.plan import plan_to_json
 
 TEXT = plan_to_json(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS))
@@ -39,13 +38,13 @@ def test_a_job_says_what_the_plan_says(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(TEXT)
     job = load_job(tmp_path / "plan.json")
     assert hashlib.sha256(TEXT.encode()).hexdigest() == job.sha256
-    assert (TensorSpec("input", "float32", (1, 4)),) == job.inputs
-    assert (TensorSpec("output", "float32", (1, 4)),) == job.outputs
+    assert (Tensor("input", "float32", (1, 4)),) == job.inputs
+    assert (Tensor("output", "float32", (1, 4)),) == job.outputs
     assert ["edge01_arm123", "edge01_gpu", "edge04_arm45"] == [rank.key for rank in job.ranks]
     assert [0, 1] == [segment.index for segment in job.segments_of(0)]
     assert (0, 2, 7, 8) == (job.source_rank, job.sink_rank, job.path_length, job.window)
     expected = [(1, "Buff1", 0, 1), (2, "Buff1", 0, 2), (3, "Buff3", 2, 0), (4, "Buff2", 1, 0)]
-    found = [(c.number, c.tensor, c.sender, c.destination) for c in job.channels]
+    found = [(c.number, c.tensor, c.source, c.destination) for c in job.channels]
     assert {entry[1:] for entry in expected} < {entry[1:] for entry in found}
 
 
@@ -160,5 +159,5 @@ def test_a_name_that_is_missing_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["string", "object", "datetime64[s]", "nothing", ""])
 def test_a_type_without_a_fixed_size_has_no_storage(dtype: str) -> None:
     with pytest.raises(JobError) as error:
-        TensorSpec("t", dtype, (1,)).storage  # noqa: B018
+        Tensor("t", dtype, (1,)).storage  # noqa: B018
     assert f"tensor 't': values of type {dtype!r} have no fixed size" == str(error.value)

@@ -14,7 +14,7 @@ from recorded import record, recorded
 
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, RankSpec, SegmentSpec, TensorSpec, load_job
+from rankslice.backend.runtime.job import Job, PlacedSegment, Rank, Tensor, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RecordedFrames, Recorder, most_bytes
 from rankslice.backend.runtime.sizes import OpenSlot, Slot, make_slot, values_in
@@ -29,25 +29,25 @@ g (float[n,3] x) => (float[n,3] y) { a = Relu(x) y = Sigmoid(a) }
 """
 
 
-def job_of(given: TensorSpec, made: TensorSpec) -> Job:
-    rank = RankSpec(0, "key", "board", "host", "cpu", (0,), "onnxruntime", {})
-    segment = SegmentSpec(0, 0, "submodels/a.onnx", (given.name,), (made.name,), 1)
+def job_of(given: Tensor, made: Tensor) -> Job:
+    rank = Rank(0, "key", "board", "host", "cpu", (0,), "onnxruntime", {})
+    segment = PlacedSegment(0, 0, "submodels/a.onnx", (given.name,), (made.name,), 1)
     tensors = {spec.name: spec for spec in (given, made)}
     return Job("f" * 64, "m", (given,), (made,), tensors, (rank,), (segment,), (), 0, 0, 1, 2)
 
 
-def filled(spec: TensorSpec, seed: int) -> Slot:
+def filled(spec: Tensor, seed: int) -> Slot:
     raw = np.random.default_rng(seed).integers(0, 2, recording_bytes(spec), np.uint8)
     return make_slot(spec, raw)
 
 
-def recording_bytes(spec: TensorSpec) -> int:
+def recording_bytes(spec: Tensor) -> int:
     return max(1, spec.nbytes)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_of_every_type_come_back_bit_by_bit(dtype: str, tmp_path: Path) -> None:
-    x, y = TensorSpec("x", dtype, (3, 5)), TensorSpec("y", dtype, ())
+    x, y = Tensor("x", dtype, (3, 5)), Tensor("y", dtype, ())
     job, frames = job_of(x, y), RecordedFrames(2, 2)
     recorder = Recorder(tmp_path, job, 0, frames)
     take = recorder.of_stage(("x",), ("y",))
@@ -67,8 +67,8 @@ def test_values_of_every_type_come_back_bit_by_bit(dtype: str, tmp_path: Path) -
 
 
 def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> None:
-    spec = TensorSpec("x", "float32", (4, 3), ("n", ""))
-    job, frames = job_of(spec, TensorSpec("y", "float32", (0, 2))), RecordedFrames(0, 1)
+    spec = Tensor("x", "float32", (4, 3), ("n", ""))
+    job, frames = job_of(spec, Tensor("y", "float32", (0, 2))), RecordedFrames(0, 1)
     recorder = Recorder(tmp_path, job, 0, frames)
     slot = make_slot(spec)
     assert isinstance(slot, OpenSlot)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import (
     HEADER_BYTES,
     MAX_DIMENSIONS,
@@ -25,10 +25,10 @@ from rankslice.backend.runtime.sizes import (
     values_in,
 )
 
-BOXES = TensorSpec("boxes", "float32", (1, 100, 4), ("", "n", ""))
-LARGE = TensorSpec("image", "uint8", (3, 4000, 4000), ("", "height", "width"))
-NIBBLES = TensorSpec("nibbles", "int4", (5, 3), ("?", ""))
-SPECS = (BOXES, LARGE, NIBBLES, TensorSpec("tokens", "int64", (8,), ("seq",)))
+BOXES = Tensor("boxes", "float32", (1, 100, 4), ("", "n", ""))
+LARGE = Tensor("image", "uint8", (3, 4000, 4000), ("", "height", "width"))
+NIBBLES = Tensor("nibbles", "int4", (5, 3), ("?", ""))
+SPECS = (BOXES, LARGE, NIBBLES, Tensor("tokens", "int64", (8,), ("seq",)))
 
 MOST_BYTES = 1 << 14
 """That reading a header may take, for the text of its error."""
@@ -37,7 +37,7 @@ HEADER = struct.Struct("<qiI12i")
 """Written down once more, as plans of one version must understand each other."""
 
 
-def slot_of(spec: TensorSpec) -> tuple[OpenSlot, Any]:
+def slot_of(spec: Tensor) -> tuple[OpenSlot, Any]:
     """Return a slot of zeros and its memory."""
     raw = np.zeros(slot_bytes(spec), np.uint8)
     slot = make_slot(spec, raw)
@@ -45,18 +45,16 @@ def slot_of(spec: TensorSpec) -> tuple[OpenSlot, Any]:
     return slot, raw
 
 
-def header(
-    spec: TensorSpec, *sizes: int, nbytes: int | None = None, count: int | None = None
-) -> bytes:
+def header(spec: Tensor, *sizes: int, nbytes: int | None = None, count: int | None = None) -> bytes:
     """Return a header with the right checksum and any sizes; the bytes are those of the sizes."""
     if nbytes is None:
-        nbytes = TensorSpec("", spec.dtype, sizes).nbytes
+        nbytes = Tensor("", spec.dtype, sizes).nbytes
     dims = (*sizes, *(0,) * (MAX_DIMENSIONS - len(sizes)))
     kind = zlib.crc32(spec.dtype.encode())
     return HEADER.pack(nbytes, len(sizes) if count is None else count, kind, *dims)
 
 
-def meet(spec: TensorSpec, content: bytes, nbytes: int | None = None) -> Any:
+def meet(spec: Tensor, content: bytes, nbytes: int | None = None) -> Any:
     """Let a slot meet a header, and the length of its message; return the values."""
     slot, raw = slot_of(spec)
     raw[: len(content)] = np.frombuffer(content, np.uint8)
@@ -65,7 +63,7 @@ def meet(spec: TensorSpec, content: bytes, nbytes: int | None = None) -> Any:
     return slot.read()
 
 
-def headers(spec: TensorSpec) -> st.SearchStrategy[bytes]:
+def headers(spec: Tensor) -> st.SearchStrategy[bytes]:
     """Draw headers: any bytes, or fields that are nearly right."""
     int32 = st.integers(-(2**31), 2**31 - 1)
     size = st.one_of(st.sampled_from([*spec.shape, 0, 1, -1, 2**31 - 1, -(2**31)]), int32)
@@ -99,7 +97,7 @@ def read_within(slot: OpenSlot, length: int | None) -> tuple[Any, str]:
 
 @given(st.data(), st.sampled_from(SPECS))
 def test_a_header_is_one_of_a_shape_that_the_tensor_may_have_or_an_error(
-    data: st.DataObject, spec: TensorSpec
+    data: st.DataObject, spec: Tensor
 ) -> None:
     content = data.draw(headers(spec))
     length = data.draw(st.integers(-1, slot_bytes(spec) + 1) | st.none())
@@ -111,7 +109,7 @@ def test_a_header_is_one_of_a_shape_that_the_tensor_may_have_or_an_error(
         assert len(told) < MOST_BYTES
         return
     nbytes, count, kind, *dims = HEADER.unpack(content)
-    expected = TensorSpec(spec.name, spec.dtype, tuple(dims[:count]))
+    expected = Tensor(spec.name, spec.dtype, tuple(dims[:count]))
     assert all(
         0 <= size <= bound if symbol else size == bound
         for size, bound, symbol in zip(expected.shape, spec.shape, spec.symbols, strict=True)
@@ -137,7 +135,7 @@ def test_a_header_is_one_of_a_shape_that_the_tensor_may_have_or_an_error(
         (header(BOXES, 1, 5, 4, count=13), "without a valid header"),
         (header(BOXES, 1, 5, 4, nbytes=84), "came with 84 bytes, expected 80"),
         (header(BOXES, 1, 5, 4, nbytes=-80), "came with -80 bytes, expected 80"),
-        (header(TensorSpec("", "int32", ()), 1, 5, 4), "of another type"),
+        (header(Tensor("", "int32", ()), 1, 5, 4), "of another type"),
         (bytes(HEADER_BYTES), "without a valid header"),
         (b"\xff" * HEADER_BYTES, "without a valid header"),
     ],
@@ -185,7 +183,7 @@ def test_sizes_from_numpy_are_numbers_in_headers_and_messages() -> None:
 
 @pytest.mark.parametrize("shape", [(1,) * 13, (2**31,)])
 def test_a_tensor_that_no_header_can_describe_gets_no_slot(shape: tuple[int, ...]) -> None:
-    spec = TensorSpec("vast", "uint8", shape, ("n", *("",) * (len(shape) - 1)))
+    spec = Tensor("vast", "uint8", shape, ("n", *("",) * (len(shape) - 1)))
     with pytest.raises(JobError, match=r"'vast' has open sizes .* at most 12 dimensions"):
         OpenSlot(spec, np.zeros(HEADER_BYTES, np.uint8))
 
@@ -200,9 +198,7 @@ def test_values_of_another_type_or_shape_are_not_written() -> None:
 
 def test_only_a_size_that_has_a_name_must_be_the_same_in_all_tensors() -> None:
     def frame(*symbols: str) -> list[OpenSlot]:
-        slots = [
-            slot_of(TensorSpec(f"t{n}", "uint8", (9,), (s,)))[0] for n, s in enumerate(symbols)
-        ]
+        slots = [slot_of(Tensor(f"t{n}", "uint8", (9,), (s,)))[0] for n, s in enumerate(symbols)]
         for size, slot in enumerate(slots, 3):
             slot.shaped((size,))
         return slots
@@ -213,7 +209,7 @@ def test_only_a_size_that_has_a_name_must_be_the_same_in_all_tensors() -> None:
 
 
 def test_a_fixed_tensor_has_its_values_and_no_header() -> None:
-    spec = TensorSpec("x", "float32", (2, 3))
+    spec = Tensor("x", "float32", (2, 3))
     slot = make_slot(spec)
     assert 24 == slot_bytes(spec)
     assert shaped(slot, (2, 3)) is slot is values_in(slot)

@@ -14,7 +14,7 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 from rankslice.backend.runtime import sinks, sources
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input, SourceStage
@@ -166,7 +166,7 @@ def test_messages_and_help_name_it() -> None:
 
 def test_frames_that_never_came_were_not_dropped() -> None:
     now = 0.0
-    spec = TensorSpec("x", "float32", (1,))
+    spec = Tensor("x", "float32", (1,))
     arrivals = Timed(None, 10.0, 2, "drop", clock=lambda: now)
     source = sources.open_source(RunOptions(("count:4",)), [spec])
     ring, credits = Ring(spec, 9, 0), Ring(CREDIT, 9, 1)

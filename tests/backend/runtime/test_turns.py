@@ -8,7 +8,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.turns import ALL, EACH, Steps, Turns
+from rankslice.backend.runtime.job import ALL, EACH, Steps, Turns
 
 
 @st.composite

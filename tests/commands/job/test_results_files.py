@@ -13,14 +13,14 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from namespaces import run_all_with_mounts, small_disk
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.job.results_files import write_npz
 from rankslice.framework.errors import RankSliceError
 
 
-def written(path: Path, specs: list[TensorSpec], frames: int) -> list[list[NDArray[Any]]]:
+def written(path: Path, specs: list[Tensor], frames: int) -> list[list[NDArray[Any]]]:
     """Write random results; return them, by output."""
     random = np.random.default_rng(0)
     stacks: list[list[NDArray[Any]]] = [[] for _ in specs]
@@ -41,7 +41,7 @@ def test_numpy_reads_what_was_written_whatever_the_outputs_are_called(
     names = ["y", "a/b:0", "../../y", "", "x.npy", "Größe", "nul\0"]
     dtypes = ["float32", "int64", "bool", "float16", "bfloat16", "int4", "uint8"]
     shapes: list[tuple[int, ...]] = [(1, 3), (), (2, 0), (4,), (2, 2), (3,), (1,)]
-    specs = [TensorSpec(*each) for each in zip(names, dtypes, shapes, strict=True)]
+    specs = [Tensor(*each) for each in zip(names, dtypes, shapes, strict=True)]
     expected = written(tmp_path / "r", specs, frames)
     file = io.BytesIO()
     write_npz(read_results(tmp_path / "r"), file)
@@ -57,8 +57,8 @@ def test_numpy_reads_what_was_written_whatever_the_outputs_are_called(
 
 
 def test_open_outputs_have_an_array_for_each_frame(tmp_path: Path) -> None:
-    boxes = TensorSpec("boxes", "float32", (9, 4), ("?", ""))
-    count = TensorSpec("count", "int64", (1,))
+    boxes = Tensor("boxes", "float32", (9, 4), ("?", ""))
+    count = Tensor("count", "int64", (1,))
     writer = ResultsWriter(tmp_path / "r", "f", [boxes, count])
     for frame, rows in enumerate((2, 0, 9)):
         writer.write(frame, [np.full((rows, 4), frame, np.float32), np.array([rows])])
@@ -74,7 +74,7 @@ def test_open_outputs_have_an_array_for_each_frame(tmp_path: Path) -> None:
 
 
 def test_outputs_whose_arrays_would_have_one_name_are_refused(tmp_path: Path) -> None:
-    specs = [TensorSpec("a", "int8", (9,), ("?",)), TensorSpec("a/0", "int8", ())]
+    specs = [Tensor("a", "int8", (9,), ("?",)), Tensor("a/0", "int8", ())]
     writer = ResultsWriter(tmp_path / "r", "f", specs)
     writer.write(0, [np.ones(3, np.int8), np.ones((), np.int8)])
     writer.close()
@@ -83,7 +83,7 @@ def test_outputs_whose_arrays_would_have_one_name_are_refused(tmp_path: Path) ->
 
 
 def test_memory_does_not_grow_with_the_results(tmp_path: Path) -> None:
-    spec = TensorSpec("y", "float32", (1 << 16,))
+    spec = Tensor("y", "float32", (1 << 16,))
     writer = ResultsWriter(tmp_path / "r", "f", [spec])
     for frame in range(200):  # 52 MB
         writer.write(frame, [np.full(1 << 16, frame, np.float32)])

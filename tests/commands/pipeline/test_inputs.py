@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.pipeline.inputs import arrays_of
 from rankslice.framework.errors import RankSliceError
 
-IMAGE = TensorSpec("image", "float32", (1, 3, 4))
-TOKENS = TensorSpec("tokens", "int64", (1, 8), ("", "n"))
-MASK = TensorSpec("mask", "int64", (1, 8), ("", "n"))
+IMAGE = Tensor("image", "float32", (1, 3, 4))
+TOKENS = Tensor("tokens", "int64", (1, 8), ("", "n"))
+MASK = Tensor("mask", "int64", (1, 8), ("", "n"))
 
 
 def test_an_array_is_the_frame_of_a_model_with_one_input() -> None:
@@ -65,7 +65,7 @@ def test_open_sizes_may_be_anything_up_to_their_bound() -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused(
-    frame: Any, inputs: list[TensorSpec], message: str
+    frame: Any, inputs: list[Tensor], message: str
 ) -> None:
     with pytest.raises(RankSliceError, match=message):
         arrays_of(frame, inputs)

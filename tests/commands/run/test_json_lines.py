@@ -12,7 +12,7 @@ import pytest
 from command_line import rankslice, rankslice_process
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run.json_lines import JsonLines
@@ -35,7 +35,7 @@ def test_values_are_nested_lists_and_what_is_not_finite_is_null(
     tmp_path: Path, dtype: str, values: NDArray[Any], expected: Any
 ) -> None:
     target = tmp_path / "r.jsonl"
-    lines = JsonLines(target, [TensorSpec("ÿ", dtype, values.shape)], "photo {}".format)
+    lines = JsonLines(target, [Tensor("ÿ", dtype, values.shape)], "photo {}".format)
     lines.write(0, [values])
     lines.close()
     assert {"frame": 0, "input": "photo 0", "outputs": {"ÿ": expected}} == json.loads(
@@ -46,7 +46,7 @@ def test_values_are_nested_lists_and_what_is_not_finite_is_null(
 def test_a_line_is_in_the_file_once_it_is_written_and_older_ones_until_then(tmp_path: Path) -> None:
     target = tmp_path / "r.jsonl"
     target.write_text('{"frame": 0}\n')
-    lines = JsonLines(target, [TensorSpec("y", "float32", ())], lambda frame: None)
+    lines = JsonLines(target, [Tensor("y", "float32", ())], lambda frame: None)
     assert '{"frame": 0}\n' == target.read_text()
     for frame in range(3):
         lines.write(frame, [np.zeros((), np.float32)])

@@ -19,7 +19,7 @@ from namespaces import read_only, run_with_mounts
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.build_folder import OWN_ENTRIES
@@ -162,7 +162,7 @@ def test_a_build_replaces_no_folder_in_which_a_run_goes_on(tmp_path: Path) -> No
 
 
 def test_two_jobs_typed_by_hand_do_not_write_one_results_file(tmp_path: Path) -> None:
-    outputs = [TensorSpec("y", "float32", ())]
+    outputs = [Tensor("y", "float32", ())]
     first = ResultsWriter(tmp_path / "r", "f", outputs)
     first.write(0, [np.ones((), np.float32)])
     with pytest.raises(JobError, match="r: another job is writing it; choose another --results"):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.run.shapes import shape_lines, shapes_json
 
-BOXES = TensorSpec("boxes", "float32", (99, 4), ("?", ""))
-COUNT = TensorSpec("count", "int64", (1,))
+BOXES = Tensor("boxes", "float32", (99, 4), ("?", ""))
+COUNT = Tensor("count", "int64", (1,))
 
 
 def results(folder: Path, *rows: int) -> Results:

@@ -10,9 +10,9 @@ import pytest
 from command_line import rankslice
 from rich.console import Console
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.hardware import HardwareSummary
 from rankslice.measurement.summary import OnSurge, RankSummary, RunSummary
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import RankSliceError
 
-BATCH = (TensorSpec("x", "float32", (4, 3)),)
+BATCH = (Tensor("x", "float32", (4, 3)),)
 LONG_S = 30.0
 
 
@@ -169,6 +169,6 @@ def test_clients_are_told_that_the_number_of_rows_is_open() -> None:
 
 
 def test_a_delay_is_refused_if_no_model_has_batches() -> None:
-    alone = Doubling(inputs=(TensorSpec("x", "float32", (1, 3)),))
+    alone = Doubling(inputs=(Tensor("x", "float32", (1, 3)),))
     with pytest.raises(RankSliceError, match="no model has a batch"), served(alone, max_delay_s=1):
         pass

@@ -18,7 +18,7 @@ import tritonclient.grpc
 import tritonclient.http
 from served import Doubling, Served, served
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.limits import Limits
 from rankslice.commands.serve.protocol.messages import MOST_FIELDS, SERVICE
 
@@ -29,7 +29,7 @@ INFER = "POST /v2/models/double/infer HTTP/1.1\r\nHost: h\r\n"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    large = Doubling("large", (TensorSpec("x", "uint8", (4_000_000,)),))
+    large = Doubling("large", (Tensor("x", "uint8", (4_000_000,)),))
     with served(Doubling(), large, limits=HASTY) as running:
         yield running
 

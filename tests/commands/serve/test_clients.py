@@ -13,7 +13,7 @@ import tritonclient.http
 from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
@@ -24,8 +24,8 @@ def pipelines() -> tuple[Doubling, ...]:
     dtypes = {"bool": "BOOL", "uint8": "UINT8", "int64": "INT64", "float16": "FP16"}
     return (
         Doubling(),
-        Doubling("open", (TensorSpec("x", "float32", (4, 3), ("n", "")),)),
-        *(Doubling(dtype, (TensorSpec("x", dtype, (2, 2)),)) for dtype in dtypes),
+        Doubling("open", (Tensor("x", "float32", (4, 3), ("n", "")),)),
+        *(Doubling(dtype, (Tensor("x", dtype, (2, 2)),)) for dtype in dtypes),
     )
 
 

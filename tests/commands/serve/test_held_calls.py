@@ -16,7 +16,7 @@ import tritonclient.grpc
 from held_calls import HeldCalls
 from served import Doubling, served
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.access import Access
 from rankslice.commands.serve.limits import Limits
 
@@ -30,10 +30,10 @@ BACK_S = 30.0
 SERVER = """
 import sys
 from served import Doubling, served
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.access import Access
 
-large = Doubling("large", (TensorSpec("x", "uint8", (int(sys.argv[2]),)),))
+large = Doubling("large", (Tensor("x", "uint8", (int(sys.argv[2]),)),))
 with served(Doubling(), large, access=Access(sys.argv[1])) as server:
     print(server.grpc, flush=True)
     sys.stdin.read()
@@ -42,7 +42,7 @@ with served(Doubling(), large, access=Access(sys.argv[1])) as server:
 
 def large(nbytes: int) -> Doubling:
     """Return a pipeline whose requests have so many bytes, at most."""
-    return Doubling("large", (TensorSpec("x", "uint8", (nbytes,)),))
+    return Doubling("large", (Tensor("x", "uint8", (nbytes,)),))
 
 
 def ask(address: str) -> None:

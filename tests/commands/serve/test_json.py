@@ -12,13 +12,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.commands.serve.protocol import rest
 from rankslice.commands.serve.protocol.refusal import Reason, RefusalError
 from rankslice.commands.serve.protocol.tensors import Request
 
 SIZE = 60_000
-X = TensorSpec("x", "float32", (2, SIZE))
+X = Tensor("x", "float32", (2, SIZE))
 HEAD = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [2, {SIZE}], "data": ['
 BODY_BYTES = rest.most_bytes([X], is_binary=False)
 
@@ -48,7 +48,7 @@ def test_more_values_than_the_model_has_are_refused_before_they_take_memory(
 def test_all_that_the_model_can_need_is_read(
     name: str, shape: tuple[int, ...], is_ascii: bool
 ) -> None:
-    spec = TensorSpec(name, "float32", shape)
+    spec = Tensor(name, "float32", shape)
     values = np.arange(6, dtype=np.float32).reshape(shape)
     tensor = {"name": name, "datatype": "FP32", "shape": shape, "data": values.tolist()}
     text = json.dumps({"inputs": [tensor], "id": "," * 60_000}, ensure_ascii=is_ascii)

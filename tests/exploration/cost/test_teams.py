@@ -13,6 +13,7 @@ from placements import placements
 from plans import planned
 from problems import CHAIN, GIGABIT, OVERHEADS, assigned_problems, board, platform, problem
 
+from rankslice.backend.runtime.job import Turns
 from rankslice.exploration.cost.cost_model import evaluate, predict
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.problem import Problem
@@ -20,7 +21,6 @@ from rankslice.exploration.problem.teams import Team
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.simulator.simulator import simulate
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.turns import Turns
 
 KEYS = ["edge01_cpu0", "edge02_cpu0", "edge03_cpu0"]
 BOARDS = platform(*(board(f"edge0{n}") for n in (1, 2, 3)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from line_graphs import line_graph
 from problems import board, platform, problem
 
+from rankslice.backend.runtime.job import Turns
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.teams import Team, teams_of_kinds, with_turns
 from rankslice.exploration.results.candidates import candidates_of, predicted_candidate, selected
@@ -24,7 +25,6 @@ from rankslice.exploration.search.replicas import replicas_text
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.space import GeneticOptions, recording
 from rankslice.framework.platform import Link
-from rankslice.framework.turns import Turns
 
 KEYS = ["edge01_cpu0", "edge02_cpu0", "edge03_cpu0"]
 FOUR = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y")

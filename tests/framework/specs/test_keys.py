@@ -1,8 +1,8 @@
 import pytest
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_keys, split_turns
-from rankslice.framework.turns import ALL, Turns
 
 
 @pytest.mark.parametrize(

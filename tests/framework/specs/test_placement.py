@@ -1,10 +1,10 @@
 import pytest
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.turns import ALL, Turns
 
 GPU = Accelerator("litert", (("delegate", "libgpu.so"),))
 NPU0, NPU1 = Accelerator("litert", (("n", "0"),)), Accelerator("litert", (("n", "1"),))

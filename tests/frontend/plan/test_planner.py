@@ -8,9 +8,9 @@ from placements import placements
 from plans import planned, plans
 from strategies import mapped_graphs
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json, plan_to_json
-from rankslice.framework.turns import ALL, Turns
 
 
 def channels(plan):

@@ -8,8 +8,8 @@ from line_graphs import line_graph
 from placements import placements
 from plans import planned, routed
 
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.mapping import Placements
-from rankslice.framework.turns import ALL, Turns
 from rankslice.frontend.plan.routes import JoinedRanks, join_ranks
 
 CHAIN = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")

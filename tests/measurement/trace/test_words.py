@@ -9,8 +9,8 @@ import pytest
 from traces import Times, chain_trace
 
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE
+from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.turns import ALL, Turns
 from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.journeys import NEVER, Stretch, Why, journeys, stretches_of
 from rankslice.measurement.trace.page import trace_page

@@ -24,10 +24,10 @@ from dataclasses import asdict
 from pathlib import Path
 import numpy as np
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
-image = TensorSpec("image", "float32", (1, 1, 8, 8))
-scores = TensorSpec("probabilities", "float32", (1, 10))
+image = Tensor("image", "float32", (1, 1, 8, 8))
+scores = Tensor("probabilities", "float32", (1, 10))
 engine = open_engine(
     "onnxruntime", EngineSettings(1, options={{"provider": "WebGPU"}}, profile=sys.argv[2])
 )

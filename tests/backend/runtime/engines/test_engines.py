@@ -23,7 +23,7 @@ from rankslice.backend.runtime.engines.onnxruntime_providers import (
     find_provider,
 )
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.slots import Ring
 
 onnxruntime = load_onnxruntime()
@@ -35,9 +35,7 @@ g (float[1,4] a, float[1,4] b) => (float[1,4] total, float[1,4] product) {
   product = Mul (a, b)
 }
 """
-A, B, TOTAL, PRODUCT = (
-    TensorSpec(name, "float32", (1, 4)) for name in ("a", "b", "total", "product")
-)
+A, B, TOTAL, PRODUCT = (Tensor(name, "float32", (1, 4)) for name in ("a", "b", "total", "product"))
 
 
 def save(folder: Path, text: str = MODEL) -> Path:
@@ -46,17 +44,17 @@ def save(folder: Path, text: str = MODEL) -> Path:
     return path
 
 
-def loaded(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> Engine:
+def loaded(path: Path, inputs: list[Tensor], outputs: list[Tensor]) -> Engine:
     engine = open_engine("onnxruntime", EngineSettings())
     engine.load(path, inputs, outputs)
     return engine
 
 
-def slot(spec: TensorSpec) -> NDArray[Any]:
+def slot(spec: Tensor) -> NDArray[Any]:
     return Ring(spec, 1, 1).slots[0]
 
 
-def refusal(path: Path, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> str:
+def refusal(path: Path, inputs: list[Tensor], outputs: list[Tensor]) -> str:
     with pytest.raises(JobError) as error:
         loaded(path, inputs, outputs)
     return str(error.value)
@@ -109,7 +107,7 @@ def test_values_of_every_type_are_read_where_they_are_though_read_only(
         f'<ir_version: 10, opset_import: ["" : 21]> g ({name}[3] x) => ({name}[3] y)'
         " { y = Identity (x) }"
     )
-    x, y = TensorSpec("x", dtype, (3,)), TensorSpec("y", dtype, (3,))
+    x, y = Tensor("x", dtype, (3,)), Tensor("y", dtype, (3,))
     engine = loaded(save(tmp_path, text), [x], [y])
     memory = make_memory(64)
     source = Ring(x, 1, 1, map_memory(memory.descriptor, 64))
@@ -126,7 +124,7 @@ def test_values_of_every_type_are_read_where_they_are_though_read_only(
 def test_values_of_four_bits_are_read_where_they_are(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]> g (int4[3] x) => (float[3] y)
         <float scale = {1.}> { y = DequantizeLinear (x, scale) }"""
-    x, y = TensorSpec("x", "int4", (3,)), TensorSpec("y", "float32", (3,))
+    x, y = Tensor("x", "int4", (3,)), Tensor("y", "float32", (3,))
     engine = loaded(save(tmp_path, text), [x], [y])
     source, target = Ring(x, 1, 1), slot(y)
     for low, high, last in ((1, 2, 3), (4, 5, 6)):
@@ -137,7 +135,7 @@ def test_values_of_four_bits_are_read_where_they_are(tmp_path: Path) -> None:
 
 
 def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
-    missing = TensorSpec("nothing", "float32", (1, 4))
+    missing = Tensor("nothing", "float32", (1, 4))
     found = refusal(save(tmp_path), [A, B], [missing])
     assert "part.0.onnx: has no output 'nothing'" == found
 
@@ -150,10 +148,10 @@ def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:
 def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
     path = save(tmp_path)
     assert "part.0.onnx: input 'a' is float32[1, 4], the plan says float32[4, 1]" == refusal(
-        path, [TensorSpec("a", "float32", (4, 1)), B], [TOTAL]
+        path, [Tensor("a", "float32", (4, 1)), B], [TOTAL]
     )
     assert "part.0.onnx: output 'total' is float32[1, 4], the plan says int8[1, 4]" == refusal(
-        path, [A, B], [TensorSpec("total", "int8", (1, 4))]
+        path, [A, B], [Tensor("total", "int8", (1, 4))]
     )
 
 
@@ -338,5 +336,5 @@ def test_a_model_may_leave_sizes_open_that_the_plan_fixes(tmp_path: Path) -> Non
     a[...], b[...] = 1, 2
     engine.run([a, b], [total])
     assert [[3] * 4] == total.tolist()
-    assert "b" in refusal(path, [A, TensorSpec("b", "float32", (1, 5))], [TOTAL])
+    assert "b" in refusal(path, [A, Tensor("b", "float32", (1, 5))], [TOTAL])
     engine.close()

@@ -18,13 +18,13 @@ from rankslice.backend.runtime.engines import litert_engine as litert_module
 from rankslice.backend.runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import BoundError, FrameError, JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 CPU = EngineSettings()
-INDICES = TensorSpec("i", "int64", (3,))
-FOUND = TensorSpec("y", "float32", (3,))
+INDICES = Tensor("i", "int64", (3,))
+FOUND = Tensor("y", "float32", (3,))
 LOOK_UP = "g (int64[3] i) => (float[3] y) <float[4] w = {5,6,7,8}> { y = Gather (w, i) }"
 DRAWS = """g (int64[3] i) => (float[3] y) <float[4] w = {5,6,7,8}> {
   z = Gather (w, i)
@@ -33,7 +33,7 @@ DRAWS = """g (int64[3] i) => (float[3] y) <float[4] w = {5,6,7,8}> {
 }"""
 
 
-def loaded(folder: Path, text: str, *specs: TensorSpec) -> OnnxRuntimeEngine:
+def loaded(folder: Path, text: str, *specs: Tensor) -> OnnxRuntimeEngine:
     engine = open_engine("onnxruntime", CPU)
     engine.load(save(folder, f"{HEAD} {text}"), list(specs[:-1]), list(specs[-1:]))
     assert isinstance(engine, OnnxRuntimeEngine)
@@ -62,7 +62,7 @@ def test_an_index_out_of_bounds_is_one_frames_error(tmp_path: Path) -> None:
     reason="onnxruntime before 1.32 ends the process",
 )
 def test_an_integer_divided_by_zero_is_one_frames_error(tmp_path: Path) -> None:
-    a, b, y = (TensorSpec(name, "int32", (2,)) for name in "aby")
+    a, b, y = (Tensor(name, "int32", (2,)) for name in "aby")
     engine = loaded(
         tmp_path, "g (int32[2] a, int32[2] b) => (int32[2] y) { y = Div (a, b) }", a, b, y
     )
@@ -74,7 +74,7 @@ def test_an_integer_divided_by_zero_is_one_frames_error(tmp_path: Path) -> None:
 
 
 def test_a_lack_of_memory_is_not_one_frames_error(tmp_path: Path) -> None:
-    size, made = TensorSpec("s", "int64", (1,)), TensorSpec("y", "float32", (4,), ("n",))
+    size, made = Tensor("s", "int64", (1,)), Tensor("y", "float32", (4,), ("n",))
     engine = loaded(
         tmp_path, "g (int64[1] s) => (float[n] y) { y = ConstantOfShape (s) }", size, made
     )
@@ -103,7 +103,7 @@ def test_an_error_of_another_provider_or_of_a_model_that_keeps_something_is_not_
 
 def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
     indices, found = (
-        TensorSpec(name, dtype, (4,), ("n",)) for name, dtype in (("i", "int64"), ("y", "float32"))
+        Tensor(name, dtype, (4,), ("n",)) for name, dtype in (("i", "int64"), ("y", "float32"))
     )
     text = "g (int64[n] i) => (float[n] y) <float[4] w = {5,6,7,8}> { y = Gather (w, i) }"
     engine, target = loaded(tmp_path, text, indices, found), make_slot(found)
@@ -115,14 +115,14 @@ def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
     assert engine._open._foretells
 
 
-def litert(path: Path, given: TensorSpec, made: TensorSpec) -> Engine:
+def litert(path: Path, given: Tensor, made: Tensor) -> Engine:
     engine = open_engine("litert", CPU)
     engine.load(path, [given], [made])
     return engine
 
 
-TOKENS = TensorSpec("tokens", "int32", (1, 6), ("?", "?"))
-SCORES = TensorSpec("scores", "float32", (1, 6, 3), ("?", "?", ""))
+TOKENS = Tensor("tokens", "int32", (1, 6), ("?", "?"))
+SCORES = Tensor("scores", "float32", (1, 6, 3), ("?", "?", ""))
 WORDS = np.array([[1, 2, 3, 4, 5, 6]], np.int32)
 STRANGE = np.array([[1, 2, 900, 4, 5, 6]], np.int32)
 

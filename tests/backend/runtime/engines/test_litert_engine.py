@@ -28,7 +28,7 @@ from tflite_models import model_file
 
 from rankslice.backend.runtime.engines import Acceleration, Engine, EngineSettings
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
 pytestmark = needs_litert
 
@@ -80,14 +80,14 @@ def test_other_threads_go_on_while_it_computes(settings: EngineSettings) -> None
     assert counted_while_running(loaded(settings), 0.5) > 50
 
 
-def signature(model: str) -> tuple[list[TensorSpec], list[TensorSpec]]:
+def signature(model: str) -> tuple[list[Tensor], list[Tensor]]:
     """Return a model's inputs and outputs as a plan would have them."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(model_file(model)))
     inputs, outputs = (
         [
-            TensorSpec(item["name"], np.dtype(item["dtype"]).name, tuple(map(int, item["shape"])))
+            Tensor(item["name"], np.dtype(item["dtype"]).name, tuple(map(int, item["shape"])))
             for item in details
         ]
         for details in (interpreter.get_input_details(), interpreter.get_output_details())
@@ -111,22 +111,22 @@ def output_of(settings: EngineSettings, model: str) -> NDArray[Any]:
 def test_the_names_of_the_signature_are_known_too(settings: EngineSettings) -> None:
     engine = loaded(
         settings,
-        [TensorSpec("keras_tensor", "float32", IMAGE.shape)],
-        [TensorSpec("output_0", "float32", SCORES.shape)],
+        [Tensor("keras_tensor", "float32", IMAGE.shape)],
+        [Tensor("output_0", "float32", SCORES.shape)],
     )
     assert np.array_equal(scores_of(loaded(settings)), scores_of(engine))
 
 
 @pytest.mark.parametrize("settings", [CPU, COMPILED], ids=["interpreter", "compiled"])
 def test_tensors_that_are_not_the_plans_are_told(settings: EngineSettings) -> None:
-    other = TensorSpec("logits", "float32", (1, 5))
+    other = Tensor("logits", "float32", (1, 5))
     assert (
         "cnn_float32.tflite: has no output 'logits'; it has 'StatefulPartitionedCall_1:0'"
     ) == refusal(settings, outputs=[other])
     assert (
         "cnn_float32.tflite: input 'serving_default_keras_tensor:0' is float32[1, 16, 16, 3], the"
         " plan says int8[1, 16, 16, 3]"
-    ) == refusal(settings, inputs=[TensorSpec(IMAGE.name, "int8", IMAGE.shape)])
+    ) == refusal(settings, inputs=[Tensor(IMAGE.name, "int8", IMAGE.shape)])
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\0\0\0\x20TFL3" + bytes(8)])
@@ -150,8 +150,8 @@ def test_an_input_of_open_size_gets_the_plans_size() -> None:
     interpreter = Interpreter(str(model_file("open_batch")))
     (given,) = interpreter.get_input_details()
     (made,) = interpreter.get_output_details()
-    inputs = TensorSpec(given["name"], "float32", (4, *map(int, given["shape"][1:])))
-    outputs = TensorSpec(made["name"], "float32", (4, *map(int, made["shape"][1:])))
+    inputs = Tensor(given["name"], "float32", (4, *map(int, given["shape"][1:])))
+    outputs = Tensor(made["name"], "float32", (4, *map(int, made["shape"][1:])))
     engine = loaded(CPU, [inputs], [outputs], model="open_batch")
     values, results = slot(inputs), slot(outputs)
     values[...] = np.random.default_rng(0).random(inputs.shape)

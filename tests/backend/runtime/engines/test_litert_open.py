@@ -14,32 +14,30 @@ from open_tflite_models import VALID, image_model, rows_model, text_model
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import make_slot, values_in
 
 pytestmark = needs_litert
 
-IMAGE = TensorSpec("image", "float32", (1, 40, 40, 3), ("", "?", "?", ""))
-MAP = TensorSpec("map", "float32", (1, 20, 20, 2), ("", "?", "?", ""))
-MEAN = TensorSpec("mean", "float32", (1, 2))
-TOKENS = TensorSpec("tokens", "int32", (4, 30), ("?", "?"))
-SCORES = TensorSpec("scores", "float32", (4, 30, 3), ("?", "?", ""))
-ROWS = TensorSpec("rows", "float32", (12, 4))
-KEPT = TensorSpec("scores", "float32", (12, 1, 3), ("?", "", ""))
-TOTAL = TensorSpec("total", "float32", (1, 3))
+IMAGE = Tensor("image", "float32", (1, 40, 40, 3), ("", "?", "?", ""))
+MAP = Tensor("map", "float32", (1, 20, 20, 2), ("", "?", "?", ""))
+MEAN = Tensor("mean", "float32", (1, 2))
+TOKENS = Tensor("tokens", "int32", (4, 30), ("?", "?"))
+SCORES = Tensor("scores", "float32", (4, 30, 3), ("?", "?", ""))
+ROWS = Tensor("rows", "float32", (12, 4))
+KEPT = Tensor("scores", "float32", (12, 1, 3), ("?", "", ""))
+TOTAL = Tensor("total", "float32", (1, 3))
 
 CPU = EngineSettings()
 
 
-def outputs_of(
-    engine: Engine, specs: list[TensorSpec], *inputs: NDArray[Any]
-) -> list[NDArray[Any]]:
+def outputs_of(engine: Engine, specs: list[Tensor], *inputs: NDArray[Any]) -> list[NDArray[Any]]:
     slots = [make_slot(spec) for spec in specs]
     engine.run(inputs, slots)
     return [values_in(slot).copy() for slot in slots]
 
 
-def expected(path: Path, specs: list[TensorSpec], *inputs: NDArray[Any]) -> list[NDArray[Any]]:
+def expected(path: Path, specs: list[Tensor], *inputs: NDArray[Any]) -> list[NDArray[Any]]:
     """Return what an interpreter of its own makes of a frame."""
     from ai_edge_litert.interpreter import Interpreter
 
@@ -75,7 +73,7 @@ def test_a_file_whose_own_sizes_are_too_small_for_its_layers_takes_larger_ones(
     tmp_path: Path,
 ) -> None:
     path = image_model(tmp_path, padding=VALID)
-    largest = TensorSpec("map", "float32", (1, 17, 17, 2), ("", "?", "?", ""))
+    largest = Tensor("map", "float32", (1, 17, 17, 2), ("", "?", "?", ""))
     engine = loaded(CPU, [IMAGE], [largest, MEAN], model=path)
     image = np.ones((1, 40, 40, 3), np.float32)
     assert_same(outputs_of(engine, [largest, MEAN], image), expected(path, [largest, MEAN], image))
@@ -138,7 +136,7 @@ def test_nothing_found_inside_fixed_sizes_is_a_frame_too(tmp_path: Path) -> None
 
 
 def test_an_output_beyond_its_bound_ends_the_run(tmp_path: Path) -> None:
-    narrow = TensorSpec("map", "float32", (1, 10, 20, 2), ("", "?", "?", ""))
+    narrow = Tensor("map", "float32", (1, 10, 20, 2), ("", "?", "?", ""))
     engine = loaded(CPU, [IMAGE], [narrow, MEAN], model=image_model(tmp_path))
     with pytest.raises(JobError, match=r"tensor 'map' of shape \[1, 16, 4, 2\] is beyond its"):
         outputs_of(engine, [narrow, MEAN], np.zeros((1, 32, 8, 3), np.float32))
@@ -159,7 +157,7 @@ def test_memory_stays_flat_over_sizes_that_shrink_and_grow(tmp_path: Path) -> No
 
 
 def test_open_inputs_of_a_model_with_variables_are_refused() -> None:
-    shape = TensorSpec("serving_default_x:0", "float32", (3, 4), ("?", ""))
+    shape = Tensor("serving_default_x:0", "float32", (3, 4), ("?", ""))
     with pytest.raises(JobError, match="keeps variables, which LiteRT clears when"):
         loaded(CPU, [shape], [shape], model="open_variable")
 
@@ -177,6 +175,6 @@ def test_accelerators_that_take_fixed_sizes_refuse_others(tmp_path: Path) -> Non
 
 
 def test_a_file_with_other_fixed_sizes_is_told(tmp_path: Path) -> None:
-    gray = TensorSpec("image", "float32", (1, 40, 40, 1), ("", "?", "?", ""))
+    gray = Tensor("image", "float32", (1, 40, 40, 1), ("", "?", "?", ""))
     with pytest.raises(JobError, match=r"input 'image' is float32\[1, -1, -1, 3\], the plan says"):
         loaded(CPU, [gray], [MAP, MEAN], model=image_model(tmp_path))

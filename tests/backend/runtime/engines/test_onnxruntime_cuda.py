@@ -24,7 +24,7 @@ from rankslice.backend.runtime.engines import Engine, EngineSettings, cuda_strea
 from rankslice.backend.runtime.engines.acceleration import Acceleration, total
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, typed_view
+from rankslice.backend.runtime.job import Tensor, typed_view
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sinks.results import read_results
@@ -37,8 +37,8 @@ PRODUCT = f"""{HEAD} g (float[4,4096] a, float[4,4096] b)
   sum = Add (a, b)
   product = Mul (a, b)
 }}"""
-A, B, SUM, TIMES = (TensorSpec(name, "float32", (4, 4096)) for name in ("a", "b", "sum", "product"))
-X, Y = (TensorSpec(name, "float32", (1, 8)) for name in ("x", "y"))
+A, B, SUM, TIMES = (Tensor(name, "float32", (4, 4096)) for name in ("a", "b", "sum", "product"))
+X, Y = (Tensor(name, "float32", (1, 8)) for name in ("x", "y"))
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -55,8 +55,8 @@ class Gpu:
     def load(
         self,
         text: str = PRODUCT,
-        inputs: tuple[TensorSpec, ...] = (A, B),
-        outputs: tuple[TensorSpec, ...] = (SUM, TIMES),
+        inputs: tuple[Tensor, ...] = (A, B),
+        outputs: tuple[Tensor, ...] = (SUM, TIMES),
         *,
         exact: bool = False,
         allow_fallback: bool = False,
@@ -92,7 +92,7 @@ def gpu(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     assert 0 == found.driver.held()
 
 
-def slots(spec: TensorSpec, depth: int = 3) -> tuple[NDArray[Any], ...]:
+def slots(spec: Tensor, depth: int = 3) -> tuple[NDArray[Any], ...]:
     return Ring(spec, depth, 1).slots
 
 
@@ -296,7 +296,7 @@ def test_slots_of_small_tensors_go_through_memory_that_is_page_locked(gpu: Gpu) 
 
 
 def test_memory_of_another_rank_is_locked_for_reading_only(gpu: Gpu, tmp_path: Path) -> None:
-    x, y = (TensorSpec(name, "float32", (4, 4096)) for name in "xy")
+    x, y = (Tensor(name, "float32", (4, 4096)) for name in "xy")
     (tmp_path / "ring").write_bytes(np.full(1 << 15, 3, np.float32).tobytes())
     with (tmp_path / "ring").open("rb") as file:
         memory = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8)
@@ -376,8 +376,8 @@ def test_values_of_every_type_pass_unchanged(gpu: Gpu, dtype: str) -> None:
         f'<ir_version: 9, opset_import: ["" : 19]> g ({dtype}[3] x, {dtype}[0] none) =>'
         f" ({dtype}[3] y, {dtype}[0] nothing) {{ y = Identity (x) nothing = Identity (none) }}"
     )
-    x, y = (TensorSpec(name, dtype, (3,)) for name in "xy")
-    none, nothing = (TensorSpec(name, dtype, (0,)) for name in ("none", "nothing"))
+    x, y = (Tensor(name, dtype, (3,)) for name in "xy")
+    none, nothing = (Tensor(name, dtype, (0,)) for name in ("none", "nothing"))
     engine = gpu.load(text, (x, none), (y, nothing))
     rings = [Ring(spec, 1, 1) for spec in (x, none, y, nothing)]
     rings[0].raw[0][...] = np.arange(rings[0].raw[0].size) % 2

@@ -13,13 +13,13 @@ import pytest
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import OpenSlot, make_slot, values_in
 
-X = TensorSpec("x", "float32", (8, 4), ("n", ""))
-TWICE = TensorSpec("twice", "float32", (8, 4), ("n", ""))
-PLACES = TensorSpec("places", "int64", (2, 32), ("", "?"))
-SUM = TensorSpec("sum", "float32", (1, 1))
+X = Tensor("x", "float32", (8, 4), ("n", ""))
+TWICE = Tensor("twice", "float32", (8, 4), ("n", ""))
+PLACES = Tensor("places", "int64", (2, 32), ("", "?"))
+SUM = Tensor("sum", "float32", (1, 1))
 
 FOLLOWS = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -40,7 +40,7 @@ g (float[n,4] x) => (int64[2,k] places, float[n,4] twice) {
 
 
 def loaded(
-    folder: Path, text: str, inputs: list[TensorSpec], outputs: list[TensorSpec]
+    folder: Path, text: str, inputs: list[Tensor], outputs: list[Tensor]
 ) -> OnnxRuntimeEngine:
     path = folder / "part.0.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
@@ -86,7 +86,7 @@ def test_shapes_that_data_decide_are_taken_as_they_come(
 
 
 def test_an_output_beyond_its_bound_names_both(tmp_path: Path) -> None:
-    few = TensorSpec("twice", "float32", (3, 4), ("n", ""))
+    few = Tensor("twice", "float32", (3, 4), ("n", ""))
     engine = loaded(tmp_path, FOLLOWS, [X], [few, SUM])
     for _ in range(2):
         with pytest.raises(JobError) as error:

@@ -22,9 +22,9 @@ from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.engines.own_process import OwnProcessEngine, start_processes
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures import rank_figures
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
-X, Y = TensorSpec("x", "float32", (3,)), TensorSpec("y", "float32", (3,))
+X, Y = Tensor("x", "float32", (3,)), Tensor("y", "float32", (3,))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def test_tensors_pass_to_the_other_process_and_back() -> None:
 def test_tensors_of_every_size_are_sent_if_they_are_in_no_shared_memory() -> None:
     given = [np.array(7, np.int64), np.zeros((0, 3), np.float32), np.arange(300_000)]
     made = [np.zeros_like(each) for each in given]
-    specs = [TensorSpec(f"t{n}", str(each.dtype), each.shape) for n, each in enumerate(given)]
+    specs = [Tensor(f"t{n}", str(each.dtype), each.shape) for n, each in enumerate(given)]
     with null_engine() as engine:
         engine.load(Path("none"), specs, specs)
         for _ in range(2):

@@ -6,11 +6,11 @@ import pytest
 
 from rankslice.backend.runtime.engines.signature import FileTensor, match_tensors
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 
 
-def planned(*names: str) -> list[TensorSpec]:
-    return [TensorSpec(name, "float32", (1,)) for name in names]
+def planned(*names: str) -> list[Tensor]:
+    return [Tensor(name, "float32", (1,)) for name in names]
 
 
 def in_file(*names: str, aliases: tuple[str, ...] = ()) -> list[FileTensor]:
@@ -20,11 +20,11 @@ def in_file(*names: str, aliases: tuple[str, ...] = ()) -> list[FileTensor]:
     ]
 
 
-def order(plan: list[TensorSpec], found: list[FileTensor], side: str = "input") -> list[int]:
+def order(plan: list[Tensor], found: list[FileTensor], side: str = "input") -> list[int]:
     return [tensor.number for tensor in match_tensors("f.tflite", side, plan, found)]
 
 
-def refusal(plan: list[TensorSpec], found: list[FileTensor], side: str = "input") -> str:
+def refusal(plan: list[Tensor], found: list[FileTensor], side: str = "input") -> str:
     with pytest.raises(JobError) as error:
         order(plan, found, side)
     return str(error.value)
@@ -57,6 +57,6 @@ def test_outputs_that_nobody_wants_may_be_there_and_inputs_may_not() -> None:
 
 
 def test_types_and_shapes_have_to_be_the_plans() -> None:
-    plan = [TensorSpec("a", "int8", (1, 2))]
+    plan = [Tensor("a", "int8", (1, 2))]
     found = refusal(plan, in_file("a"), "output")
     assert "f.tflite: output 'a' is float32[1], the plan says int8[1, 2]" == found

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import TensorSpec
+from ..job import Tensor
 from . import EngineSettings
 
 OPERATORS = {
@@ -29,7 +29,7 @@ def open_engine(settings: EngineSettings) -> ToyEngine:
 
 
 class ToyEngine:
-    def load(self, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         import onnx
 
         self._nodes = onnx.load(path).graph.node

@@ -21,7 +21,7 @@ from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns, load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
 from rankslice.backend.runtime.pipeline import loop as loop_module
@@ -34,13 +34,12 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input
 from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
-from rankslice.backend.runtime.turns import EACH, Steps, Turns
 
 SMALL, LARGE = 64, 1 << 20
 
 
 def ring(nbytes: int, depth: int = 2) -> Ring:
-    return Ring(TensorSpec("t", "uint8", (nbytes,)), depth, 1)
+    return Ring(Tensor("t", "uint8", (nbytes,)), depth, 1)
 
 
 class Mailbox:
@@ -552,7 +551,7 @@ class Departures(Mailbox):
 
 
 def ring_of(steps: Steps, depth: int) -> Ring:
-    return Ring(TensorSpec("t", "uint8", (SMALL,)), depth, (steps,))
+    return Ring(Tensor("t", "uint8", (SMALL,)), depth, (steps,))
 
 
 ODD = Steps(1, (0, 2))
@@ -624,7 +623,7 @@ def test_the_end_is_sent_after_the_last_frame_that_the_receiver_handles(
 
 
 def test_frames_are_received_one_after_another_whatever_their_numbers() -> None:
-    ring = Ring(TensorSpec("t", "uint8", (SMALL,)), 2, (EACH,), turns=Turns(5, (1, 4)))
+    ring = Ring(Tensor("t", "uint8", (SMALL,)), 2, (EACH,), turns=Turns(5, (1, 4)))
     incoming = Incoming(1, 1, ring)
     posted: list[int] = []
 
@@ -646,7 +645,7 @@ def test_frames_are_received_one_after_another_whatever_their_numbers() -> None:
 def test_a_message_that_is_wrong_is_told_by_the_number_of_its_frame_in_the_stream(
     written: int, slot: int, frame: int
 ) -> None:
-    tensor = TensorSpec("t", "float32", (1, 4), symbols=("", "n"))
+    tensor = Tensor("t", "float32", (1, 4), symbols=("", "n"))
     ring = Ring(tensor, 2, (EACH,), turns=Turns(3, (0, 2)))
     ring.written = written
     with pytest.raises(JobError, match=rf"^message of rank 7, frame {frame}: "):

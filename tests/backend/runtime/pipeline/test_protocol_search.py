@@ -46,7 +46,8 @@ from rankslice.backend.runtime.direct.tokens import (
 from rankslice.backend.runtime.errors import FrameError, JobError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.rank_figures import NOT_COMPUTED
-from rankslice.backend.runtime.job import Job, SegmentSpec, TensorSpec, typed_view
+from rankslice.backend.runtime.job import ALL as EVERY
+from rankslice.backend.runtime.job import Job, PlacedSegment, Steps, Tensor, Turns, typed_view
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
@@ -71,8 +72,6 @@ from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.backend.runtime.sources.switching import Seen
-from rankslice.backend.runtime.turns import ALL as EVERY
-from rankslice.backend.runtime.turns import Steps, Turns
 from rankslice.framework.plan import Plan
 
 State = tuple[Any, ...]
@@ -710,7 +709,7 @@ def _before(job: Job) -> dict[Step, set[Step]]:
     source = job.source_rank, -1
     found: dict[Step, set[Step]] = {source: set()}
     for route in job.routes:
-        makers: dict[str, list[SegmentSpec]] = {}
+        makers: dict[str, list[PlacedSegment]] = {}
         for segment in route.segments:
             step = segment.rank, segment.index
             found[step] = {source}
@@ -724,10 +723,10 @@ def _before(job: Job) -> dict[Step, set[Step]]:
 def _small(wiring: Wiring) -> Wiring:
     """Return a wiring whose tensors are numbers; with an open size, as many as that is."""
 
-    def small(tensor: TensorSpec) -> TensorSpec:
+    def small(tensor: Tensor) -> Tensor:
         if tensor.is_open:
-            return TensorSpec(tensor.name, "uint8", (max(SIZES),), ("n",))
-        return tensor if tensor is CREDIT else TensorSpec(tensor.name, "uint8", (1,))
+            return Tensor(tensor.name, "uint8", (max(SIZES),), ("n",))
+        return tensor if tensor is CREDIT else Tensor(tensor.name, "uint8", (1,))
 
     rings = tuple(replace(ring, tensor=small(ring.tensor)) for ring in wiring.rings)
     return replace(wiring, rings=rings)

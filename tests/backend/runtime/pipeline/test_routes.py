@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.routes import Entry, RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input
@@ -18,7 +18,7 @@ from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
 from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Seen
 
-NUMBER = TensorSpec("x", "int64", (1,))
+NUMBER = Tensor("x", "int64", (1,))
 
 
 class Numbers:

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import ALL, EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.pipeline.slots import Ring, View, ring_bytes
-from rankslice.backend.runtime.turns import ALL, EACH, Steps, Turns
 
-FOUR_FLOATS = TensorSpec("t", "float32", (1, 4))
+FOUR_FLOATS = Tensor("t", "float32", (1, 4))
 
 specs = st.builds(
-    TensorSpec,
+    Tensor,
     st.just("t"),
     st.sampled_from(["float32", "int8", "bool", "float16", "bfloat16", "int4", "float8e5m2"]),
     st.lists(st.integers(0, 5), max_size=4).map(tuple),
@@ -27,14 +26,14 @@ specs = st.builds(
 
 
 @given(specs, st.integers(1, 5))
-def test_every_slot_begins_at_a_multiple_of_64_bytes(spec: TensorSpec, depth: int) -> None:
+def test_every_slot_begins_at_a_multiple_of_64_bytes(spec: Tensor, depth: int) -> None:
     ring = Ring(spec, depth, 1)
     assert depth == len(ring.slots) == len(ring.raw)
     assert all(raw.ctypes.data % 64 == 0 for raw in ring.raw)
 
 
 @given(specs, st.integers(1, 5))
-def test_slots_do_not_overlap(spec: TensorSpec, depth: int) -> None:
+def test_slots_do_not_overlap(spec: Tensor, depth: int) -> None:
     ring = Ring(spec, depth, 1)
     for number, raw in enumerate(ring.raw):
         raw[...] = number + 1
@@ -52,17 +51,17 @@ def test_a_slot_has_the_type_and_shape_of_its_tensor_and_shares_memory_with_its_
     ("dtype", "nbytes"), [("bfloat16", 6), ("int4", 2), ("float8e4m3fn", 3), ("float64", 24)]
 )
 def test_a_slot_of_three_values_is_as_long_as_their_type_says(dtype: str, nbytes: int) -> None:
-    assert nbytes == Ring(TensorSpec("t", dtype, (3,)), 1, 1).raw[0].nbytes
+    assert nbytes == Ring(Tensor("t", dtype, (3,)), 1, 1).raw[0].nbytes
 
 
 def test_an_empty_tensor_takes_a_byte_so_that_its_message_is_none_that_ends_the_stream() -> None:
-    assert 1 == Ring(TensorSpec("t", "float32", (0, 3)), 1, 1).raw[0].nbytes
+    assert 1 == Ring(Tensor("t", "float32", (0, 3)), 1, 1).raw[0].nbytes
 
 
 def test_the_memory_is_there_before_the_first_frame() -> None:
     process = psutil.Process()
     before = process.memory_info().rss
-    ring = Ring(TensorSpec("t", "uint8", (16 << 20,)), 2, 1)
+    ring = Ring(Tensor("t", "uint8", (16 << 20,)), 2, 1)
     grown = process.memory_info().rss - before
     assert grown > 0.9 * sum(slot.nbytes for slot in ring.slots)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import ALL, EACH, Tensor, Turns
 from rankslice.backend.runtime.pipeline import stages as stages_module
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import (
@@ -28,10 +28,9 @@ from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import arrivals as arrivals_module
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
-from rankslice.backend.runtime.turns import ALL, EACH, Turns
 from rankslice.framework.turns import by_weights
 
-NUMBER = TensorSpec("t", "int64", (1,))
+NUMBER = Tensor("t", "int64", (1,))
 
 
 class Doubling:

@@ -19,7 +19,7 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.null_engine import NullEngine
 from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
 from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.warm_up import WarmUp
@@ -143,7 +143,7 @@ def test_what_keeps_an_onnx_model_from_being_warmed_up(
     text = f"{HEAD} g (float[4] x) => (float[4] y) <float ratio = {{0.5}}, bool train = {{1}}>"
     onnx.save(onnx.parser.parse_model(f"{text} {{ {layers} }}"), tmp_path / "model.onnx")
     engine = open_engine("onnxruntime", EngineSettings())
-    specs = [[TensorSpec(name, "float32", (4,))] for name in "xy"]
+    specs = [[Tensor(name, "float32", (4,))] for name in "xy"]
     engine.load(tmp_path / "model.onnx", *specs)
     assert hindrance == engine.warm_up_hindrance()
     engine.close()
@@ -183,7 +183,7 @@ class Noting(NullEngine):
 
 @pytest.mark.parametrize("hindrance", ["", "it computes nothing"])
 def test_a_warm_up_takes_zeros_and_leaves_zeros(hindrance: str) -> None:
-    given, made = (Ring(TensorSpec(name, "float32", (4,)), 2, 1) for name in "xy")
+    given, made = (Ring(Tensor(name, "float32", (4,)), 2, 1) for name in "xy")
     engine, warm_up = Noting(hindrance), WarmUp()
     warm_up.run(7, engine, [given], [made])
     assert ([] if hindrance else [[0.0]]) == engine.given
@@ -200,7 +200,7 @@ def test_zeros_in_place_of_another_ranks_slots_take_no_memory() -> None:
             self.kept = inputs
             super().run(inputs, outputs)
 
-    x = TensorSpec("x", "float32", (16 << 20,))
+    x = Tensor("x", "float32", (16 << 20,))
     view, engine = View(x, 1, 1, np.ones(x.nbytes, np.uint8)), Keeping()
     before = psutil.Process().memory_full_info().uss
     WarmUp().run(0, engine, [view], [])

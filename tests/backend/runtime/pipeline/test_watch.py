@@ -17,7 +17,7 @@ import pytest
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.events import COMPUTE
-from rankslice.backend.runtime.job import RankSpec
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.watch import (
@@ -44,9 +44,9 @@ def tick(heartbeat: Heartbeat, step: str) -> None:
     heartbeat.tick()
 
 
-def ranks(count: int, board: str = "edge{}") -> list[RankSpec]:
+def ranks(count: int, board: str = "edge{}") -> list[Rank]:
     return [
-        RankSpec(
+        Rank(
             number,
             f"edge{number}_cpu0",
             board.format(number),
@@ -60,7 +60,7 @@ def ranks(count: int, board: str = "edge{}") -> list[RankSpec]:
     ]
 
 
-def heartbeat_of(specs: Sequence[RankSpec], rank: int, processes: Sequence[int] = ()) -> Heartbeat:
+def heartbeat_of(specs: Sequence[Rank], rank: int, processes: Sequence[int] = ()) -> Heartbeat:
     return Heartbeat(specs, rank, Ring(BEAT, 2, 1), Ring(BEAT, 2, 1), processes)
 
 

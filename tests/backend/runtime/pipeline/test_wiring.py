@@ -11,7 +11,7 @@ from line_graphs import line_graph
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
 from strategies import pairs_of
 
-from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.job import EACH, Job, Steps, Turns
 from rankslice.backend.runtime.pipeline.direct_channels import DirectChannels
 from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT,
@@ -28,7 +28,6 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
     with_heartbeats,
 )
-from rankslice.backend.runtime.turns import EACH, Steps, Turns
 from rankslice.framework.graph import Graph
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
@@ -33,12 +33,12 @@ outputs = st.lists(
     ),
     min_size=1,
     max_size=3,
-).map(lambda items: [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in items])
+).map(lambda items: [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in items])
 
-SCALAR = TensorSpec("y", "float32", ())
+SCALAR = Tensor("y", "float32", ())
 
 
-def write(path: Path, specs: list[TensorSpec], frames: int) -> list[list[bytes]]:
+def write(path: Path, specs: list[Tensor], frames: int) -> list[list[bytes]]:
     """Write frames of random bytes; return them, per frame and output."""
     random = np.random.default_rng(frames)
     writer = ResultsWriter(path, "f" * 64, specs)
@@ -54,7 +54,7 @@ def write(path: Path, specs: list[TensorSpec], frames: int) -> list[list[bytes]]
 
 
 @given(outputs, st.integers(0, 4))
-def test_what_was_written_is_read(specs: list[TensorSpec], frames: int) -> None:
+def test_what_was_written_is_read(specs: list[Tensor], frames: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "results.bin")
         written = write(path, specs, frames)
@@ -72,7 +72,7 @@ def test_what_was_written_is_read(specs: list[TensorSpec], frames: int) -> None:
 
 
 @st.composite
-def open_frames(draw: st.DrawFn) -> tuple[list[TensorSpec], list[list[NDArray[Any]]]]:
+def open_frames(draw: st.DrawFn) -> tuple[list[Tensor], list[list[NDArray[Any]]]]:
     """Outputs, one of which is open at least, and frames of them."""
     dtypes = st.sampled_from(["float32", "float16", "bfloat16", "int64", "bool", "float8e4m3fn"])
     axes = st.tuples(st.integers(0, 4), st.sampled_from(["", "?", "boxes"]))
@@ -81,8 +81,8 @@ def open_frames(draw: st.DrawFn) -> tuple[list[TensorSpec], list[list[NDArray[An
         st.lists(st.tuples(st.text(max_size=3), dtypes, st.lists(axes, max_size=3)), max_size=3)
     ):
         symbols = tuple(symbol for _, symbol in shape)
-        specs.append(TensorSpec(name, dtype, tuple(size for size, _ in shape), symbols))
-    specs.insert(draw(st.integers(0, len(specs))), TensorSpec("open", "int8", (5,), ("?",)))
+        specs.append(Tensor(name, dtype, tuple(size for size, _ in shape), symbols))
+    specs.insert(draw(st.integers(0, len(specs))), Tensor("open", "int8", (5,), ("?",)))
     frames = []
     for number in range(draw(st.integers(0, 4))):
         frame = []
@@ -95,7 +95,7 @@ def open_frames(draw: st.DrawFn) -> tuple[list[TensorSpec], list[list[NDArray[An
     return specs, frames
 
 
-def write_frames(path: Path, specs: list[TensorSpec], frames: list[list[NDArray[Any]]]) -> None:
+def write_frames(path: Path, specs: list[Tensor], frames: list[list[NDArray[Any]]]) -> None:
     writer = ResultsWriter(path, "f" * 64, specs)
     for number, values in enumerate(frames):
         writer.write(number, values)
@@ -120,7 +120,7 @@ def assert_has(results: Results, frames: list[list[NDArray[Any]]]) -> None:
 
 @given(open_frames(), st.data())
 def test_frames_of_any_shapes_are_read_and_those_cut_short_left_out(
-    written: tuple[list[TensorSpec], list[list[NDArray[Any]]]], data: st.DataObject
+    written: tuple[list[Tensor], list[list[NDArray[Any]]]], data: st.DataObject
 ) -> None:
     specs, frames = written
     with tempfile.TemporaryDirectory() as folder:
@@ -141,14 +141,14 @@ def test_frames_of_any_shapes_are_read_and_those_cut_short_left_out(
 
 
 def test_only_the_values_that_are_there_take_room(tmp_path: Path) -> None:
-    boxes = TensorSpec("boxes", "float32", (1000, 4), ("?", ""))
+    boxes = Tensor("boxes", "float32", (1000, 4), ("?", ""))
     write_frames(tmp_path / "r", [boxes], [[np.ones((rows, 4), np.float32)] for rows in (0, 3)])
     head = (tmp_path / "r").read_bytes().index(b"]}\n") + 3
     assert 2 * (16 + 8) + 3 * 16 == (tmp_path / "r").stat().st_size - head
 
 
 def test_an_open_output_has_no_single_array(tmp_path: Path) -> None:
-    boxes = TensorSpec("boxes", "float32", (9, 4), ("?", ""))
+    boxes = Tensor("boxes", "float32", (9, 4), ("?", ""))
     write_frames(tmp_path / "r", [boxes, SCALAR], [])
     with pytest.raises(JobError, match="output 'boxes' has open sizes"):
         read_results(tmp_path / "r").values(0)
@@ -157,7 +157,7 @@ def test_an_open_output_has_no_single_array(tmp_path: Path) -> None:
 
 def test_a_shape_beyond_the_bound_is_no_record_and_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "r"
-    write_frames(path, [TensorSpec("boxes", "float32", (9, 4), ("?", ""))], [])
+    write_frames(path, [Tensor("boxes", "float32", (9, 4), ("?", ""))], [])
     good = path.read_bytes()
     for sizes, found in (((2**32 - 1, 4), "beyond its bound"), ((3, 2**32 - 1), "expected 4")):
         path.write_bytes(good + struct.pack("<Qd2I", 0, 1.5, *sizes))

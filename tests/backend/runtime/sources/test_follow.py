@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, follow_source, open_source
 
-PIXEL = TensorSpec("x", "float32", (1, 1, 1, 1))
+PIXEL = Tensor("x", "float32", (1, 1, 1, 1))
 
 
 def put(path: Path, level: int, time_s: int = 1_700_000_000) -> None:

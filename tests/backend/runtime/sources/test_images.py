@@ -16,7 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 from tflite_models import model_file
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec, load_job
+from rankslice.backend.runtime.job import Tensor, load_job
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sources.image_source import (
     ImageSource,
@@ -41,7 +41,7 @@ def image(tmp_path: Path) -> Path:
 
 def load(path: Path, shape: tuple[int, ...], preprocessing: Preprocessing) -> NDArray[Any]:
     slot = np.full(shape, np.nan, np.float32)
-    load_image(path, TensorSpec("x", "float32", shape), preprocessing, slot)
+    load_image(path, Tensor("x", "float32", shape), preprocessing, slot)
     return slot
 
 
@@ -168,7 +168,7 @@ def fed(
 ) -> list[float]:
     """Return what a model input of some type gets of RAMP."""
     Image.fromarray(RAMP[np.newaxis]).save(folder / "ramp.png")
-    spec = TensorSpec("x", dtype, (1, 1, 1, 8), quantisation=quantisation)
+    spec = Tensor("x", dtype, (1, 1, 1, 8), quantisation=quantisation)
     slot = np.zeros(spec.shape, dtype)
     load_image(folder / "ramp.png", spec, preprocessing, slot)
     found: list[float] = slot.reshape(-1).tolist()
@@ -263,7 +263,7 @@ def test_a_quantised_model_gets_what_its_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "uint4", "float8_e4m3fn", "complex64"])
 def test_inputs_of_other_types_take_no_images(tmp_path: Path, dtype: str) -> None:
     Image.new("L", (8, 1)).save(tmp_path / "i.png")
-    spec = TensorSpec("x", dtype, (1, 1, 1, 8))
+    spec = Tensor("x", dtype, (1, 1, 1, 8))
     with pytest.raises(JobError, match=f"'x' is {dtype}; images feed floating point and integer"):
         load_image(tmp_path / "i.png", spec, Preprocessing(), np.zeros(8, np.uint8))
 
@@ -311,7 +311,7 @@ def test_photographs_are_turned_as_opencv_turns_them(
     found = load(path, (1, 3, height, width), RAW)
     # Decoders of JPEG differ in the last bits.
     np.testing.assert_allclose(expected[:, :, ::-1].transpose(2, 0, 1)[np.newaxis], found, atol=4)
-    spec = TensorSpec("x", "float32", (1, 3, height, width))
+    spec = Tensor("x", "float32", (1, 3, height, width))
     assert "" == ImageSource(RunOptions((str(path),)), [spec]).note()
 
 
@@ -340,6 +340,6 @@ def test_texts_with_the_names_of_settings_change_nothing(
 def test_hidden_files_of_a_folder_are_no_frames(image: Path) -> None:
     for name in ("._image.png", ".DS_Store", "Thumbs.db", ".png"):
         (image.parent / name).write_bytes(b"Mac OS X")
-    spec = TensorSpec("x", "float32", (1, 3, 4, 6))
+    spec = Tensor("x", "float32", (1, 3, 4, 6))
     source = ImageSource(RunOptions((str(image.parent),)), [spec])
     assert (1, "image.png") == (source.frames, source.label(0))

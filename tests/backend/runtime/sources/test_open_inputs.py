@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source, open_source
 
-IDS = TensorSpec("ids", "int64", (1, 8), ("", "seq"))
-MASK = TensorSpec("mask", "int64", (1, 8), ("", "seq"))
-BATCH = TensorSpec("x", "float32", (4, 2), ("batch", ""))
-POINTS = TensorSpec("p", "float32", (5, 3), ("?", "?"))
-PHOTO = TensorSpec("x", "float32", (1, 3, 8, 12), ("batch", "", "height", "width"))
-LINE = TensorSpec("x", "float32", (1, 1, 4, 12), ("", "", "", "width"))
+IDS = Tensor("ids", "int64", (1, 8), ("", "seq"))
+MASK = Tensor("mask", "int64", (1, 8), ("", "seq"))
+BATCH = Tensor("x", "float32", (4, 2), ("batch", ""))
+POINTS = Tensor("p", "float32", (5, 3), ("?", "?"))
+PHOTO = Tensor("x", "float32", (1, 3, 8, 12), ("batch", "", "height", "width"))
+LINE = Tensor("x", "float32", (1, 1, 4, 12), ("", "", "", "width"))
 
 
-def opened(given: str, *specs: TensorSpec, **options: Any) -> Source:
+def opened(given: str, *specs: Tensor, **options: Any) -> Source:
     return open_source(RunOptions((given,), **options), specs)
 
 
-def frames(source: Source, *specs: TensorSpec) -> list[list[NDArray[Any]]]:
+def frames(source: Source, *specs: Tensor) -> list[list[NDArray[Any]]]:
     """Return all frames, read backwards, as each must be readable at any time."""
     slots = [make_slot(spec) for spec in specs]
     found: list[list[NDArray[Any]]] = []
@@ -39,7 +39,7 @@ def frames(source: Source, *specs: TensorSpec) -> list[list[NDArray[Any]]]:
     return found
 
 
-def message(given: str, *specs: TensorSpec, **options: Any) -> str:
+def message(given: str, *specs: Tensor, **options: Any) -> str:
     with pytest.raises(JobError) as error:
         opened(given, *specs, **options)
     return str(error.value)
@@ -100,7 +100,7 @@ def test_a_batch_beyond_the_bound_is_cut_into_frames(tmp_path: Path, kind: str) 
     ],
 )
 def test_the_number_of_dimensions_tells_frames_from_stacks(
-    tmp_path: Path, spec: TensorSpec, shape: tuple[int, ...], expected: list[tuple[int, ...]]
+    tmp_path: Path, spec: Tensor, shape: tuple[int, ...], expected: list[tuple[int, ...]]
 ) -> None:
     given = npz(tmp_path, **{spec.name: np.zeros(shape, spec.dtype)})
     assert expected == [one.shape for (one,) in frames(opened(given, spec), spec)]
@@ -159,7 +159,7 @@ def image(folder: Path, height: int, width: int) -> str:
     ],
 )
 def test_images_are_scaled_only_as_far_as_the_model_needs(
-    tmp_path: Path, spec: TensorSpec, found: tuple[int, int], expected: tuple[int, ...]
+    tmp_path: Path, spec: Tensor, found: tuple[int, int], expected: tuple[int, ...]
 ) -> None:
     source = opened(image(tmp_path, *found), spec)
     ((values,),) = frames(source, spec)
@@ -189,10 +189,10 @@ def test_size_names_the_size_of_frames_where_the_model_leaves_it_open(tmp_path: 
 
 
 BERT = [
-    TensorSpec("input_ids", "int64", (1, 8), ("batch", "seq")),
-    TensorSpec("attention_mask", "float32", (1, 8), ("batch", "seq")),
-    TensorSpec("serving_default_token_type_ids:0", "int32", (8,), ("seq",)),
-    TensorSpec("position_ids", "int64", (1, 8), ("", "seq")),
+    Tensor("input_ids", "int64", (1, 8), ("batch", "seq")),
+    Tensor("attention_mask", "float32", (1, 8), ("batch", "seq")),
+    Tensor("serving_default_token_type_ids:0", "int32", (8,), ("seq",)),
+    Tensor("position_ids", "int64", (1, 8), ("", "seq")),
 ]
 
 
@@ -237,11 +237,11 @@ def test_a_bad_line_of_tokens_is_told_by_its_number(
         ([PHOTO], "feeds models with one input of token numbers, such as input_ids; this one has"),
         ([IDS, MASK], "this one has ['ids', 'mask']: give an .npz or .jsonl file"),
         ([BERT[0], PHOTO], "a .txt file has no values for model input 'x'"),
-        ([TensorSpec("ids", "int64", (2, 8), ("", "seq"))], "of shape [2, 8] takes no tokens"),
+        ([Tensor("ids", "int64", (2, 8), ("", "seq"))], "of shape [2, 8] takes no tokens"),
     ],
 )
 def test_tokens_are_refused_by_models_that_take_more(
-    tmp_path: Path, specs: list[TensorSpec], expected: str
+    tmp_path: Path, specs: list[Tensor], expected: str
 ) -> None:
     assert expected in message(text(tmp_path, "1"), *specs)
 

@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources import open_source as open_source_of
 from rankslice.backend.runtime.sources.arrivals import Pulled
 
-X = TensorSpec("x", "float32", (1, 2))
-SCALAR = TensorSpec("x", "int64", ())
-PICTURE = TensorSpec("x", "float32", (1, 3, 4, 4))
+X = Tensor("x", "float32", (1, 2))
+SCALAR = Tensor("x", "int64", ())
+PICTURE = Tensor("x", "float32", (1, 3, 4, 4))
 
 
-def open_source(given: list[str], specs: list[TensorSpec], **options: Any) -> Source:
+def open_source(given: list[str], specs: list[Tensor], **options: Any) -> Source:
     return open_source_of(RunOptions(tuple(given), **options), specs)
 
 
-def frame(given: list[str], specs: list[TensorSpec], index: int, **options: Any) -> list[Any]:
+def frame(given: list[str], specs: list[Tensor], index: int, **options: Any) -> list[Any]:
     source = open_source(given, specs, **options)
     slots: list[NDArray[Any]] = [np.empty(spec.storage[1], spec.storage[0]) for spec in specs]
     source.read(index, slots)
@@ -41,7 +41,7 @@ def frame(given: list[str], specs: list[TensorSpec], index: int, **options: Any)
     return slots
 
 
-def message(given: list[str], specs: list[TensorSpec]) -> str:
+def message(given: list[str], specs: list[Tensor]) -> str:
     with pytest.raises(JobError) as error:
         open_source(given, specs)
     return str(error.value)
@@ -56,7 +56,7 @@ def npz(folder: Path, **arrays: Any) -> str:
 def test_random_frames_come_from_a_pool_that_was_drawn_before(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
 ) -> None:
-    spec, count = TensorSpec("x", "float32", shape), {2: 1024, 2**20: 8}.get(shape[1], 0)
+    spec, count = Tensor("x", "float32", shape), {2: 1024, 2**20: 8}.get(shape[1], 0)
     source, slot = open_source(["random"], [spec], frames=3000), np.empty(shape, np.float32)
     source.start(Pulled(3000))
     drawn: list[int] = []
@@ -74,7 +74,7 @@ def test_random_frames_come_from_a_pool_that_was_drawn_before(
 def test_the_pool_holds_no_more_than_the_frames_of_the_run_and_33_mb() -> None:
     for shape, frames, expected in (((1, 2), 5, 5), ((1, 2), None, 1024), ((1, 2**20), 100, 8)):
         unlimited = {"unlimited": True} if frames is None else {"frames": frames}
-        source = open_source(["random"], [TensorSpec("x", "float32", shape)], **unlimited)
+        source = open_source(["random"], [Tensor("x", "float32", shape)], **unlimited)
         source.start(Pulled(frames))
         pool = source._pool  # type: ignore[attr-defined]
         assert expected == len(pool)
@@ -82,7 +82,7 @@ def test_the_pool_holds_no_more_than_the_frames_of_the_run_and_33_mb() -> None:
 
 
 def test_open_sizes_of_the_pool_are_those_that_are_drawn() -> None:
-    spec = TensorSpec("x", "float32", (1, 9), ("", "n"))
+    spec = Tensor("x", "float32", (1, 9), ("", "n"))
     source, slot = open_source(["random"], [spec], frames=20), make_slot(spec)
     source.start(Pulled(20))
     for index in range(20):
@@ -94,7 +94,7 @@ def test_open_sizes_of_the_pool_are_those_that_are_drawn() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "bool", "uint64"])
 def test_a_random_frame_depends_on_seed_and_number_alone(dtype: str) -> None:
-    spec = TensorSpec("x", dtype, (50, 2))
+    spec = Tensor("x", dtype, (50, 2))
     first, again = (frame(["random"], [spec], 3, seed=7)[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != frame(["random"], [spec], 4, seed=7)[0]).any()
@@ -103,25 +103,25 @@ def test_a_random_frame_depends_on_seed_and_number_alone(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_random_floats_have_mean_0_and_variance_1(dtype: str) -> None:
-    values = frame(["random"], [TensorSpec("x", dtype, (100, 100))], 0)[0].astype(np.float64)
+    values = frame(["random"], [Tensor("x", dtype, (100, 100))], 0)[0].astype(np.float64)
     assert 0 == pytest.approx(values.mean(), abs=0.05)
     assert 1 == pytest.approx(values.var(), abs=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool"])
 def test_random_integers_are_0_or_1(dtype: str) -> None:
-    assert {0, 1} == set(frame(["random"], [TensorSpec("x", dtype, (99,))], 0)[0].tolist())
+    assert {0, 1} == set(frame(["random"], [Tensor("x", dtype, (99,))], 0)[0].tolist())
 
 
 def test_random_bfloat16_values_have_mean_0_and_variance_1() -> None:
-    (held,) = frame(["random"], [TensorSpec("x", "bfloat16", (100, 100))], 0)
+    (held,) = frame(["random"], [Tensor("x", "bfloat16", (100, 100))], 0)
     values = (held.astype(np.uint32) << 16).view(np.float32)
     assert abs(values.mean()) < 0.05
     assert abs(values.var() - 1) < 0.05
 
 
 def test_inputs_of_one_frame_differ_from_each_other() -> None:
-    one, other = frame(["random"], [X, TensorSpec("z", "float32", (1, 2))], 0)
+    one, other = frame(["random"], [X, Tensor("z", "float32", (1, 2))], 0)
     assert (one != other).any()
 
 
@@ -188,7 +188,7 @@ def test_an_array_of_another_shape_is_told(tmp_path: Path) -> None:
 def test_arrays_of_different_lengths_are_told(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros(3, np.int64), z=np.zeros(2, np.int64))
     expected = f"{path}: its arrays hold [2, 3] frames; one number > 0 needed"
-    assert expected == message([path], [SCALAR, TensorSpec("z", "int64", ())])
+    assert expected == message([path], [SCALAR, Tensor("z", "int64", ())])
 
 
 def test_a_stack_without_frames_is_told(tmp_path: Path) -> None:

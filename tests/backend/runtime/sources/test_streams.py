@@ -16,13 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import VARIABLE
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source, stream_source
 
-X = TensorSpec("x", "float32", (1, 2))
-Y = TensorSpec("y", "int64", (3,))
+X = Tensor("x", "float32", (1, 2))
+Y = Tensor("y", "int64", (3,))
 
 
 class Stream:
@@ -30,7 +30,7 @@ class Stream:
 
     opened: ClassVar[list[Stream]] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *specs: TensorSpec) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *specs: Tensor) -> None:
         self.opened.append(self)
         self.specs = specs
         self.sender: threading.Thread | None = None
@@ -98,7 +98,7 @@ def test_lines_are_read_as_those_of_a_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_arrays_come_one_after_the_other_by_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    big = TensorSpec("big", "float32", (200, 300))
+    big = Tensor("big", "float32", (200, 300))
     values = np.random.default_rng(1).random((2, 200, 300), np.float32)
     numbers = np.arange(6).reshape(2, 3)
     sent = saved(values[0], numbers[0], np.asfortranarray(values[1]), numbers[1])

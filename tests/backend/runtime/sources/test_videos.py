@@ -16,14 +16,14 @@ from PIL import Image
 from videos import PICTURE, RELUS, leave_out_first, number_of, prolong, write_video
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, opencv
 from rankslice.backend.runtime.sources import open_source as open_source_of
 from rankslice.backend.runtime.sources.containers import is_cut_short
 
-GREY = TensorSpec("x", "float32", (1, 1, 4, 4))
+GREY = Tensor("x", "float32", (1, 1, 4, 4))
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +32,17 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_video(tmp_path_factory.mktemp("video") / "clip.mp4", 12, fps=50.0)
 
 
-def open_source(name: str, spec: TensorSpec = PICTURE, **options: Any) -> Source:
+def open_source(name: str, spec: Tensor = PICTURE, **options: Any) -> Source:
     return open_source_of(RunOptions((name,), **options), [spec])
 
 
-def read(source: Source, index: int, spec: TensorSpec = PICTURE) -> NDArray[Any]:
+def read(source: Source, index: int, spec: Tensor = PICTURE) -> NDArray[Any]:
     slot = np.empty(spec.shape, np.float32)
     source.read(index, [slot])
     return slot
 
 
-def message(name: str, specs: list[TensorSpec] | None = None, **options: Any) -> str:
+def message(name: str, specs: list[Tensor] | None = None, **options: Any) -> str:
     with pytest.raises(JobError) as error:
         open_source_of(RunOptions((name,), **options), specs or [PICTURE])
     return str(error.value)
@@ -221,7 +221,7 @@ def test_without_opencv_the_message_says_what_to_install(
 
 def test_models_that_take_no_single_image_are_refused(clip: str) -> None:
     assert "videos and cameras feed models of one input" in message(clip, [PICTURE, GREY])
-    assert "accepts no images" in message(clip, [TensorSpec("x", "float32", (1, 7))])
+    assert "accepts no images" in message(clip, [Tensor("x", "float32", (1, 7))])
 
 
 @pytest.mark.parametrize(

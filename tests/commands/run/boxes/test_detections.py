@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import TensorSpec
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.runtime.sources.image_sizes import Fit, image_input
 from rankslice.commands.run.boxes.detections import (
@@ -49,8 +49,8 @@ def of(boxes: Any, scores: Any, classes: Any) -> Detections:
     )
 
 
-def spec(name: str, *shape: int, dtype: str = "float32") -> TensorSpec:
-    return TensorSpec(name, dtype, shape)
+def spec(name: str, *shape: int, dtype: str = "float32") -> Tensor:
+    return Tensor(name, dtype, shape)
 
 
 @pytest.mark.parametrize("form", BoxForm)
@@ -262,7 +262,7 @@ def test_outputs_are_found_by_name_also_if_a_name_has_a_comma() -> None:
     ],
 )
 def test_outputs_that_hold_no_boxes_are_a_mistake(
-    outputs: str, specs: list[TensorSpec], message: str
+    outputs: str, specs: list[Tensor], message: str
 ) -> None:
     with pytest.raises(RankSliceError, match=message):
         find_outputs(reading(outputs), specs)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BoundError, JobError, what_is_wrong
+from ..errors import BoundError, JobError, what_is_wrong
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class Tensor:
     """Name, type and largest shape of a tensor that lives in slots."""
 
     name: str
@@ -41,7 +41,7 @@ class TensorSpec:
         """Whether a size may change from frame to frame."""
         return any(self.symbols)
 
-    def of_shape(self, shape: Sequence[int]) -> TensorSpec:
+    def of_shape(self, shape: Sequence[int]) -> Tensor:
         """Return what this tensor is in a frame in which it has the given shape.
 
         Raises:
@@ -64,7 +64,7 @@ class TensorSpec:
                     f"{self._of(shape)} is beyond its bound {list(self.shape)}: build with larger"
                     f" ones ({self.at_most(shape)})"
                 )
-        return TensorSpec(self.name, self.dtype, shape)
+        return Tensor(self.name, self.dtype, shape)
 
     def at_most(self, shape: Sequence[int]) -> str:
         """Return the option of ``build`` that gives the tensor a bound with room for a shape."""
@@ -115,7 +115,7 @@ def rank_name(rank: int, key: str, host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RankSpec:
+class Rank:
     """Where one rank runs and with what."""
 
     rank: int
@@ -140,7 +140,7 @@ class RankSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSpec:
+class PlacedSegment:
     """One sub-model file of a rank."""
 
     rank: int
@@ -154,12 +154,12 @@ class SegmentSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelSpec:
+class Channel:
     """One tensor that goes from one rank to another, in every frame that both handle."""
 
     number: int
     tensor: str
-    sender: int
+    source: int
     destination: int
 
 
@@ -170,12 +170,12 @@ class Job:
     sha256: str
     """Hash of the bytes of plan.json."""
     model: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    tensors: dict[str, TensorSpec]
-    ranks: tuple[RankSpec, ...]
-    segments: tuple[SegmentSpec, ...]
-    channels: tuple[ChannelSpec, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    tensors: dict[str, Tensor]
+    ranks: tuple[Rank, ...]
+    segments: tuple[PlacedSegment, ...]
+    channels: tuple[Channel, ...]
     source_rank: int
     """Where frames enter."""
     sink_rank: int
@@ -191,7 +191,7 @@ class Job:
         """The job of each way of frames through the ranks, the usual one first."""
         return (self,) if self.surge is None else (replace(self, surge=None), self.surge)
 
-    def segments_of(self, rank: int) -> tuple[SegmentSpec, ...]:
+    def segments_of(self, rank: int) -> tuple[PlacedSegment, ...]:
         """Return the segments of one rank, in the order in which a frame passes them."""
         return tuple(segment for segment in self.segments if segment.rank == rank)
 
@@ -236,7 +236,7 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
     Raises:
         KeyError, TypeError: it is no plan of the version that this runtime reads.
     """
-    tensors = {item["name"]: read_spec(TensorSpec, item) for item in record["tensors"]}
+    tensors = {item["name"]: read_spec(Tensor, item) for item in record["tensors"]}
     model = record["model"]
     steps = {each["name"]: (each["scale"], each["zero_point"]) for each in model["quantised"]}
     job = Job(
@@ -247,7 +247,7 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
         ),
         outputs=tuple(tensors[name] for name in model["outputs"]),
         tensors=tensors,
-        ranks=tuple(read_spec(RankSpec, item) for item in record["ranks"]),
+        ranks=tuple(read_spec(Rank, item) for item in record["ranks"]),
         source_rank=record["source"],
         sink_rank=record["sink"],
         window=record["window"],
@@ -265,9 +265,9 @@ def make_job(record: dict[str, Any], sha256: str = "") -> Job:
 def _way(record: dict[str, Any]) -> dict[str, Any]:
     """Return what is of a route's own."""
     return {
-        "segments": tuple(read_spec(SegmentSpec, item) for item in record["segments"]),
+        "segments": tuple(read_spec(PlacedSegment, item) for item in record["segments"]),
         "channels": tuple(
-            ChannelSpec(item["number"], item["tensor"], item["source"], item["destination"])
+            Channel(item["number"], item["tensor"], item["source"], item["destination"])
             for item in record["channels"]
         ),
         "path_length": record["path_length"],
@@ -299,7 +299,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def typed_view(spec: TensorSpec, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+def typed_view(spec: Tensor, buffer: NDArray[np.uint8]) -> NDArray[Any]:
     """Return ``buffer`` (uint8, at least ``spec.nbytes`` long) seen as the tensor's values."""
     dtype, shape = spec.storage
     return buffer[: spec.nbytes].view(dtype).reshape(shape)

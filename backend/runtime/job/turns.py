@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+
+_MOST_SHOWN = 8
+"""Positions that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +18,39 @@ class Turns:
     period: int = 1
     positions: tuple[int, ...] = (0,)
     """Ascending, from 0 to ``period - 1``."""
+
+    def __str__(self) -> str:
+        """Return it for people: ``all``, or ``0, 2 of 3``; of many ``99 of every 100``."""
+        if self == ALL:
+            return "all"
+        if len(self.positions) > _MOST_SHOWN:
+            return f"{len(self.positions)} of every {self.period}"
+        return f"{', '.join(map(str, self.positions))} of {self.period}"
+
+    @property
+    def share(self) -> Fraction:
+        """Which part of all frames it is."""
+        return Fraction(len(self.positions), self.period)
+
+    def shared_with(self, other: Turns) -> Fraction:
+        """Return which part of all frames is handled by both."""
+        common = math.gcd(self.period, other.period)
+        pairs = sum((a - b) % common == 0 for a in self.positions for b in other.positions)
+        return Fraction(pairs, math.lcm(self.period, other.period))
+
+    @property
+    def levels(self) -> int:
+        """How many levels of a pipeline a step on such a frame takes.
+
+        A pipeline takes a frame in each step. Who handles a third of the frames may take three
+        steps for one, and longer if two of its frames follow each other at once.
+        """
+        takes = Fraction(1) / self.share
+        free, latest = Fraction(0), Fraction(0)
+        for frame in (*self.positions, *(self.period + position for position in self.positions)):
+            free = max(free, Fraction(frame)) + takes
+            latest = max(latest, free - frame)
+        return math.ceil(latest)
 
     def has(self, frame: int) -> bool:
         """Return whether a frame is among them."""
@@ -71,6 +108,9 @@ class Turns:
 
 ALL = Turns()
 """All frames."""
+
+MOST_TURNS = 100
+"""Largest period: so the turns of two groups of ranks have at most 9,900 frames in common."""
 
 
 @dataclass(frozen=True, slots=True)

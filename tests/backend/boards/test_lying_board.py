@@ -85,7 +85,7 @@ shift
 case "$*" in "rsync --server"*) cd "$BOARD" && exec sh -c "$*" ;; esac
 . "$LIE"
 exec 3>&1
-exec sed -n '/^end$/q' > /dev/null
+exec sed -nE '/^(end|failed|succeeded)$/q' > /dev/null
 """
 DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
 MARK = "rankslice-answer "

@@ -61,7 +61,7 @@ def make_board(root: Path, cores: int, zones: int, ranks: int) -> None:
     put(root / "proc", meminfo="MemTotal: 8000000 kB\nMemAvailable: 5000000 kB")
     fields = " ".join(["S", *["7"] * 40])
     for rank in range(ranks):
-        put(root / "proc" / str(1000 + rank), stat=f"1 (python3) {fields}", statm="9 8 7 6 5 4 3")
+        put(root / "proc" / str(1000 + rank), stat=f"1 (python3) {fields}")
 
 
 def work(rings: list[EventRing], frames: Iterator[int], fps: int, second: float) -> None:

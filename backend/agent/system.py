@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..runtime.system.files import ROOT, text_of
+
 ASK_S = 60
 SIOCGIFADDR, SIOCGIFFLAGS, SIOCGIFNETMASK = 0x8915, 0x8913, 0x891B
 IFF_UP = 1
@@ -123,8 +125,5 @@ def interfaces_at(address: str) -> list[str]:
     if wanted.version == 4:
         names = [name for _, name in socket.if_nameindex()]
         return [name for name in names if (ipv4_of(name) or ("",))[0] == str(wanted)]
-    try:
-        lines = Path("/proc/net/if_inet6").read_text().splitlines()
-    except OSError:
-        return []
+    lines = text_of(ROOT / "proc/net/if_inet6").splitlines()
     return [line.split()[5] for line in lines if line.startswith(wanted.packed.hex())]

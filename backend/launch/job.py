@@ -19,6 +19,7 @@ from rankslice.backend.launch.tether import tethered
 from rankslice.backend.runtime.faults.guard import SESSION
 from rankslice.backend.runtime.faults.private import PrivateFolder, in_memory
 from rankslice.backend.runtime.figures.sampling import Sample, Sampling
+from rankslice.backend.runtime.system.processes import all_processes
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import RankSliceError
 
@@ -182,7 +183,7 @@ def end_session(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_session(session: int) -> None:
-    for folder in Path("/proc").glob("[0-9]*"):
+    for process in all_processes():
         with contextlib.suppress(OSError):
-            if os.getsid(int(folder.name)) == session:
-                os.kill(int(folder.name), signal.SIGKILL)
+            if os.getsid(process) == session:
+                os.kill(process, signal.SIGKILL)

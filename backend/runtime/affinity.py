@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from .errors import JobError
+from .system.cores import CORES
+from .system.files import ROOT, text_of
+from .system.processes import threads_of
 
-_CORES = Path("/sys/devices/system/cpu")
 _MOST_CORES = 1 << 13
 """More than Linux can have."""
 
@@ -31,7 +32,7 @@ def bind_to_cores(cores: Sequence[int]) -> None:
             f"{', '.join(map(_what_hinders, lacking))}; the process may use {_named(usable)}: name"
             " these in the mapping, or give it more (cpuset of its container, allocation)"
         )
-    for thread in _threads():
+    for thread in threads_of("self"):
         with contextlib.suppress(ProcessLookupError):
             _bound(thread, cores)
     check_binding(cores)
@@ -54,12 +55,11 @@ def _bound(thread: int, cores: Sequence[int]) -> set[int]:
 
 def _what_hinders(core: int) -> str:
     """Return why this process cannot use a core."""
-    folder = _CORES / f"cpu{core}"
+    folder = ROOT / CORES / f"cpu{core}"
     if not folder.exists():
         return f"this board has no core {core}"
-    with contextlib.suppress(OSError):  # one that cannot be switched off has no such file
-        if (folder / "online").read_text().strip() == "0":
-            return f"core {core} is offline"
+    if text_of(folder / "online") == "0":  # one that cannot be switched off has no such file
+        return f"core {core} is offline"
     return f"core {core} is not allowed to this process"
 
 
@@ -70,7 +70,7 @@ def _named(cores: Sequence[int]) -> str:
 def check_binding(cores: Sequence[int]) -> None:
     """Raise :class:`JobError` if any thread of this process may run outside ``cores``."""
     allowed = set(cores)
-    for thread in _threads():
+    for thread in threads_of("self"):
         try:
             actual = os.sched_getaffinity(thread)
         except ProcessLookupError:
@@ -79,7 +79,3 @@ def check_binding(cores: Sequence[int]) -> None:
             raise JobError(
                 f"a thread runs on cores {sorted(actual)}, outside the rank's {sorted(allowed)}"
             )
-
-
-def _threads() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc/self/task").iterdir()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.system.processes import memory_of
 from rankslice.commands.inspect.internals import (
     Built,
     Internals,
@@ -125,11 +125,11 @@ def _built(
         before = {
             item["index"]: _place(interpreter, item, main)[0] for item in _tensors(interpreter)
         }
-        resident = _resident_bytes()
+        resident = memory_of("self", "VmRSS")
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError) as error:
         raise JobError(f"{package.name} cannot load it: {first_line(error)}") from None
-    grown = _resident_bytes()
+    grown = memory_of("self", "VmRSS")
     tensors = tuple(
         _tensor(interpreter, item, before.get(item["index"]), mapped, main)
         for item in _tensors(interpreter)
@@ -143,7 +143,7 @@ def _built(
         tensors=tensors,
         arena_bytes=_covered(spans),
         arena_tensor_bytes=sum(item.bytes or 0 for item in arena),
-        resident_bytes=None if resident is None or grown is None else max(0, grown - resident),
+        resident_bytes=max(0, grown - resident) if resident and grown else None,
     )
     return built, mapped[0] if mapped else None
 
@@ -271,14 +271,6 @@ def _mappings(path: Path) -> Iterator[Mapped]:
         if len(parts) == 6 and parts[5] == str(path.resolve()):
             begin, end = (int(text, 16) for text in parts[0].split("-"))
             yield Mapped(begin, end, parts[1])
-
-
-def _resident_bytes() -> int | None:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    return pages * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankslice.backend.agent.memory import free_bytes
 from rankslice.backend.agent.system import BRING_UP, LOOPBACK_DOWN, loopback_is_up
 from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
@@ -18,6 +17,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
+from rankslice.backend.runtime.system.memory import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan

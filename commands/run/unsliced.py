@@ -16,6 +16,8 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.system.memory import meminfo
+from rankslice.backend.runtime.system.processes import memory_of
 from rankslice.commands.run.quiet import without_info
 
 _SHARE_OF_MEMORY = 0.5
@@ -38,7 +40,7 @@ def unsliced_outputs(
         return
     loading: list[Future[_Copy]] = []
     with ExitStack() as stack:
-        before = _memory("/proc/self/status", "VmRSS")
+        before = memory_of("self", "VmRSS")
         with without_info():  # LiteRT tells it once
             first = stack.enter_context(closing(_Copy(model, job, engine, exact=exact)))
         first.read(source, arrivals[0])
@@ -46,8 +48,8 @@ def unsliced_outputs(
         yield first.outputs
         count = 1
         if not first.keeps_something:
-            size = _memory("/proc/self/status", "VmRSS") - before
-            available = _memory("/proc/meminfo", "MemAvailable")
+            size = memory_of("self", "VmRSS") - before
+            available = meminfo().get("MemAvailable", 0)
             cores = len(os.sched_getaffinity(0))
             count = most_at_once(cores, len(arrivals) - 1, size, available)
         # After the pool, whose threads may still use them.
@@ -133,12 +135,3 @@ class _Copy:
     def close(self) -> None:
         """Release the model."""
         self._engine.close()
-
-
-def _memory(file: str, name: str) -> int:
-    """Return a memory figure of the system in bytes; 0: unknown."""
-    for line in Path(file).read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return 1024 * int(value.split()[0])
-    return 0

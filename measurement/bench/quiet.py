@@ -12,7 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rankslice.backend.runtime.figures.hardware import processor_times
+from rankslice.backend.runtime.system.cores import (
+    CORES,
+    governor_of,
+    named_in_cpuinfo,
+    processor_times,
+)
+from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.hardware import BoardHistory
 
@@ -22,7 +28,6 @@ daemon and what ssh needs are among them."""
 MOST_STEAL = 0.01
 _MOST_LOAD = 0.3
 """Processes that could run, per core, before the first start."""
-_SYSTEM = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,14 @@ class Counters:
     throttled: int
 
 
-def read_counters(proc: Path = Path("/proc"), system: Path = _SYSTEM) -> Counters:
+def read_counters(root: Path = ROOT) -> Counters:
     """Return the counters now; those that the system does not have are 0."""
-    busy, steal = processor_times(str(proc / "stat")) or (0.0, 0.0)
+    busy, steal = processor_times(root) or (0.0, 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own = sum(each.ru_utime + each.ru_stime for each in used)
-    files = system.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    return Counters(time.monotonic(), busy, own, steal, sum(map(_number, files)))
+    files = (root / CORES).glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    throttled = sum(number_in(file) or 0 for file in files)
+    return Counters(time.monotonic(), busy, own, steal, throttled)
 
 
 def noise_between(before: Counters, after: Counters) -> Noise:
@@ -101,10 +107,10 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
     """
     return Machine(
         host=platform.node(),
-        processor=_processor(),
+        processor=named_in_cpuinfo("model name", "Model") or platform.machine(),
         cores=len(os.sched_getaffinity(0)),
         kernel=f"{platform.system()} {platform.release()}",
-        governor=_text(_SYSTEM / "cpu0" / "cpufreq" / "scaling_governor"),
+        governor=governor_of(0),
         versions=tuple(versions),
         load_before=round(load_before, 2),
         load_after=round(os.getloadavg()[0], 2),
@@ -161,23 +167,3 @@ def _causes(noises: Sequence[Noise]) -> Iterator[str]:
         yield f"the hypervisor took up to {100 * steal:.0f} % of the processors"
     if throttled:
         yield f"cores were throttled {throttled} times"
-
-
-def _processor() -> str:
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Model"):
-            return value.strip()
-    return platform.machine()
-
-
-def _number(file: Path) -> int:
-    text = _text(file)
-    return int(text) if text.isdigit() else 0
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

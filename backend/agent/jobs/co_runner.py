@@ -12,11 +12,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from ...runtime.system.processes import cpu_s_of
 from ..protocol import Request, send
 from .folders import RefusedError
-from .runs import stat_fields
 
 SILENCE_S = 10
 """Without a line of the launcher, which sends one each second."""
@@ -46,7 +45,7 @@ def co_run(request: Request) -> None:
             if not line:
                 break
             if TELL in line:
-                used_s = sum(cpu_s(process) for process in processes)
+                used_s = sum(map(cpu_s_of, processes))
                 send({"cores": used_s / max(1e-3, time.monotonic() - began_s)})
     finally:
         for process in processes:
@@ -148,12 +147,3 @@ def send_bytes() -> Callable[[], object]:
 
 
 WORK = {"cpu": compute, "memory": copy, "network": send_bytes}
-
-
-def cpu_s(process: int) -> float:
-    """Return the processor time of a process; 0: it has ended."""
-    try:
-        user, system = stat_fields(Path(f"/proc/{process}"))[11:13]
-    except OSError:
-        return 0.0
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import socket
@@ -10,7 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..memory import free_bytes
+from ...runtime.system.cores import governor_of
+from ...runtime.system.memory import free_bytes
 from ..protocol import Answer, Request
 from ..system import BRING_UP, LOOPBACK_DOWN, ipv4_at, loopback_is_up
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of
@@ -19,8 +19,6 @@ from .packages import changes
 from .python_packages import python_problems, requirement_problems
 from .runs import sweep_runs
 from .scripts import write_scripts
-
-GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def look(request: Request) -> Answer:
@@ -57,16 +55,9 @@ def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -
         "bases": list(bases),
         "free_bytes": free_bytes(),
         "cores": os.cpu_count() or 1,
-        "governor": _governor(),
+        "governor": governor_of(0),
         "load": os.getloadavg()[0],
     }
-
-
-def _governor() -> str:
-    """Return what sets the frequency of the first core; empty: the system does not tell."""
-    with contextlib.suppress(OSError):
-        return GOVERNOR.read_text(errors="replace").strip()
-    return ""
 
 
 def _problems(request: Request) -> list[str]:

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from ...runtime.system.processes import all_processes, bytes_of, stat_of
 from ..protocol import Request, send
 from .folders import HOME, KEPT_RUNS, age_s, newest, run_of
 
@@ -105,25 +106,15 @@ def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
     """
     begin = f"{variable}=".encode()
     found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
+    for process in all_processes():
+        with contextlib.suppress(OSError):
+            variables = bytes_of(process, "environ").split(b"\0")
             jobs = [each[len(begin) :] for each in variables if each.startswith(begin)]
-            if jobs and stat_fields(folder)[0] not in "ZX":
-                line = (folder / "cmdline").read_bytes()
-                found[int(folder.name)] = jobs[0].decode(errors="replace"), line
-        except OSError:
-            continue
+            stat = stat_of(process) if jobs else None
+            if stat is not None and not stat.has_ended:
+                line = bytes_of(process, "cmdline")
+                found[process] = jobs[0].decode(errors="replace"), line
     return found
-
-
-def stat_fields(folder: Path) -> list[str]:
-    """Return what a folder of ``/proc`` tells of a process, from its state on.
-
-    Raises:
-        OSError: it has ended.
-    """
-    return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
 def _kill(process: int) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ...runtime.system.files import paths_below, text_of
 from ..protocol import Answer, Request
 from ..system import ASK_S, ask
-from .files import found, shown, text_of
+from .files import shown
 
 DEVICES = (
     "dev/dri/renderD*",
@@ -79,7 +80,7 @@ ICDS = ("usr/share/vulkan/icd.d/*.json", "etc/vulkan/icd.d/*.json", "etc/OpenCL/
 
 def devices(root: Path) -> list[Answer]:
     """Return the device files of GPUs and NPUs, and whether this account may open them."""
-    nodes = [path for pattern in DEVICES for path in found(root, pattern)]
+    nodes = [path for pattern in DEVICES for path in paths_below(root, pattern)]
     entries = [
         {
             "path": shown(path, root),
@@ -103,7 +104,7 @@ def device_driver(root: Path, node: Path) -> str:
 
 def usb_devices(root: Path) -> Iterator[Answer]:
     """Yield the accelerators that are plugged into USB."""
-    for folder in found(root, "sys/bus/usb/devices/*"):
+    for folder in paths_below(root, "sys/bus/usb/devices/*"):
         ids = (text_of(folder / "idVendor"), text_of(folder / "idProduct"))
         if ids in USB_DEVICES:
             yield {"path": f"USB {ids[0]}:{ids[1]}", "driver": USB_DEVICES[ids], "may_open": True}
@@ -124,12 +125,12 @@ def library_folders(root: Path) -> list[Path]:
     told = [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each]
     listed = [
         line.strip()
-        for path in found(root, "etc/ld.so.conf.d/*.conf")
+        for path in paths_below(root, "etc/ld.so.conf.d/*.conf")
         for line in text_of(path).splitlines()
         if line.strip().startswith("/")
     ]
     folders = (told if root == Path("/") else []) + [root / name.lstrip("/") for name in listed]
-    folders += [path for pattern in LIBRARY_FOLDERS for path in found(root, pattern)]
+    folders += [path for pattern in LIBRARY_FOLDERS for path in paths_below(root, pattern)]
     first: dict[str, Path] = {}
     for folder in folders:
         first.setdefault(os.path.realpath(str(folder)), folder)  # /lib is a link as a rule

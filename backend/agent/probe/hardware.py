@@ -9,16 +9,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ...runtime.system.cores import (
+    CORES,
+    allowed_cores,
+    fields_of_cores,
+    listed_cores,
+    named_in_cpuinfo,
+)
+from ...runtime.system.files import number_in, paths_below, text_of
+from ...runtime.system.memory import meminfo
 from ..protocol import Answer
 from .accelerators import ICDS, devices, libraries
-from .files import found, number_in, shown, text_of
+from .files import shown
 from .sensors import power_sensors, thermal_zones
 
 
 def hardware(root: Path) -> Answer:
     """Return what the files below a root say of the machine."""
     model, source = board_model(root)
-    memory = memory_mb(root)
+    memory = {name: round(amount / 2**20) for name, amount in meminfo(root).items()}
     return {
         "model": model,
         "model_source": source,
@@ -29,7 +38,7 @@ def hardware(root: Path) -> Answer:
         "available_mb": memory.get("MemAvailable", 0),
         "devices": devices(root),
         "libraries": libraries(root),
-        "drivers": [shown(path, root) for pattern in ICDS for path in found(root, pattern)],
+        "drivers": [shown(path, root) for pattern in ICDS for path in paths_below(root, pattern)],
         "zones": thermal_zones(root),
         "sensors": power_sensors(root),
     }
@@ -51,20 +60,14 @@ def board_model(root: Path) -> tuple[str, str]:
     parts = [text_of(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
     if any(parts):
         return " ".join(part for part in parts if part), "/sys/class/dmi/id"
-    match = re.search(r"(?m)^(?:Model|Hardware)\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"))
-    return (match.group(1).strip(), "/proc/cpuinfo") if match else ("", "")
+    model = named_in_cpuinfo("Model", "Hardware", root=root)
+    return (model, "/proc/cpuinfo") if model else ("", "")
 
 
 def system_name(root: Path) -> str:
     """Return what the operating system calls itself."""
     match = re.search(r'(?m)^PRETTY_NAME="?([^"\n]*)', text_of(root / "etc/os-release"))
     return match.group(1) if match else ""
-
-
-def memory_mb(root: Path) -> dict[str, int]:
-    """Return the values of /proc/meminfo in MiB."""
-    lines = re.findall(r"(?m)^(\w+):\s+(\d+) kB", text_of(root / "proc/meminfo"))
-    return {name: round(int(size) / 1024) for name, size in lines}
 
 
 def free_mb(folder: Path) -> int:
@@ -97,30 +100,14 @@ ARM_CORES = {
 """``CPU part`` of Arm's own cores, as /proc/cpuinfo has it -> their name."""
 
 
-def core_numbers(text: str) -> list[int]:
-    """Return the cores of ``0-3,6`` or ``0 1 2``."""
-    cores: list[int] = []
-    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
-        cores += range(int(first), int(last or first) + 1)
-    return cores
-
-
-def allowed_cores(root: Path) -> list[int]:
-    """Return the cores on which a program of this account may run."""
-    match = re.search(r"Cpus_allowed_list:\s*(\S+)", text_of(root / "proc/self/status"))
-    online = core_numbers(text_of(root / "sys/devices/system/cpu/online"))
-    allowed = core_numbers(match.group(1)) if match else online
-    return [core for core in allowed if core in online] if online else allowed
-
-
 def clusters(root: Path) -> list[Answer]:
     """Return the cores in groups of one kind, speed and capacity."""
     groups: dict[tuple[Any, ...], Answer] = {}
-    kinds = core_kinds(root)
+    kinds = {core: core_kind(fields) for core, fields in fields_of_cores(root).items()}
     speeds = policy_speeds(root)
     for core in allowed_cores(root):
         least, most, source = speeds.get(core, (None, None, ""))
-        capacity = number_in(root / "sys/devices/system/cpu" / f"cpu{core}" / "cpu_capacity")
+        capacity = number_in(root / CORES / f"cpu{core}/cpu_capacity")
         like = (kinds.get(core, ""), least, most, capacity)
         names = ("kind", "least_mhz", "most_mhz", "capacity")
         group = groups.setdefault(like, {"cores": [], **dict(zip(names, like)), "source": source})
@@ -131,23 +118,13 @@ def clusters(root: Path) -> list[Answer]:
 def policy_speeds(root: Path) -> dict[int, tuple[int | None, int | None, str]]:
     """Return lowest and highest MHz of each core, and the file that tells."""
     speeds: dict[int, tuple[int | None, int | None, str]] = {}
-    for policy in found(root, "sys/devices/system/cpu/cpufreq/policy*"):
+    for policy in paths_below(root, f"{CORES}/cpufreq/policy*"):
         least, most = (number_in(policy / f"cpuinfo_{end}_freq") for end in ("min", "max"))
         cores = text_of(policy / "related_cpus") or text_of(policy / "affected_cpus")
-        for core in core_numbers(cores):
+        for core in listed_cores(cores):
             name = shown(policy, root)
             speeds[core] = (least and round(least / 1e3), most and round(most / 1e3), name)
     return speeds
-
-
-def core_kinds(root: Path) -> dict[int, str]:
-    """Return what kind of core each one is, by what /proc/cpuinfo says."""
-    kinds: dict[int, str] = {}
-    for block in re.split(r"\n\s*\n", text_of(root / "proc/cpuinfo")):
-        fields = dict(re.findall(r"(?m)^([^\n:]+?)[ \t]*:[ \t]*(.*)$", block))
-        if fields.get("processor", "").isdigit():
-            kinds[int(fields["processor"])] = core_kind(fields)
-    return kinds
 
 
 def core_kind(fields: dict[str, str]) -> str:

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ...runtime.system.files import number_in, paths_below
 from ..protocol import Answer, Request
 from ..system import ipv4_at, ipv4_of
-from .files import found, number_in
 
 
 def interfaces(
@@ -28,7 +28,7 @@ def interfaces(
         root: below which /sys lies.
         address_of: returns the address and the length of the network's prefix.
     """
-    for folder in found(root, "sys/class/net/*"):
+    for folder in paths_below(root, "sys/class/net/*"):
         has = address_of(folder.name)
         if has is None or has[0].startswith("127."):
             continue

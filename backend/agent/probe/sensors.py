@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...runtime.system.files import number_in, paths_below, text_of
 from ..protocol import Answer
-from .files import found, number_in, shown, text_of
+from .files import shown
 
 
 def thermal_zones(root: Path) -> list[Answer]:
@@ -17,7 +18,7 @@ def thermal_zones(root: Path) -> list[Answer]:
             "kind": text_of(zone / "type"),
             "millicelsius": number_in(zone / "temp"),
         }
-        for zone in found(root, "sys/class/thermal/thermal_zone*")
+        for zone in paths_below(root, "sys/class/thermal/thermal_zone*")
     ]
 
 
@@ -28,13 +29,13 @@ def power_sensors(root: Path) -> list[Answer]:
 
 def hwmon_sensors(root: Path) -> Iterator[Answer]:
     """Yield the sensors of the kernel's hardware monitoring that tell power, or what makes it."""
-    for chip in found(root, "sys/class/hwmon/hwmon*"):
+    for chip in paths_below(root, "sys/class/hwmon/hwmon*"):
         name = text_of(chip / "name")
-        direct = [*found(chip, "power*_input"), *found(chip, "power*_average")]
+        direct = [*paths_below(chip, "power*_input"), *paths_below(chip, "power*_average")]
         for path in direct:
             label = text_of(chip / path.name.replace("_input", "_label"))
             yield sensor(path, root, name + (" " + label if label else ""), number_in(path))
-        for path in [] if direct else found(chip, "curr*_input"):
+        for path in [] if direct else paths_below(chip, "curr*_input"):
             number = path.name[len("curr") : -len("_input")]
             volts, amperes = number_in(chip / f"in{number}_input"), number_in(path)
             if volts is not None:
@@ -45,7 +46,7 @@ def hwmon_sensors(root: Path) -> Iterator[Answer]:
 
 def old_ina_sensors(root: Path) -> Iterator[Answer]:
     """Yield INA chips as the older drivers of Jetson boards show them."""
-    for path in found(root, "sys/bus/i2c/drivers/ina*/*/iio:device*/in_power*_input"):
+    for path in paths_below(root, "sys/bus/i2c/drivers/ina*/*/iio:device*/in_power*_input"):
         told = number_in(path)
         name = text_of(
             path.with_name(path.name.replace("in_power", "rail_name_")[: -len("_input")])
@@ -55,7 +56,7 @@ def old_ina_sensors(root: Path) -> Iterator[Answer]:
 
 def rapl_counters(root: Path) -> Iterator[Answer]:
     """Yield the energy counters of x86 processors; root alone may read them as a rule."""
-    for path in found(root, "sys/class/powercap/intel-rapl*/energy_uj"):
+    for path in paths_below(root, "sys/class/powercap/intel-rapl*/energy_uj"):
         yield sensor(path, root, "RAPL " + text_of(path.parent / "name"), None)
 
 

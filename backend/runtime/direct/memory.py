@@ -13,13 +13,13 @@ import errno
 import fcntl
 import mmap
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
+from ..system.memory import free_bytes
 
 _SEAL_FUTURE_WRITE = 0x10
 """Refuses all writing but through mappings that exist; ``fcntl`` has no name for it."""
@@ -123,13 +123,8 @@ def _check_available(size: int) -> None:
     Raises:
         OSError: there is less memory.
     """
-    amounts: dict[str, int] = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, amount, *_ = line.split()
-            amounts[name] = int(amount) << 10
-    available = amounts.get("MemAvailable:")
-    if available is not None and size > available + amounts.get("SwapFree:", 0):
+    available = free_bytes()
+    if available is not None and size > available:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 

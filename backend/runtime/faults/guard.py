@@ -5,7 +5,7 @@ private folder that the ranks of a job on one board share. The lowest rank of th
 guard before MPI, in a session of its own, so that it survives whatever ends the ranks. It reads the
 pages and ends with the last rank of the board.
 
-The guard's process loads this module without the rest of the runtime.
+The guard's process loads this module and its neighbours without the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from itertools import takewhile
 from pathlib import Path
 
+from ..system.memory import kills_for_memory
 from .pages import ALIVE, DONE, FAILED, STOPPED, Status, read_pages
 from .private import PrivateFolder, make_shared, open_private
 from .processes import Deaths, Process, process_start
@@ -118,7 +119,7 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
         deaths.watch(mpirun)
     failed_at: float | None = None
     begin = alone_since = time.monotonic()
-    kills_before = _kills_for_memory()
+    kills_before = kills_for_memory()
     while True:
         found = _look(folder, deaths)
         alive = [status for status in found if status.process not in deaths.ended]
@@ -129,7 +130,7 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
             or any(status.state != DONE and status not in alive for status in found)
         ):
             failed_at = now
-            _tell(found, deaths.ended, mpirun, ran_out=_kills_for_memory() > kills_before)
+            _tell(found, deaths.ended, mpirun, ran_out=kills_for_memory() > kills_before)
         late = [status for status in alive if not status.step]
         if failed_at is None and late and now - begin > start_timeout_s + _LATE_S:
             failed_at = now
@@ -156,15 +157,6 @@ def _look(folder: int, deaths: Deaths) -> list[Status]:
             deaths.watch(status.process)
         if not deaths.wait(0):
             return found
-
-
-def _kills_for_memory() -> int:
-    """Return how many processes the kernel has killed since boot because memory ran out."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
 
 
 def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out: bool) -> None:

@@ -1,6 +1,6 @@
 """Processes of this user, told apart from later ones with their numbers, and their deaths.
 
-It needs only the standard library, as the guard loads it alone.
+It needs only the standard library, as the guard loads it without the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import select
 import signal
 from dataclasses import dataclass
-from pathlib import Path
+
+from ..system.processes import stat_of, status_of
 
 _SAME_START = 200
 """Clock ticks by which views of a process's start may differ: some tens of milliseconds under qemu.
@@ -104,18 +105,11 @@ class Deaths:
 
 def process_start(process: int) -> int:
     """Return when a process started, in clock ticks since boot; -1 if it has ended."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return -1
-    fields = text.rpartition(")")[2].split()
-    return -1 if fields[0] in "ZX" else int(fields[19])
+    stat = stat_of(process)
+    return -1 if stat is None or stat.has_ended else stat.started
 
 
 def _user_of(process: int) -> int:
     """Return the number of the user that a process runs as; -1 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("Uid:"):
-                return int(line.split()[1])
-    return -1
+    users = status_of(process, "Uid").split()
+    return int(users[0]) if users else -1

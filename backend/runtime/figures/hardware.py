@@ -6,7 +6,6 @@ It needs only the standard library and its neighbours, as boards load it without
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from .board import file_text
+from ..system.cores import processor_times
+from ..system.files import ROOT, beginning_of, number_in, paths_below, text_of
+from ..system.memory import meminfo
 from .nvml import LIBRARY, find_nvml
 from .sensors import find_power
 
@@ -27,7 +28,6 @@ _MOST = 64
 _AT_ONCE = 32
 """Counters that are summed."""
 _NAME_LETTERS = 48
-_TICKS = os.sysconf("SC_CLK_TCK")
 _COLDEST_C, _HOTTEST_C = -60.0, 250.0
 """Zones that tell something else are not connected."""
 _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
@@ -45,7 +45,7 @@ class Hardware:
     """
 
     def __init__(
-        self, root: Path = Path("/"), *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
+        self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
     ) -> None:
         """Find what can be read.
 
@@ -59,8 +59,8 @@ class Hardware:
             "temperature": _temperatures(system),
             "frequency": _frequencies(system),
             "throttling": _throttling(system),
-            "processor": _processor(root / "proc/stat"),
-            "memory": _memory(root / "proc/meminfo"),
+            "processor": _processor(root),
+            "memory": _memory(root),
             "GPU": _gpus(system, nvml),
         }
         self._looks: dict[str, _Look] = {}
@@ -98,47 +98,47 @@ class Hardware:
 
 def _temperatures(system: Path) -> Iterator[tuple[str, _Look]]:
     """Yield thermal zones by their types; where there is none, hardware monitors."""
-    zones = _numbered(system / "class/thermal", "thermal_zone*")
+    zones = paths_below(system / "class/thermal", "thermal_zone*")
     for zone in zones:
-        kind = file_text(zone / "type") or zone.name
+        kind = text_of(zone / "type") or zone.name
         yield f"temperature_c.{_plain(kind)}", partial(_celsius, str(zone / "temp"))
     if zones:
         return
-    for path in _numbered(system / "class/hwmon", "hwmon*/temp*_input"):
-        label = file_text(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        name = _plain(f"{file_text(path.with_name('name'))} {label}")
+    for path in paths_below(system / "class/hwmon", "hwmon*/temp*_input"):
+        label = text_of(path.with_name(path.name.replace("_input", "_label"))) or path.name
+        name = _plain(f"{text_of(path.with_name('name'))} {label}")
         yield f"temperature_c.{name}", partial(_celsius, str(path))
 
 
 def _frequencies(system: Path) -> Iterator[tuple[str, _Look]]:
-    for policy in _numbered(system / "devices/system/cpu/cpufreq", "policy*"):
+    for policy in paths_below(system / "devices/system/cpu/cpufreq", "policy*"):
         path = policy / "scaling_cur_freq"
         yield f"frequency_mhz.{policy.name}", partial(_scaled, str(path), 1e-3)
 
 
 def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
     """Yield counters of throttling, states of brakes, and what a Raspberry Pi's firmware says."""
-    cores = _numbered(system / "devices/system/cpu", "cpu[0-9]*/thermal_throttle")
+    cores = paths_below(system / "devices/system/cpu", "cpu[0-9]*/thermal_throttle")
     # All cores of a package tell the same of it.
-    packages = {file_text(each.parent / "topology/physical_package_id"): each for each in cores}
+    packages = {text_of(each.parent / "topology/physical_package_id"): each for each in cores}
     for kind, folders in (("core", cores), ("package", [*packages.values()])):
         paths = [str(folder / f"{kind}_throttle_count") for folder in folders]
         yield f"throttle_count.{kind}", _Counters(paths)
-    events = [str(path) for path in _numbered(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
+    events = [str(path) for path in paths_below(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
     yield "throttle_count.over_current", _Counters(events)
     by_kind: dict[str, list[str]] = {}
-    for device in _numbered(system / "class/thermal", "cooling_device*"):
-        kind = file_text(device / "type")
+    for device in paths_below(system / "class/thermal", "cooling_device*"):
+        kind = text_of(device / "type")
         if "fan" not in kind.lower() and any(part in kind.lower() for part in _BRAKES):
             by_kind.setdefault(_plain(kind), []).append(str(device / "cur_state"))
     for kind, paths in by_kind.items():
         yield f"cooling_state.{kind}", partial(_largest, paths)
-    for path in _numbered(system / "devices/platform", "soc*/*firmware/get_throttled"):
+    for path in paths_below(system / "devices/platform", "soc*/*firmware/get_throttled"):
         yield "throttled.firmware", partial(_is_throttled, str(path))
 
 
-def _processor(stat: Path) -> Iterator[tuple[str, _Look]]:
-    times = _ProcessorTimes(str(stat))
+def _processor(root: Path) -> Iterator[tuple[str, _Look]]:
+    times = _ProcessorTimes(root)
     yield "processor_busy_s", times.busy_s
     yield "processor_steal_s", times.steal_s
 
@@ -146,39 +146,27 @@ def _processor(stat: Path) -> Iterator[tuple[str, _Look]]:
 class _ProcessorTimes:
     """Reads once what two series tell."""
 
-    def __init__(self, stat: str) -> None:
-        self._stat = stat
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._told: tuple[float, float] | None = None
 
     def busy_s(self) -> float | None:
-        self._told = processor_times(self._stat)
+        self._told = processor_times(self._root)
         return self._told and self._told[0]
 
     def steal_s(self) -> float | None:
         return self._told and self._told[1]
 
 
-def processor_times(stat: str = "/proc/stat") -> tuple[float, float] | None:
-    """Return for how many seconds all cores were busy so far, and what a hypervisor took of them.
-
-    ``None``: the system does not tell.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        line = read_bytes(stat).partition(b"\n")[0]
-        user, nice, system, _, _, *interrupts, steal = map(int, line.split()[1:9])
-        return (user + nice + system + sum(interrupts)) / _TICKS, steal / _TICKS
-    return None
-
-
-def _memory(path: Path) -> Iterator[tuple[str, _Look]]:
-    yield "memory_available_mb", partial(_available_mb, path)
+def _memory(root: Path) -> Iterator[tuple[str, _Look]]:
+    yield "memory_available_mb", lambda: _times(meminfo(root).get("MemAvailable"), 1e-6)
 
 
 def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
     """Yield what Linux tells of a GPU of the chip, or NVIDIA's driver of all GPUs together."""
-    for path in _numbered(system / "class/devfreq", "*/device/load"):  # of Jetson boards
+    for path in paths_below(system / "class/devfreq", "*/device/load"):  # of Jetson boards
         yield "gpu_utilisation_percent", partial(_scaled, str(path), 0.1)
-    for path in _numbered(system / "class/kgsl", "kgsl-3d0/gpu_busy_percentage"):  # Adreno
+    for path in paths_below(system / "class/kgsl", "kgsl-3d0/gpu_busy_percentage"):  # Adreno
         yield "gpu_utilisation_percent", partial(_percentage, str(path))
     nvml = find_nvml(library)
     if nvml is not None:
@@ -198,7 +186,7 @@ class _Counters:
     def __call__(self) -> float | None:
         parts = -(-len(self._paths) // _AT_ONCE) if self._told else 1
         for path in self._paths[self._looks % max(1, parts) :: max(1, parts)]:
-            value = _number(path)
+            value = number_in(path)
             if value is not None:
                 self._told[path] = value
         self._looks += 1
@@ -263,41 +251,12 @@ def _plain(name: str) -> str:
     return re.sub(r"[^ -~]", "?", name)[:_NAME_LETTERS]
 
 
-def _numbered(folder: Path, pattern: str) -> list[Path]:
-    """Return files of the system, ``zone10`` after ``zone9``."""
-
-    def key(path: Path) -> list[tuple[int, str]]:
-        parts = re.findall(r"\d{1,18}|\D+", str(path.relative_to(folder)))
-        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
-
-    return sorted(folder.glob(pattern), key=key)
-
-
-def read_bytes(path: str, most: int = 4096) -> bytes:
-    """Return the beginning of a file of the system, with less work than Python's files.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, most)
-    finally:
-        os.close(file)
-
-
-def _number(path: str) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(read_bytes(path, 64))
-    return None
-
-
 def _times(value: int | None, unit: float) -> float | None:
     return None if value is None else value * unit
 
 
 def _scaled(path: str, unit: float) -> float | None:
-    return _times(_number(path), unit)
+    return _times(number_in(path), unit)
 
 
 def _celsius(path: str) -> float | None:
@@ -307,24 +266,17 @@ def _celsius(path: str) -> float | None:
 
 def _percentage(path: str) -> float | None:
     with contextlib.suppress(OSError, ValueError):
-        return float(read_bytes(path, 64).rstrip(b" %\n"))
+        return float(beginning_of(path, 64).rstrip(b" %\n"))
     return None
 
 
 def _largest(paths: list[str]) -> float | None:
     # intel_powerclamp tells -1 while it does nothing.
-    found = [max(0, value) for value in map(_number, paths) if value is not None]
+    found = [max(0, value) for value in map(number_in, paths) if value is not None]
     return float(max(found)) if found else None
 
 
 def _is_throttled(path: str) -> float | None:
     with contextlib.suppress(OSError, ValueError):
-        return float(int(read_bytes(path, 64), 16) & _PI_STATES != 0)
-    return None
-
-
-def _available_mb(path: Path) -> float | None:
-    with contextlib.suppress(OSError):
-        found = re.search(rb"MemAvailable: +(\d+) kB", read_bytes(str(path)))
-        return int(found[1]) * 1024 / 1e6 if found else None
+        return float(int(beginning_of(path, 64), 16) & _PI_STATES != 0)
     return None

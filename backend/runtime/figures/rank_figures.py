@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from ..job import ALL, Turns
+from ..system.processes import cpu_s_of, memory_of
 from .histogram import Histogram
 from .nvml import find_nvml
 
@@ -116,34 +115,10 @@ def cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, _helpers))
 
 
-def cpu_s_of(process: int) -> float:
-    """Return the processor time of all threads of a process so far, in seconds; 0 if it ended."""
-    with contextlib.suppress(OSError):
-        fields = stat_fields(Path(f"/proc/{process}"))
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def stat_fields(folder: Path) -> list[str]:
-    """Return the fields after the name in ``stat`` of a process or thread of /proc.
-
-    Raises:
-        OSError: it has ended.
-    """
-    return (folder / "stat").read_text().rpartition(")")[2].split()
-
-
 def peak_memory_mb() -> float:
     """Return the peak resident memory in 10^6 bytes; ``ru_maxrss`` would count the launcher's."""
-    return sum(_peak_memory_mb_of(process) for process in ("self", *map(str, _helpers)))
-
-
-def _peak_memory_mb_of(process: str) -> float:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    return 0.0
+    found = memory_of("self", "VmHWM")
+    return (found + sum(memory_of(process, "VmHWM") for process in _helpers)) / 1e6
 
 
 class GpuMemory:

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..system.files import ROOT
+from ..system.processes import stat_of
 from .events import NAME
-from .hardware import Hardware, read_bytes
+from .hardware import Hardware
 from .last_second import EventReader, LastSecond
 from .nvml import LIBRARY
 
 PERIOD_S = 1.0
 _END_S = 2.0
 """A sensor may take long to answer."""
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def split_name(name: str) -> tuple[str, int | str]:
 class Sampler:
     """Looks at a board and at those ranks of a job that are there."""
 
-    def __init__(self, folder: int, root: Path = Path("/"), *, nvml: str = LIBRARY) -> None:
+    def __init__(self, folder: int, root: Path = ROOT, *, nvml: str = LIBRARY) -> None:
         """Find what can be read.
 
         Args:
@@ -60,7 +60,7 @@ class Sampler:
             OSError: the system has no room for another open file.
         """
         self._folder = os.dup(folder)
-        self._processes = root / "proc"
+        self._root = root
         self._hardware = Hardware(root, nvml=nvml)
         self._ranks: dict[int, _Rank] = {}
 
@@ -81,7 +81,7 @@ class Sampler:
         for number in _ranks_in(self._folder) - self._ranks.keys():
             with contextlib.suppress(OSError):  # its ring is being made
                 reader = EventReader(self._folder, number)
-                self._ranks[number] = _Rank(reader, self._processes)
+                self._ranks[number] = _Rank(reader, self._root)
 
     def close(self) -> None:
         """Close what was opened."""
@@ -107,9 +107,9 @@ OF_THE_JOB = (
 class _Rank:
     """A rank, seen from outside: its events, its process and the processes that help it."""
 
-    def __init__(self, reader: EventReader, processes: Path) -> None:
+    def __init__(self, reader: EventReader, root: Path) -> None:
         self._reader = reader
-        self._processes = processes
+        self._root = root
         self._events = LastSecond(reader)
         self._before: tuple[int, float] | None = None
 
@@ -134,14 +134,10 @@ class _Rank:
 
     def _look_at(self, process: int) -> tuple[float, float] | None:
         """Return processor time in seconds and resident memory in 10^6 bytes; ``None``: ended."""
-        folder = f"{self._processes}/{process}"
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = read_bytes(f"{folder}/stat").rpartition(b")")[2].split()
-            if fields[0] not in b"ZX":
-                pages = int(read_bytes(f"{folder}/statm").split()[1])
-                ticks = int(fields[11]) + int(fields[12])
-                return ticks / _TICKS, pages * _PAGE_BYTES / 1e6
-        return None
+        stat = stat_of(process, self._root)
+        if stat is None or stat.has_ended:
+            return None
+        return stat.cpu_s, stat.resident_bytes / 1e6
 
     def close(self) -> None:
         self._reader.close()

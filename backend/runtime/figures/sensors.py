@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import threading
@@ -14,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from .board import file_text
+from ..system.files import number_in, text_of
 from .nvml import LIBRARY, find_nvml
 
 _SYSTEM = Path("/sys")
@@ -122,17 +121,17 @@ class Power:
 def _processor(system: Path) -> _Watched | None:
     """Return Linux' powercap zones, such as Intel's RAPL: the whole system, or all packages."""
     zones = {
-        zone: file_text(zone / "name")
+        zone: text_of(zone / "name")
         for zone in sorted((system / "class" / "powercap").glob("*:*"))
-        if zone.name.count(":") == 1 and _number(zone / "energy_uj") is not None
+        if zone.name.count(":") == 1 and number_in(zone / "energy_uj") is not None
     }
     whole = [zone for zone, name in zones.items() if name.lower() in _WHOLE_BOARD]
     chosen = whole[:1] or [zone for zone, name in zones.items() if name.startswith("package")]
     if not chosen:
         return None
-    limits = [_number(zone / "max_energy_range_uj") or 0 for zone in chosen]
+    limits = [number_in(zone / "max_energy_range_uj") or 0 for zone in chosen]
     name = "powercap " + ", ".join(zones[zone] for zone in chosen)
-    looks = [partial(_number, zone / "energy_uj") for zone in chosen]
+    looks = [partial(number_in, zone / "energy_uj") for zone in chosen]
     return _Counters(name, looks, limits, is_whole=bool(whole))
 
 
@@ -175,7 +174,7 @@ class _Channel:
 
     @property
     def looks(self) -> list[_Look]:
-        return [partial(_number, path) for path in self.paths]
+        return [partial(number_in, path) for path in self.paths]
 
     @property
     def is_whole(self) -> bool:
@@ -193,16 +192,16 @@ def _chosen(channels: Iterable[_Channel]) -> _Channel | None:
 def _direct(system: Path, quantity: str) -> Iterator[_Channel]:
     """Yield hardware monitors' channels of power or energy."""
     for path in sorted((system / "class" / "hwmon").glob(f"hwmon*/{quantity}*_input")):
-        label = file_text(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        yield _Channel(f"hwmon {file_text(path.with_name('name'))}", label, (path,))
+        label = text_of(path.with_name(path.name.replace("_input", "_label"))) or path.name
+        yield _Channel(f"hwmon {text_of(path.with_name('name'))}", label, (path,))
 
 
 def _voltages_and_currents(system: Path) -> Iterator[_Channel]:
     """Yield channels of monitors that tell millivolts and milliamperes, as the INA3221 does."""
     for current in sorted((system / "class" / "hwmon").glob("hwmon*/curr*_input")):
         voltage = current.with_name(current.name.replace("curr", "in"))
-        label = file_text(current.with_name(voltage.name.replace("_input", "_label")))
-        device = f"hwmon {file_text(current.with_name('name'))}"
+        label = text_of(current.with_name(voltage.name.replace("_input", "_label")))
+        device = f"hwmon {text_of(current.with_name('name'))}"
         yield _Channel(device, label or f"{voltage.name} x {current.name}", (voltage, current))
 
 
@@ -211,7 +210,7 @@ def _older_ina(system: Path) -> Iterator[_Channel]:
     drivers = system / "bus" / "i2c" / "drivers"
     for path in sorted(drivers.glob("ina*/*/iio:device*/in_power*_input")):
         label = path.name.replace("in_power", "rail_name_").replace("_input", "")
-        name = file_text(path.with_name(label)) or path.name
+        name = text_of(path.with_name(label)) or path.name
         yield _Channel(path.parents[2].name, name, (path,), 1e-3)
 
 
@@ -372,10 +371,3 @@ class _Together:
 
     def joules(self) -> float:
         return sum(part.joules() for part in self.parts)
-
-
-def _number(path: Path) -> int | None:
-    """Return what a file of the system says; ``None`` if it may not be read."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
-    return None

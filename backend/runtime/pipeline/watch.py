@@ -11,14 +11,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from ..errors import JobError
-from ..figures.rank_figures import cpu_s_of, stat_fields
 from ..job import Rank
+from ..system.processes import cpu_s_of, stat_of, threads_of
 from .executor import Executor
 from .slots import Ring
 from .wiring import BEAT
@@ -70,8 +69,8 @@ class StarvationWatch:
 
     def _can_run(self) -> bool:
         with suppress(OSError):
-            threads = Path(f"/proc/{self._process}/task").iterdir()
-            return any(stat_fields(thread)[0] == "R" for thread in threads)
+            names = (f"{self._process}/task/{thread}" for thread in threads_of(self._process))
+            return any(stat is not None and stat.state == "R" for stat in map(stat_of, names))
         return False
 
 

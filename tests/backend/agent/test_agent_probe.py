@@ -12,11 +12,12 @@ import pytest
 from probed_boards import CPU, JETSON, PC, RASPBERRY_PI, RUBIK_PI, make_tree, policy
 
 from rankslice.backend.agent.probe.environments import environment, open_mpi
-from rankslice.backend.agent.probe.files import by_number
-from rankslice.backend.agent.probe.hardware import clusters, core_numbers, hardware
+from rankslice.backend.agent.probe.hardware import clusters, hardware
 from rankslice.backend.agent.probe.network import interfaces
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.probe import packages_of_jobs
+from rankslice.backend.runtime.system.cores import listed_cores
+from rankslice.backend.runtime.system.files import by_number
 
 PROGRAM = agent_program("probe", "main()").partition(b"\n")[2].decode()
 TREES = {"RUBIK Pi": RUBIK_PI, "Raspberry Pi": RASPBERRY_PI, "Jetson": JETSON, "PC": PC}
@@ -124,7 +125,7 @@ def test_a_core_of_an_unknown_maker_is_told_by_its_numbers(tmp_path: Path) -> No
     [("0-3,6", [0, 1, 2, 3, 6]), ("0 1 2", [0, 1, 2]), ("7\n", [7]), ("", [])],
 )
 def test_lists_of_cores_are_read_in_both_forms(text: str, cores: list[int]) -> None:
-    assert cores == core_numbers(text)
+    assert cores == listed_cores(text)
 
 
 def test_memory_is_in_mib(tmp_path: Path) -> None:

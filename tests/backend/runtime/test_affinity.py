@@ -60,9 +60,10 @@ def test_a_core_that_the_board_lacks_is_told_with_those_that_may_be_used(
 def test_a_core_that_is_there_and_cannot_be_used_is_told_with_the_reason(
     online: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f"cpu{NO_CORE}").mkdir()
-    (tmp_path / f"cpu{NO_CORE}" / "online").write_text(online)
-    monkeypatch.setattr("rankslice.backend.runtime.affinity._CORES", tmp_path)
+    core = tmp_path / f"sys/devices/system/cpu/cpu{NO_CORE}"
+    core.mkdir(parents=True)
+    (core / "online").write_text(online)
+    monkeypatch.setattr("rankslice.backend.runtime.affinity.ROOT", tmp_path)
     with pytest.raises(JobError, match=expected):
         bind_to_cores([NO_CORE])
 

@@ -25,7 +25,8 @@ from rankslice.backend.boards.accelerator import (
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.figures.board import core_kinds, core_numbers
+from rankslice.backend.runtime.figures.board import core_kinds
+from rankslice.backend.runtime.system.cores import core_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.mapping import Placement
@@ -236,21 +237,23 @@ def test_cores_are_alike_if_the_board_tells_the_same_of_their_model_capacity_and
     tmp_path: Path,
 ) -> None:
     for number in range(2):
-        core = tmp_path / f"devices/system/cpu/cpu{number}"
+        core = tmp_path / f"sys/devices/system/cpu/cpu{number}"
         (core / "cpufreq").mkdir(parents=True)
         if capacities[number]:
             (core / "cpu_capacity").write_text(f"{capacities[number]}\n")
         if clocks[number]:
             (core / "cpufreq/cpuinfo_max_freq").write_text(f"{clocks[number]}\n")
-    found = core_kinds(tmp_path, BIG_AND_LITTLE.format(*parts), 2)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(BIG_AND_LITTLE.format(*parts))
+    found = core_kinds(2, tmp_path)
     assert "0xd0" in found[0]
     assert are_alike == (found[0] == found[1])
 
 
 def test_numbers_of_cores_may_have_gaps(tmp_path: Path) -> None:
     for number in (0, 2, 10):
-        (tmp_path / f"devices/system/cpu/cpu{number}").mkdir(parents=True)
-    (tmp_path / "devices/system/cpu/cpufreq").mkdir()
+        (tmp_path / f"sys/devices/system/cpu/cpu{number}").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/cpufreq").mkdir()
     assert [0, 2, 10] == core_numbers(tmp_path)
-    (tmp_path / "devices/system/cpu/cpu10/cpu_capacity").write_text("1024\n")
-    assert "1024" in core_kinds(tmp_path, "", core_numbers(tmp_path)[-1] + 1)[10]
+    (tmp_path / "sys/devices/system/cpu/cpu10/cpu_capacity").write_text("1024\n")
+    assert "1024" in core_kinds(core_numbers(tmp_path)[-1] + 1, tmp_path)[10]

@@ -27,19 +27,21 @@ FIGURES = all_series(QUIETLY)
 
 
 def test_the_kernels_counters_are_read(tmp_path: Path) -> None:
-    (tmp_path / "stat").write_text("cpu  100 10 30 5000 20 4 6 50 7 0\ncpu0 1 1\n")
-    throttle = tmp_path / "cpu3" / "thermal_throttle"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text("cpu  100 10 30 5000 20 4 6 50 7 0\ncpu0 1 1\n")
+    throttle = tmp_path / "sys/devices/system/cpu/cpu3/thermal_throttle"
     throttle.mkdir(parents=True)
     (throttle / "core_throttle_count").write_text("12\n")
-    found = read_counters(tmp_path, tmp_path)
+    found = read_counters(tmp_path)
     assert (1.5, 0.5, 12) == (found.busy_s, found.steal_s, found.throttled)
     assert found.own_s > 0
 
 
 @pytest.mark.parametrize("text", ["", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
 def test_counters_that_are_not_there_are_zero(tmp_path: Path, text: str) -> None:
-    (tmp_path / "stat").write_text(text)
-    found = read_counters(tmp_path, tmp_path)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(text)
+    found = read_counters(tmp_path)
     assert (0, 0, 0) == (found.busy_s, found.steal_s, found.throttled)
 
 

@@ -130,9 +130,8 @@ def process(
 ) -> None:
     folder = root / "proc" / str(number)
     folder.mkdir(parents=True, exist_ok=True)
-    fields = [state, *["0"] * 10, str(ticks), str(2 * ticks), *["0"] * 20]
+    fields = [state, *["0"] * 10, str(ticks), str(2 * ticks), *["0"] * 8, str(pages), *["0"] * 20]
     (folder / "stat").write_text(f"{number} ({name}) {' '.join(fields)}")
-    (folder / "statm").write_text(f"9999 {pages} 7 1 0 1 0")
 
 
 def test_processor_time_and_memory_are_those_of_a_rank_and_its_helpers(

@@ -1,0 +1,87 @@
+"""Processes and their threads, by their numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .files import ROOT, beginning_of
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What the system tells of a process or a thread."""
+
+    state: str
+    """``R`` if it could run."""
+    cpu_s: float
+    """Processor time so far, of a process that of all its threads."""
+    started: int
+    """In clock ticks since boot."""
+    resident_bytes: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left of it but its number."""
+        return self.state in "ZX"
+
+
+def stat_of(process: int | str, root: Path = ROOT) -> Stat | None:
+    """Return what is told of a process, or a thread (``12/task/13``); ``None``: there is none."""
+    try:
+        text = beginning_of(root / f"proc/{process}/stat")
+        fields = text.rpartition(b")")[2].decode("ascii").split()
+        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+        return Stat(fields[0], cpu_s, int(fields[19]), int(fields[21]) * _PAGE_BYTES)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def cpu_s_of(process: int) -> float:
+    """Return the processor time of all threads of a process so far, in seconds; 0 if it ended."""
+    stat = stat_of(process)
+    return stat.cpu_s if stat is not None else 0.0
+
+
+def status_of(process: int | str, name: str, root: Path = ROOT) -> str:
+    """Return a value of a process's status (``Uid``, ``VmHWM``); empty if it ended, or has none."""
+    with contextlib.suppress(OSError):
+        text = (root / f"proc/{process}/status").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            if line.startswith(f"{name}:"):
+                return line[len(name) + 1 :].strip()
+    return ""
+
+
+def memory_of(process: int | str, name: str) -> int:
+    """Return memory of a process in bytes, ``VmRSS`` or at its peak ``VmHWM``; 0 if it ended."""
+    value = status_of(process, name)
+    return int(value.split()[0]) << 10 if value else 0
+
+
+def threads_of(process: int | str) -> list[int]:
+    """Return the numbers of a process's threads.
+
+    Raises:
+        OSError: it has ended.
+    """
+    return [int(folder.name) for folder in Path(f"/proc/{process}/task").iterdir()]
+
+
+def all_processes() -> list[int]:
+    """Return the numbers of all processes that this account may see."""
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def bytes_of(process: int | str, name: str) -> bytes:
+    """Return a file of a process: ``cmdline``, ``environ``.
+
+    Raises:
+        OSError: it has ended, or is not this account's.
+    """
+    return Path(f"/proc/{process}/{name}").read_bytes()

@@ -15,11 +15,6 @@ def count_text(number: int) -> str:
     return _prefixed(number, _PREFIXES).rstrip()
 
 
-def frames_text(number: int) -> str:
-    """Return a number of frames: ``1 frame``, ``30 frames``."""
-    return f"{number} frame{'s' if number != 1 else ''}"
-
-
 def joules_text(joules: float) -> str:
     """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
     return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{joules:.3g} J"

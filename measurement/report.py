@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.backend.runtime.job import Turns
+from rankslice.backend.runtime.summary.stretches import NORMAL
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.framework.wording import described
 from rankslice.measurement.counts import are_in_order, counts_of
-from rankslice.measurement.stretches import NORMAL
 
 MAX_REPORT_BYTES = 64 << 20
 

@@ -9,85 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.measurement.bottleneck import Arrivals, bottleneck_of_routes
+from rankslice.backend.runtime.summary.pace import pace_of
+from rankslice.backend.runtime.summary.stretches import SURGE, stretches
+from rankslice.backend.runtime.summary.work import RankWork, work_of
 from rankslice.measurement.counts import Count, counts_of
 from rankslice.measurement.hardware import HardwareSummary
-from rankslice.measurement.stretches import SURGE, stretches
-from rankslice.measurement.throughput import (
-    BOTH_ROUTES,
-    STEADY,
-    TOO_FEW,
-    frames_to_fill,
-    throughput_fps,
-    too_few_text,
-)
 from rankslice.measurement.verify import Verification
 
 
-@dataclass(frozen=True, slots=True)
-class OnSurge:
-    """A rank's part in the frames that took the route for a surge."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary(RankWork):
+    """One rank's part in a run, with all that it tells."""
 
-    frames: int
-    """How many it handled."""
-    compute_ms: dict[str, float]
-    """``mean``, ``p50``, ``p99`` and ``max``, all segments of the route together."""
-    turns: Turns = ALL
-    """Which frames of the route it handles."""
-    steady: dict[str, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RankSummary:
-    """One rank's part in a run; times are per frame that it handles.
-
-    Where there are two routes, ``frames``, ``compute_ms``, ``turns`` and ``steady`` are of the
-    usual one. What a rank tells has its form in ``report.py``, too.
-    """
-
-    rank: int
-    key: str
-    host: str
-    cores: tuple[int, ...]
     engine: str
-    frames: int
-    """How many it handled."""
-    compute_ms: dict[str, float]
-    """``mean``, ``p50``, ``p99`` and ``max``, all segments of the rank together."""
-    wait_ms: float
-    """Mean time in which the computing thread had nothing to do, nor had another one of its only
-    core."""
     send_ms: float
     """Mean time from the start of each send until its slot was reusable; overlaps computing."""
     cpu_ms: float
     """Mean processor time, of all threads."""
     memory_mb: float
     """Peak resident memory in 10^6 bytes."""
-    turns: Turns = ALL
-    """Which frames it handles: not all if several ranks take turns."""
     warm_up_ms: float = 0.0
     """Time of the runs on zeros before frame 0, of all its segments together."""
     not_warmed_up: tuple[str, ...] = ()
     """Segments without such a run, and why: ``segment 0: it draws random numbers``."""
-    apart: tuple[str, ...] = ()
-    """Which of source and sink have a thread of their own here."""
     not_direct: str = ""
     """Why ranks of one board exchange messages instead of sharing memory; empty: they share it."""
-    steady: dict[str, float] | None = None
-    """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
-    time (the latter over 1 where several cores worked). Of the source's rank ``read_share``, and
-    ``no_frame_share``, in which no frame had come though there was room; of the sink's
-    ``write_share``, and ``not_taken_share``, in which the reader of its results took none. ``None``
-    where no others came."""
     gpu_memory_mb: float | None = None
     """Memory on NVIDIA's GPUs in 10^6 bytes; ``None``: it has none, or the driver does not tell."""
-    accelerated: dict[str, Any] | None = None
-    """``by`` whom, how many ``operators`` ``of`` how many in how many ``partitions``, the kinds of
-    ``others``, whether float32 is ``tf32``, what it ``uses`` beside, and ``without`` what, and why;
-    ``None`` where nothing is meant to be accelerated."""
-    surge: OnSurge | None = None
-    """What it did on the route for a surge; ``None``: there is one route."""
     processor: str = ""
     """Of its board; empty: unknown."""
     compute_counts: tuple[Count, ...] = ()
@@ -211,59 +159,32 @@ def summarise(
     source = next(record["source"] for record in records if "source" in record)
     sink = next(record["sink"] for record in records if "sink" in record)
     ranks = tuple(_rank_summary(record) for record in records)
-    switches = tuple(source.get("switches", ()))
-    window = max(source["window"], source.get("surge_window") or 0)
-    if completed_s is None:
-        completed = source["frames"] - sink.get("failed", 0)
-        wall_s = max(record["wall_s"] for record in records)
-        found = completed / wall_s if wall_s else 0.0
-        of = STEADY if completed > 2 * frames_to_fill(window) else ""
-    else:
-        completed, (found, of) = len(completed_s), throughput_fps(completed_s, window)
-    rate = found if found and of == STEADY else None
-    routes = {route for _, _, route in stretches(switches, completed)}
+    pace = pace_of(records, ranks, completed_s)
     return RunSummary(
         frames=source["frames"],
-        completed=completed,
+        completed=pace.completed,
         dropped=tuple(source["dropped"]),
         more_dropped=source.get("more_dropped", 0),
         failed=sink.get("failed", 0),
         failures=tuple(sink.get("failures", ())),
-        switches=switches,
+        switches=tuple(source.get("switches", ())),
         window=source["window"],
         surge_window=source.get("surge_window"),
-        throughput_fps=rate,
-        throughput_of=TOO_FEW if not rate else BOTH_ROUTES if len(routes) > 1 else STEADY,
+        throughput_fps=pace.fps,
+        throughput_of=pace.of,
         latency_ms=source["latency_ms"],
         latency_counts=counts_of(source.get("latency_counts", ())),
         preprocess_ms=source["preprocess_ms"],
         postprocess_ms=sink["postprocess_ms"],
         ranks=ranks,
-        bottleneck=(
-            _bottleneck(ranks, rate, source, completed, completed_s)
-            if rate
-            else too_few_text(completed, window)
-        ),
+        bottleneck=pace.bottleneck,
         hardware=tuple(hardware),
         energy=tuple(
-            _energy_summary(record["energy"], completed) for record in records if "energy" in record
+            _energy_summary(record["energy"], pace.completed)
+            for record in records
+            if "energy" in record
         ),
     )
-
-
-def _bottleneck(
-    ranks: Sequence[RankSummary],
-    rate: float,
-    source: dict[str, Any],
-    completed: int,
-    completed_s: NDArray[np.float64] | None,
-) -> str:
-    switches = source.get("switches", ())
-    if completed_s is None:
-        if len({route for _, _, route in stretches(switches, completed)}) > 1:
-            return "unknown: frames took two routes, and their results were not kept"
-        completed_s = np.broadcast_to(0.0, completed)  # on one route only their number counts
-    return bottleneck_of_routes(ranks, rate, Arrivals.of(source), switches, completed_s)
 
 
 def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
@@ -274,21 +195,12 @@ def _energy_summary(record: dict[str, Any], frames: int) -> EnergySummary:
 
 def _rank_summary(record: dict[str, Any]) -> RankSummary:
     values: dict[str, Any] = {name: record.get(name) for name in RankSummary.__dataclass_fields__}
-    tuples = {name: tuple(record[name]) for name in ("cores", "not_warmed_up")}
     values["processor"] = record.get("processor", "")
     values["compute_counts"] = counts_of(record.get("compute_counts", ()))
     values["not_direct"] = record.get("not_direct", "")
-    values["apart"] = tuple(record.get("apart", ()))
-    values["turns"] = _turns(record)
-    if surge := record.get("surge"):
-        told = {name: surge[name] for name in ("frames", "compute_ms", "steady")}
-        values["surge"] = OnSurge(**told, turns=_turns(surge))
-    return RankSummary(**{**values, **tuples})
+    values["not_warmed_up"] = tuple(record["not_warmed_up"])
+    return RankSummary(**{**values, **work_of(record)})
 
 
 def _without_counts(rank: RankSummary) -> dict[str, Any]:
     return {name: value for name, value in asdict(rank).items() if name != "compute_counts"}
-
-
-def _turns(record: dict[str, Any]) -> Turns:
-    return Turns(record["turns"]["period"], tuple(record["turns"]["positions"]))

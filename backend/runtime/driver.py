@@ -27,6 +27,7 @@ from .job import Job, load_job, rank_name
 from .options import RunOptions, parse_options
 from .pipeline.meeting import together
 from .pipeline.rank import run_rank
+from .summary.by_hand import print_summary
 from .tables import Rank, check_tables
 from .transport.mpi import (
     MpiTransport,
@@ -137,7 +138,7 @@ class _Process:
         self._prepare_engine(folder)
         self._transport = mpi = MpiTransport()
         job = together(mpi, lambda: self._load_plan(folder, mpi))
-        run_rank(
+        records = run_rank(
             job,
             folder,
             self._options,
@@ -146,6 +147,8 @@ class _Process:
             on_step=self._page.at if self._page is not None else None,
             events=self._events,
         )
+        if mpi.rank == job.sink_rank and not self._options.quiet:
+            print_summary(records, job, self._options)
         self._tell(DONE)
         signal.alarm(_FINALIZE_TIMEOUT_S)
         mpi.close()

@@ -108,6 +108,8 @@ class RunOptions:
     """How many frames are recorded."""
     operators: bool = False
     """With ``events``: each rank also writes when its operators ran, if its engine tells."""
+    quiet: bool = False
+    """The sink's rank prints no summary at the end."""
     progress: bool = False
     """The sink prints lines ``completed N`` to stdout as the run goes on."""
     latency: bool = False
@@ -183,6 +185,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "record_first": {"type": _natural_int, "help": "the first of them"},
         "record_frames": {"type": _positive_int, "help": "how many of them"},
         "operators": {"action": "store_true", "help": "with --events: operators, too"},
+        "quiet": {"action": "store_true", "help": "print no summary at the end"},
         "progress": {"action": "store_true", "help": "print lines 'completed N'"},
     }
 

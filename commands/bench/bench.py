@@ -11,6 +11,7 @@ from random import Random
 from statistics import fmean
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.bench.load import BUSY, beside_loads, run_beside
 from rankslice.commands.bench.starts import Measured, is_live, other_boards
@@ -26,7 +27,6 @@ from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
 from rankslice.measurement.bench.texts import LIVE_NOTE
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
-from rankslice.measurement.throughput import frames_to_fill
 
 UNSLICED = "unsliced"
 CLOSED = "closed loop"

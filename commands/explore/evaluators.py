@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
@@ -34,7 +35,6 @@ from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.throughput import frames_to_fill
 
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.commands.inspect.fusions import (
     ADDED,
     DROPPED,
@@ -37,7 +38,7 @@ from rankslice.commands.inspect.optimised import FILE, Optimised
 from rankslice.commands.output import shortened
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.quantities import frames_text, share_text
+from rankslice.framework.quantities import share_text
 
 _MARGIN, _GAP = 20, 6
 """Around the picture, and between blocks; this and all other lengths are pixels."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.commands.inspect.fusions import (
     ADDED,
     DROPPED,
@@ -25,7 +26,7 @@ from rankslice.commands.inspect.show import print_parts
 from rankslice.commands.inspect.show_internals import internals_parts
 from rankslice.commands.inspect.show_object import rows
 from rankslice.commands.output import print_line
-from rankslice.framework.quantities import frames_text, share_text
+from rankslice.framework.quantities import share_text
 from rankslice.framework.wording import joined, printable
 
 _NAMES = 8

@@ -160,6 +160,7 @@ def prepare(
         results=check_results(results or folder / RESULTS),
         report=folder / REPORT,
         progress=True,
+        quiet=not by_hand,
     )
     _check_runtime(folder)
     is_kept = keeper.is_kept(options.inputs)

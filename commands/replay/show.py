@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.replay.replay import Replayed
-from rankslice.framework.quantities import frames_text
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.verify import Difference
 

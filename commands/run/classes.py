@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.commands.run.show import top_classes
+from rankslice.backend.runtime.summary.classes import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan

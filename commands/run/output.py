@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.records import RecordForm
+from rankslice.backend.runtime.summary.classes import top_classes
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.classes import named_classes
 from rankslice.commands.run.json_lines import JsonLines
-from rankslice.commands.run.show import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, check_output, is_null
 from rankslice.framework.quantities import bytes_text

@@ -10,13 +10,14 @@ from pathlib import Path
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.own_folder import what_forbids
 from rankslice.commands.recording_folder import submodel_bytes, why_not_replaced, write_recording
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null
-from rankslice.framework.quantities import bytes_text, frames_text
+from rankslice.framework.quantities import bytes_text
 
 _OPTION = "--record"
 

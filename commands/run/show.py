@@ -12,21 +12,29 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.summary.classes import top_classes
+from rankslice.backend.runtime.summary.texts import (
+    compute_texts,
+    frames_text,
+    latency_text,
+    numbers_text,
+    rate_text,
+    route_texts,
+)
 from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.commands.rate_texts import latency_text, numbers_text, rate_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.quantities import bytes_text, frames_text, joules_text
+from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import joined, on_one_line
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
 
+    from rankslice.backend.runtime.summary.work import OnSurge
     from rankslice.commands.run.run import FinishedRun
     from rankslice.commands.run.surviving import Survived
     from rankslice.measurement.hardware import HardwareSummary
-    from rankslice.measurement.summary import EnergySummary, OnSurge, RankSummary, RunSummary
+    from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
     from rankslice.measurement.verify import Verification
 
 _MAX_FRAMES_SHOWN = 20
@@ -173,18 +181,10 @@ def _stage_means(summary: RunSummary) -> str:
     pairs = zip(names, ranks, strict=True)
     stages = [
         f"preprocessing {summary.preprocess_ms['mean']:.2f} ms",
-        *(f"{name} {mean}" for name, rank in pairs for mean in _means(rank)),
+        *(f"{name} {mean}" for name, rank in pairs for mean in compute_texts(rank)),
         f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
     ]
     return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
-
-
-def _means(rank: RankSummary) -> Iterator[str]:
-    """Yield a rank's mean time on each route, of two only those on which it had frames."""
-    if rank.surge is None or rank.frames:
-        yield f"{rank.compute_ms['mean']:.2f} ms"
-    if rank.surge is not None and rank.surge.frames:
-        yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
 
 
 def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
@@ -301,13 +301,6 @@ def labels_of(value: Any) -> tuple[str, ...]:
     if not 0 <= min(names) <= max(names) < _MAX_CLASSES:
         raise ValueError
     return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
-
-
-def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:
-    """Return the ``count`` best classes with their scores, best first; [1, K] or [K] scores."""
-    flat = scores.reshape(-1)
-    best = (-flat.astype("float64")).argsort(kind="stable")[:count]
-    return [(int(index), float(flat[index])) for index in best]
 
 
 def print_top(

@@ -24,6 +24,7 @@ from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.backend.runtime.sources.arrivals import Live
+from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.commands.build_folder import PLAN, RESULTS, read_plan
 from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
@@ -35,7 +36,6 @@ from rankslice.commands.run.output import json_lines
 from rankslice.commands.run.run import finished_frames_kept
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import is_null
-from rankslice.measurement.throughput import throughput_fps
 from rankslice.measurement.verify import Verification
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"

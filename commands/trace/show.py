@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
+from rankslice.backend.runtime.summary.texts import latency_text, rate_text
 from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.commands.rate_texts import latency_text, rate_text
 from rankslice.commands.trace.trace import Traced
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.trace.tables import RANK_CAPTION, RANK_HEAD, RANK_RIGHT, rank_rows

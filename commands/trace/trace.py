@@ -11,6 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
+from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
 from rankslice.commands.build_folder import TRACE, read_plan
 from rankslice.commands.run.run import FinishedRun, Listeners, PreparedRun, prepare, run
 from rankslice.commands.trace.advice import cut_advice
@@ -21,7 +22,6 @@ from rankslice.framework.wording import joined
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.throughput import TOO_FEW, frames_to_fill
 from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES, USUAL, Fixed, Seen
+from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.exploration.problem.frame_bytes import slot_bytes
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
@@ -50,7 +51,6 @@ from rankslice.exploration.simulator.figures import (
 )
 from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage, SkippedRing
 from rankslice.framework.plan import Plan
-from rankslice.measurement.throughput import throughput_fps
 
 Times: TypeAlias = NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.measurement.bench.histogram import DurationHistogram
 from rankslice.measurement.bench.intervals import (
     Advice,
@@ -25,7 +26,6 @@ from rankslice.measurement.bench.intervals import (
 )
 from rankslice.measurement.bench.records import Bench, Load, Start
 from rankslice.measurement.bench.warm_up import WarmUp, find_warm_up
-from rankslice.measurement.throughput import frames_to_fill
 
 
 @dataclass(frozen=True)

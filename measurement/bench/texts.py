@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import PurePath
 
-from rankslice.framework.quantities import frames_text
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankslice.framework.quantities import frames_text
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.measurement.counts import Count, merged, percentile_ms
 from rankslice.measurement.pages.charts import (
     Axis,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.quantities import frames_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.pages.charts import Axis, Bar, stacked_bars
 from rankslice.measurement.pages.page import Code, Figure, Markup, Notice, Page, Section, Table

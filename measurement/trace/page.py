@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
-from rankslice.framework.quantities import frames_text
 from rankslice.framework.wording import bare
 from rankslice.measurement.pages.page import (
     Figure,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.summary.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
-from rankslice.measurement.throughput import frames_to_fill, throughput_fps
 from rankslice.measurement.verify import Verification
 
 

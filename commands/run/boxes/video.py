@@ -145,8 +145,8 @@ def _write(
 
 def _classes(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what writes the best classes into a corner."""
+    from rankslice.backend.runtime.summary.classes import top_classes
     from rankslice.commands.run.boxes.drawing import draw_classes
-    from rankslice.commands.run.show import top_classes
 
     scores = finished.results.frames(0)
 

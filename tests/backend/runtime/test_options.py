@@ -36,6 +36,7 @@ options = st.builds(
     ),
     results=st.text().map(Path),
     report=st.none() | st.text().map(Path),
+    quiet=st.booleans(),
     progress=st.booleans(),
     queue=st.none() | counts,
     start_timeout_s=st.none() | rates,

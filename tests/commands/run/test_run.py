@@ -167,7 +167,12 @@ def test_the_line_in_the_drivers_docstring_runs_the_job_without_the_launcher(
     if find_mpirun().version[0] < 5:
         pytest.skip("the line is for Open MPI 5")
     ended = as_in_the_docstring(copied)
-    assert (0, "", "") == (ended.code, ended.out, ended.err)
+    assert (0, "") == (ended.code, ended.err)
+    rate, latency, *ranks, bottleneck = ended.out.splitlines()
+    assert rate.startswith("10 frames, rate unknown (too few frames), window ")
+    assert latency.startswith("latency p50 ")
+    assert ["rank 0", "rank 1", "rank 2"] == [line.partition(" (")[0] for line in ranks]
+    assert bottleneck.startswith("bottleneck: 10 frames are too few")
     expected = unsliced_outputs(copied, ["random"], 10)
     np.testing.assert_allclose(
         expected[0], read_results(copied / "results.bin").values(0), rtol=1e-4, atol=1e-5

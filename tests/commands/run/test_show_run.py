@@ -11,10 +11,11 @@ from command_line import rankslice
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.summary.work import OnSurge
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.hardware import HardwareSummary
-from rankslice.measurement.summary import OnSurge, RankSummary, RunSummary
+from rankslice.measurement.summary import RankSummary, RunSummary
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
 

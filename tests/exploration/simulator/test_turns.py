@@ -20,12 +20,12 @@ from simulated_jobs import links, took
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
 from rankslice.framework.plan import Plan, plan_to_json
 from rankslice.framework.platform import Link
-from rankslice.measurement.throughput import throughput_fps
 
 RANKS = {"a": 0, "b": 1, "c": 2}
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
+from ..sources.switching import ROUTE_NAMES
 
 NORMAL, SURGE = ROUTE_NAMES
 

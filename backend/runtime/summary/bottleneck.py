@@ -6,17 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import ALL
-from rankslice.framework.quantities import frames_text
-from rankslice.measurement.stretches import SURGE, stretches
-
-if TYPE_CHECKING:
-    from rankslice.measurement.summary import RankSummary
+from ..job import ALL
+from .stretches import SURGE, stretches
+from .texts import frames_text
+from .work import RankWork
 
 _BUSY = 0.7
 """Share of the time per frame from which something counts as the bottleneck."""
@@ -43,7 +41,7 @@ class Arrivals:
 
 
 def bottleneck_of_routes(
-    ranks: Sequence[RankSummary],
+    ranks: Sequence[RankWork],
     rate: float,
     arrivals: Arrivals,
     switches: Sequence[Mapping[str, Any]],
@@ -68,7 +66,7 @@ def bottleneck_of_routes(
     return f"{where}, {_bottleneck(loads, rate, arrivals)}"
 
 
-def _on_surge(rank: RankSummary) -> RankSummary:
+def _on_surge(rank: RankWork) -> RankWork:
     """Return a rank with what it did on the route for a surge in the place of the usual one's."""
     surge = rank.surge
     if surge is None:
@@ -82,7 +80,7 @@ def _on_surge(rank: RankSummary) -> RankSummary:
     )
 
 
-def _with_load(rank: RankSummary, rate: float) -> RankSummary:
+def _with_load(rank: RankWork, rate: float) -> RankWork:
     """Return a rank with the load that it has while frames are on the route.
 
     Its own steady state has the time in which they were on the other one, too.
@@ -98,11 +96,11 @@ class _Load:
     share: float
     """Of the time in which it is busy, from 0 to 1."""
     text: str
-    rank: RankSummary | None = None
+    rank: RankWork | None = None
     """If it is a rank's core, or its computing thread."""
 
 
-def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -> str:
+def _bottleneck(ranks: Sequence[RankWork], rate: float, arrivals: Arrivals) -> str:
     """Say what limits the rate in the steady state: a rank, a core, an end, or the world outside.
 
     Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
@@ -144,12 +142,12 @@ def _bottleneck(ranks: Sequence[RankSummary], rate: float, arrivals: Arrivals) -
     )
 
 
-def _name(rank: RankSummary) -> str:
+def _name(rank: RankWork) -> str:
     turns = "" if rank.turns == ALL else f"; frames {rank.turns}"
     return f"rank {rank.rank} ({rank.key}{turns})"
 
 
-def _loads(ranks: Sequence[RankSummary], ms: Callable[[float], str], of: str) -> Iterator[_Load]:
+def _loads(ranks: Sequence[RankWork], ms: Callable[[float], str], of: str) -> Iterator[_Load]:
     """Yield what each rank, the threads of source and sink, and the reader of results take."""
     faster = "would make it faster"
     reading = ["frames that are read faster"]
@@ -176,7 +174,7 @@ def _loads(ranks: Sequence[RankSummary], ms: Callable[[float], str], of: str) ->
             yield _Load(share, f"{takes} {ms(share)} {of}{advised}")
 
 
-def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
+def _parts(ranks: Sequence[RankWork], whole: float) -> dict[str, float]:
     """Return in which shares of the time ranks do what with their computing thread, or only core.
 
     Args:
@@ -196,34 +194,34 @@ def _parts(ranks: Sequence[RankSummary], whole: float) -> dict[str, float]:
     return {name: part for name, part in told.items() if part >= _COUNTS * most and part}
 
 
-def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankSummary]) -> bool:
+def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankWork]) -> bool:
     """Return whether it is not a single rank, or something else, that is the busiest."""
     if load.share < _BUSY or load.rank is None or load.rank not in crowd:
         return busy > load.share + _COUNTS * (load.share >= _BUSY)
     return len(crowd) > 1 and _core_share(load.rank) < _BUSY
 
 
-def _steady(rank: RankSummary, name: str) -> float:
+def _steady(rank: RankWork, name: str) -> float:
     """Return a share of the steady state, 0 to 1; 0 if there was none."""
     return min(1.0, (rank.steady or {}).get(name, 0.0))
 
 
-def _compute_share(rank: RankSummary) -> float:
+def _compute_share(rank: RankWork) -> float:
     """Return in which part of the steady state a rank computed, 0 to 1."""
     return _steady(rank, "compute_share")
 
 
-def _core_share(rank: RankSummary) -> float:
+def _core_share(rank: RankWork) -> float:
     """Return in which part of the steady state a rank kept each of its cores busy, 0 to 1."""
     if not rank.steady or not rank.cores:
         return 0.0
     return min(1.0, rank.steady["cpu_share"] / len(rank.cores))
 
 
-def _busiest_core(ranks: Sequence[RankSummary]) -> tuple[str, float, list[RankSummary]]:
+def _busiest_core(ranks: Sequence[RankWork]) -> tuple[str, float, list[RankWork]]:
     """Return the core that works most, in which part of the time (0 to 1), and its ranks."""
     load: dict[tuple[str, int], float] = defaultdict(float)
-    crowd: dict[tuple[str, int], list[RankSummary]] = defaultdict(list)
+    crowd: dict[tuple[str, int], list[RankWork]] = defaultdict(list)
     for rank in ranks:
         for core in rank.cores:
             load[rank.host, core] += _core_share(rank)

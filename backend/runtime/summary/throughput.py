@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP
+from ..figures.rank_figures import MIN_WARM_UP
 
 STEADY = "steady state"
 BOTH_ROUTES = "both routes"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rankslice.framework.quantities import frames_text
+from .work import RankWork
 
 _MAX_NUMBERS = 20
+
+
+def frames_text(number: int) -> str:
+    """Return a number of frames: ``1 frame``, ``30 frames``."""
+    return f"{number} frame{'s' if number != 1 else ''}"
 
 
 def rate_text(
@@ -44,6 +49,14 @@ def latency_text(latency_ms: Mapping[str, float]) -> str:
     """Return ``latency p50 12.00 ms, p90 ...``."""
     names = ("p50", "p90", "p99", "max")
     return f"latency {', '.join(f'{name} {latency_ms[name]:.2f} ms' for name in names)}"
+
+
+def compute_texts(rank: RankWork) -> Iterator[str]:
+    """Yield a rank's mean time on each route, of two only those on which it had frames."""
+    if rank.surge is None or rank.frames:
+        yield f"{rank.compute_ms['mean']:.2f} ms"
+    if rank.surge is not None and rank.surge.frames:
+        yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
 
 
 def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:

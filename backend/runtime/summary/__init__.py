@@ -1,0 +1,1 @@
+"""What the measurements of a job's ranks mean: rate, latency, bottleneck."""

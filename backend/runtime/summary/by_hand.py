@@ -1,0 +1,73 @@
+"""What a job that a user has started by hand prints at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import JobError
+from ..job import Job
+from ..keeper import is_kept
+from ..options import RunOptions
+from ..sinks.results import Results, results_of
+from .classes import scores_classes, top_classes
+from .pace import pace_of
+from .texts import compute_texts, frames_text, latency_text, rate_text
+from .work import RankWork, work_of
+
+_MOST_FRAMES = 10
+"""Frames whose classes are printed."""
+_CLASSES = 3
+
+
+def print_summary(records: Sequence[Mapping[str, Any]], job: Job, options: RunOptions) -> None:
+    """Print frames, rate, latency, what each rank did, the bottleneck, and classes.
+
+    Called on the sink's rank, which has the results.
+    """
+    text = "".join(f"{line}\n" for line in _lines(records, job, _results(job, options)))
+    with contextlib.suppress(OSError):  # whoever reads it may have gone
+        os.write(1, text.encode())
+
+
+def _results(job: Job, options: RunOptions) -> Results | None:
+    """Return what came out; ``None``: it was not kept in a file."""
+    if not is_kept(options.inputs) and options.results.is_file():
+        with contextlib.suppress(JobError):
+            return results_of(job, options.results, may_lack=options.skip_failed)
+    return None
+
+
+def _lines(
+    records: Sequence[Mapping[str, Any]], job: Job, results: Results | None
+) -> Iterator[str]:
+    ranks = [RankWork(**work_of(record)) for record in records]
+    pace = pace_of(records, ranks, None if results is None else results.completed_s)
+    source, sink = records[job.source_rank]["source"], records[job.sink_rank]["sink"]
+    windows = source["window"], source.get("surge_window")
+    yield rate_text(pace.completed, pace.fps, pace.of, *windows)
+    if sink["failed"]:
+        yield f"{frames_text(sink['failed'])} failed, without results"
+    if dropped := len(source["dropped"]) + source["more_dropped"]:
+        yield f"{dropped} arrivals dropped"
+    if pace.completed:
+        yield latency_text(source["latency_ms"])
+    for rank in ranks:
+        computes = " and ".join(compute_texts(rank)) or "nothing"
+        name = job.ranks[rank.rank].name
+        yield f"{name}: computes {computes}, waits {rank.wait_ms:.2f} ms per frame"
+    yield f"bottleneck: {pace.bottleneck}"
+    if results is not None and scores_classes(job.outputs[0]):
+        yield from _classes(results)
+
+
+def _classes(results: Results) -> Iterator[str]:
+    """Yield the best classes of the first frames, by the model's first output."""
+    scores = results.values(0)
+    for place, frame in enumerate(results.numbers[:_MOST_FRAMES]):
+        best = top_classes(scores[place], _CLASSES)
+        yield f"frame {frame}: " + ", ".join(f"{number} {score:.3f}" for number, score in best)
+    if len(results) > _MOST_FRAMES:
+        yield f"... and {len(results) - _MOST_FRAMES} more frames"

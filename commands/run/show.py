@@ -17,11 +17,10 @@ from rankslice.backend.runtime.summary.texts import (
     compute_texts,
     frames_text,
     latency_text,
-    numbers_text,
     rate_text,
-    route_texts,
 )
 from rankslice.commands.output import new_table, print_line, shortened
+from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text

@@ -9,13 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.runtime.job import ALL
-from rankslice.backend.runtime.summary.texts import (
-    latency_text,
-    numbers_text,
-    rate_text,
-    route_texts,
-)
+from rankslice.backend.runtime.summary.texts import latency_text, rate_text
 from rankslice.commands.output import new_table, print_line
+from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import RankUse
 from rankslice.framework.plan import Plan

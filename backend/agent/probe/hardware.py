@@ -9,15 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...runtime.system.cores import (
-    CORES,
-    allowed_cores,
-    fields_of_cores,
-    listed_cores,
-    named_in_cpuinfo,
-)
+from ...runtime.system.cores import CORES, fields_of_cores, named_in_cpuinfo
 from ...runtime.system.files import number_in, paths_below, text_of
 from ...runtime.system.memory import meminfo
+from ...runtime.system.processes import status_of
 from ..protocol import Answer
 from .accelerators import ICDS, devices, libraries
 from .files import shown
@@ -98,6 +93,22 @@ ARM_CORES = {
     "0xd4b": "Cortex-A78C",
 }
 """``CPU part`` of Arm's own cores, as /proc/cpuinfo has it -> their name."""
+
+
+def listed_cores(text: str) -> list[int]:
+    """Return the cores of ``0-3,6`` or ``0 1 2``."""
+    cores: list[int] = []
+    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
+        cores += range(int(first), int(last or first) + 1)
+    return cores
+
+
+def allowed_cores(root: Path) -> list[int]:
+    """Return the cores on which a program of this account may run."""
+    told = status_of("self", "Cpus_allowed_list", root)
+    online = listed_cores(text_of(root / CORES / "online"))
+    allowed = listed_cores(told) if told else online
+    return [core for core in allowed if core in online] if online else allowed
 
 
 def clusters(root: Path) -> list[Answer]:

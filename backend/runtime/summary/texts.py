@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from .work import RankWork
-
-_MAX_NUMBERS = 20
 
 
 def frames_text(number: int) -> str:
@@ -32,19 +29,6 @@ def rate_text(
     return f"{frames_text(completed)}, {shown} ({of}), window {window}{other}"
 
 
-def route_texts(
-    completed: int, on_surge: int, switches: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
-    """Yield how many frames took which of two routes, and each change of the route."""
-    usual = frames_text(completed - on_surge)
-    yield f"{usual} took the normal route, {on_surge} the surge route"
-    for switch in switches:
-        yield (
-            f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"
-            f" {switch['waiting']} waiting: {switch['reason']}"
-        )
-
-
 def latency_text(latency_ms: Mapping[str, float]) -> str:
     """Return ``latency p50 12.00 ms, p90 ...``."""
     names = ("p50", "p90", "p99", "max")
@@ -57,10 +41,3 @@ def compute_texts(rank: RankWork) -> Iterator[str]:
         yield f"{rank.compute_ms['mean']:.2f} ms"
     if rank.surge is not None and rank.surge.frames:
         yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
-
-
-def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:
-    """Return the first numbers, and how many more there are, of ``count`` in all."""
-    shown = ", ".join(map(str, numbers[:_MAX_NUMBERS]))
-    more = (len(numbers) if count is None else count) - _MAX_NUMBERS
-    return f"{shown} and {more} more" if more > 0 else shown

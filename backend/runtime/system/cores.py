@@ -8,33 +8,16 @@ import re
 from pathlib import Path
 
 from .files import ROOT, beginning_of, text_of
-from .processes import status_of
 
 CORES = "sys/devices/system/cpu"
 """Folder of the cores, below the root."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def listed_cores(text: str) -> list[int]:
-    """Return the cores of ``0-3,6`` or ``0 1 2``."""
-    cores: list[int] = []
-    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
-        cores += range(int(first), int(last or first) + 1)
-    return cores
-
-
 def core_numbers(root: Path = ROOT) -> list[int]:
     """Return the numbers of the machine's cores, ascending, which may have gaps."""
     folders = (root / CORES).glob("cpu[0-9]*")
     return sorted(int(each.name[3:]) for each in folders) or list(range(os.cpu_count() or 1))
-
-
-def allowed_cores(root: Path = ROOT) -> list[int]:
-    """Return the cores on which a program of this account may run."""
-    told = status_of("self", "Cpus_allowed_list", root)
-    online = listed_cores(text_of(root / CORES / "online"))
-    allowed = listed_cores(told) if told else online
-    return [core for core in allowed if core in online] if online else allowed
 
 
 def governor_of(core: int) -> str:

@@ -100,7 +100,7 @@ def function_of(
             return results(replay(calls, dict(zip(inputs, arrays, strict=True))))
 
     signature = [
-        tf.Tensor(shape, dtype, name=f"input_{number}")
+        tf.TensorSpec(shape, dtype, name=f"input_{number}")
         for number, (shape, dtype) in enumerate(inputs.values())
     ]
     function = tf.function(compute, input_signature=signature, autograph=False)

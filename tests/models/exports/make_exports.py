@@ -251,7 +251,7 @@ def export_tensorflow(path: Path) -> None:
     pooled = layers.Conv2D(16, 3, strides=2, padding="same")(pooled)
     scores = layers.Dense(10)(layers.GlobalAveragePooling2D()(pooled))
     model = tensorflow.keras.Model(image, scores)
-    signature = (tensorflow.Tensor((1, 16, 16, 3), tensorflow.float32, name="image"),)
+    signature = (tensorflow.TensorSpec((1, 16, 16, 3), tensorflow.float32, name="image"),)
     tf2onnx.convert.from_function(
         tensorflow.function(lambda image: model(image, training=False)),
         input_signature=signature,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -13,7 +14,7 @@ from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.simulator.simulator import Times, simulate
 from rankslice.framework.plan import Plan
-from rankslice.framework.platform import Link, Platform
+from rankslice.framework.platform import Platform
 
 _WIDTH = 88
 """Characters of a line, at most."""
@@ -21,9 +22,11 @@ _ROWS = 24
 """Steps that are shown, at most."""
 _MOST_FRAMES = 400
 """That are simulated; what repeats later is not said to."""
-_SOON = 1e-6
-"""The time of a message, in steps: a rank that ends a step sees it when it has chosen the next."""
-_LINKS = LinkSpeeds(Platform("", (), Link(float("inf"), 1e3 * _SOON)), wake_up_s=_SOON)
+_MOST_IN_TURN = 1600
+"""Further ones, where ranks take turns."""
+_LINKS = LinkSpeeds(Platform("", ()), wake_up_s=0.0)
+"""Messages take no time, so that all times are whole steps, and repeat. Even so, a rank that ends a
+step has chosen the next one when it sees what others have made in the same step."""
 _IDLE = "."
 
 
@@ -83,8 +86,10 @@ def _of_route(route: Plan, has_several: bool) -> str:
 
 
 def _steps(route: Plan) -> list[_Step]:
-    """Return what happens until the last frame enters."""
-    frames = min(_MOST_FRAMES, 6 * route.window + 60)
+    """Return what happens while there are always frames that may enter."""
+    period = math.lcm(*(rank.turns.period for rank in route.ranks))
+    some = min(_MOST_FRAMES, 5 * route.window + 56) + min(_MOST_IN_TURN, 12 * period)
+    frames = route.window + some
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
     found = simulate(route, times, _LINKS, frames=frames, traced=frames)
     steps = [_Step() for _ in range(round(found.duration_s) + 1)]
@@ -93,8 +98,9 @@ def _steps(route: Plan) -> list[_Step]:
             steps[number].computed[run.rank] = run.segment, run.frame
     for frame, completed_s in enumerate(found.completed_s):
         steps[max(0, round(completed_s) - 1)].completed.append(frame)
-    last = min(round(run.begin_s) for run in found.steps if run.frame == frames - 1)
-    return steps[:last]
+    # Until this frame begins, those that are inside, or have left, are not all that come.
+    begins = frames - 1 - route.window
+    return steps[: min(round(run.begin_s) for run in found.steps if run.frame == begins)]
 
 
 def _steps_of(turns: Turns) -> Times:

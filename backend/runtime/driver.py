@@ -157,7 +157,7 @@ class _Process:
     def _start(self) -> None:
         self._start_watch.cancel()
         if self._page is not None:
-            self._page.at("its first frame")
+            self._page.at(-1, b"its first frame")
         self._events.describe(helpers=helper_processes())
         # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()

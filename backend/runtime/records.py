@@ -21,6 +21,7 @@ class RecordForm:
         self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
         self.head = struct.Struct(f"<Qd{sum(self._open.values())}I")
         """Frame number, time of completion, the sizes of all open tensors."""
+        self.has_sizes = bool(self._open)
         self.fields: list[Any] = [
             *(("frame", "<u8"), ("completed_s", "<f8")),
             *((f"shape_{n}", "<u4", (count,)) for n, count in self._open.items()),

@@ -261,10 +261,9 @@ def _live(run: PreparedRun, slots: Sequence[Slot], is_over: threading.Event) -> 
     arrivals.on_arrival = has_come.set
     run.source.start(arrivals)
     taken = 0
-    while not is_over.is_set() and not arrivals.is_exhausted():
-        # Whatever is taken enters, so what found no room shows that the pipeline is too slow.
-        arrivals.judge(taken, taken)
-        if arrivals.is_waiting():
+    # Whatever is taken enters, so what found no room shows that the pipeline is too slow.
+    while not is_over.is_set() and (is_waiting := arrivals.look(taken, taken)) is not None:
+        if is_waiting:
             number, arrival = arrivals.take()
             run.source.read(number, slots)
             taken += 1

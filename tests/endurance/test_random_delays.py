@@ -52,10 +52,10 @@ class LateTransport(TwinTransport):
         return some
 
 
-def dawdle(seed: int) -> Callable[[str], None]:
+def dawdle(seed: int) -> Callable[[int, bytes], None]:
     """Return something to call before each step, which takes randomly long."""
     chance = random.Random(seed)
-    return lambda step: time.sleep(chance.choice(DELAYS_S))
+    return lambda frame, name: time.sleep(chance.choice(DELAYS_S))
 
 
 def run(

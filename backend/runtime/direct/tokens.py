@@ -9,11 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-import threading
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from ..errors import JobError
 
@@ -21,10 +21,8 @@ WRITTEN, FREED, ENDED = range(3)
 """Kinds: so many frames have been written; a reader is done with so many; so many are all."""
 
 _TOKEN = struct.Struct("=iiqq")
-_TOKENS_A_WRITE = 4096 // _TOKEN.size
-"""A write of up to 4096 bytes is never mixed with others."""
-_READ_BYTES = _TOKENS_A_WRITE * _TOKEN.size
-"""So reads end between two tokens."""
+_MOST_BYTES = 4096 // _TOKEN.size * _TOKEN.size
+"""Of tokens written or read at once: so writes are never mixed, and reads end between tokens."""
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 
 
@@ -87,20 +85,19 @@ class Inbox:
             )
 
     def take(self) -> bool:
-        """Handle the tokens that have come; return whether there were any."""
-        took = False
-        while True:
-            try:
-                data = os.read(self.descriptor, _READ_BYTES)
-            except BlockingIOError:
-                return took
-            for kind, channel, count, stamp in _TOKEN.iter_unpack(data):
-                if kind == WRITTEN and self.on_stamp is not None:
-                    self.on_stamp(channel, stamp)
-                self._handlers[kind, channel](count)
-            took = True
-            if len(data) < _READ_BYTES:
-                return took
+        """Handle the tokens that have come; return whether there were any.
+
+        After so many that one read does not take them all, the rest makes the pipe readable.
+        """
+        try:
+            data = os.read(self.descriptor, _MOST_BYTES)
+        except BlockingIOError:
+            return False
+        for kind, channel, count, stamp in _TOKEN.iter_unpack(data):
+            if kind == WRITTEN and self.on_stamp is not None:
+                self.on_stamp(channel, stamp)
+            self._handlers[kind, channel](count)
+        return True
 
     def close(self) -> None:
         """Release the pipe."""
@@ -108,41 +105,59 @@ class Inbox:
         os.close(self.entry)
 
 
-class Outboxes:
-    """The ways to other ranks' inboxes; tokens leave in one write to each, with :meth:`flush`.
+class Counts(Protocol):
+    """The counters of a ring."""
 
-    Any thread may add and flush; whoever has added flushes afterwards. Tokens to an inbox leave in
-    the order in which they were added, whoever sends them.
+    written: int
+    end: int | None
+    freed: int
+    """Of another rank's ring: how many of its frames this one has read."""
+
+
+class Outbox:
+    """The tokens that one thread has for other ranks. They leave in one write to each inbox.
+
+    Counts are absolute, and who takes them only ever raises its own. So it does no harm if tokens
+    of several threads overtake each other.
     """
 
     def __init__(self) -> None:
-        self._sending = threading.Lock()
+        self.pending: dict[int, bytes] = defaultdict(bytes)
+        """By the descriptor of an inbox, what has not been sent."""
         self._is_closed = False
-        self._pending: dict[int, deque[bytes]] = {}
-        self._filled: deque[int] = deque()
 
-    def add(self, entry: int, kind: int, channel: int, count: int) -> None:
-        """Add a token for the inbox behind a descriptor."""
-        token = _TOKEN.pack(kind, channel, count, time.monotonic_ns())
-        self._pending.setdefault(entry, deque()).append(token)
-        self._filled.append(entry)
+    def tell_written(self, ring: Counts, entry: int, channel: int) -> None:
+        """Add a token on the frames of a ring, or on its end, for the inbox behind a descriptor."""
+        end, now_ns = ring.end, time.monotonic_ns()
+        self.pending[entry] += (
+            _TOKEN.pack(WRITTEN, channel, ring.written, now_ns)
+            if end is None
+            else _TOKEN.pack(ENDED, channel, end, now_ns)
+        )
+
+    def tell_freed(self, ring: Counts, entry: int, channel: int) -> None:
+        """Add a token on the slots of another rank's ring that this one has read."""
+        self.pending[entry] += _TOKEN.pack(FREED, channel, ring.freed, 0)
 
     def flush(self) -> None:
         """Send what was added."""
-        while self._filled:
-            with self._sending:
-                if self._filled:
-                    self._send(self._filled.popleft())
+        pending, self.pending = self.pending, defaultdict(bytes)
+        for entry in pending:
+            tokens = pending[entry]
+            while tokens and not self._is_closed:
+                try:
+                    os.write(entry, tokens[:_MOST_BYTES])
+                except BrokenPipeError:  # a rank that has died is named by those who watch it
+                    break
+                tokens = tokens[_MOST_BYTES:]
 
     def close(self) -> None:
         """Send nothing any more: descriptors are closed, and their numbers used again."""
-        with self._sending:
-            self._is_closed = True
+        self._is_closed = True
 
-    def _send(self, entry: int) -> None:
-        pending = self._pending[entry]
-        while pending and not self._is_closed:
-            tokens = [pending.popleft() for _ in range(min(len(pending), _TOKENS_A_WRITE))]
-            # A rank that has died is named by those who watch it.
-            with suppress(BrokenPipeError):
-                os.write(entry, b"".join(tokens))
+
+def tell_freed_at_once(ring: Counts, entry: int, channel: int) -> None:
+    """Tell which slots have been read, from whichever thread."""
+    outbox = Outbox()
+    outbox.tell_freed(ring, entry, channel)
+    outbox.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -19,6 +19,7 @@ from .acceleration import Acceleration
 
 __all__ = [
     "Acceleration",
+    "Binds",
     "Engine",
     "EngineSettings",
     "TellsOperators",
@@ -85,6 +86,19 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the sub-model."""
+
+
+@runtime_checkable
+class Binds(Protocol):
+    """An engine that prepares its runs on slots, of tensors without open sizes."""
+
+    def bind(
+        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+    ) -> Callable[[], None]:
+        """Return what does the same as ``run`` on these slots, as often as it is called."""
+
+    def failure(self, error: RuntimeError) -> Exception:
+        """Return what ``run`` would raise, where what was bound has raised an error."""
 
 
 @runtime_checkable

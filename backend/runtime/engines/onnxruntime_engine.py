@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,6 @@ _TRAINED_DROPOUT = 3
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
-_MAX_BINDINGS = 64
-"""Bindings kept per segment: one for each combination of slots that occurs."""
-
 
 def version() -> str:
     """Return ``onnxruntime`` and its version."""
@@ -102,8 +100,6 @@ class OnnxRuntimeEngine:
             self._provider = with_profile(self._provider, settings.profile)
         self._acceleration: Acceleration | None = None
         self._session: Any = None
-        self._bindings: dict[tuple[int, ...], tuple[Any, Sequence[NDArray[Any]]]] = {}
-        """Slots, by identity, -> what binds them, and themselves: so they stay what they are."""
         self._inputs: Sequence[Tensor] = ()
         self._outputs: Sequence[Tensor] = ()
         self._numbers: dict[str, int] = {}
@@ -238,42 +234,52 @@ class OnnxRuntimeEngine:
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Run the session on the slots' own memory, or through buffers on the GPU."""
-        cuda = self._cuda
         try:
-            if self._open is not None:
-                self._open.run(self._session, inputs, outputs)
-            elif cuda is None or not cuda.is_bound:
-                self._run_bound(inputs, outputs)
-            elif reason := cuda.run(inputs, outputs):
-                self._restart(cuda, GRAPH, reason)
-                self.run(inputs, outputs)
-        except RuntimeError as error:  # as which all that fails in a bound run comes
-            # Others than the CPU may have lost their accelerator; half a run may leave something.
-            is_cpu = self._provider.is_cpu
-            if not is_cpu or is_of_memory(error) or self._may_keep_something():
-                raise
-            raise FrameError(f"{type(error).__name__}: {error}") from None
+            self.bind(inputs, outputs)()
+        except RuntimeError as error:
+            raise self.failure(error) from None
 
-    def _run_bound(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        slots = (*inputs, *outputs)
-        identities = tuple(map(id, slots))
-        binding, _ = self._bindings.get(identities, (None, ()))
-        if binding is None:
-            binding = self._bind(inputs, outputs)
-            if len(self._bindings) < _MAX_BINDINGS:
-                self._bindings[identities] = (binding, slots)
-        elif not self._provider.is_cpu:
-            # A device with memory of its own has copied them when they were bound.
-            self._bind_inputs(binding, inputs)
-        self._session.run_with_iobinding(binding)
+    def bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> Callable[[], None]:
+        """Return what runs the session on the memory of the slots."""
+        if self._open is not None:
+            return partial(self._open.run, self._session, inputs, outputs)
+        if self._cuda is not None and self._cuda.is_bound:
+            return partial(self._run_buffers, self._cuda, inputs, outputs)
+        return self._bind_slots(inputs, outputs)
 
-    def _bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> Any:
-        binding = self._session.io_binding()
+    def failure(self, error: RuntimeError) -> Exception:
+        """Return what it means that a run has failed; all that fails in it is of this type."""
+        # Others than the CPU may have lost their accelerator; half a run may leave something.
+        if not self._provider.is_cpu or is_of_memory(error) or self._may_keep_something():
+            return error
+        return FrameError(f"{type(error).__name__}: {error}")
+
+    def _run_buffers(
+        self, cuda: CudaFrames, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+    ) -> None:
+        if not cuda.is_bound:
+            self._bind_slots(inputs, outputs)()
+        elif reason := cuda.run(inputs, outputs):
+            self._restart(cuda, GRAPH, reason)
+            self._run_buffers(cuda, inputs, outputs)
+
+    def _bind_slots(
+        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+    ) -> Callable[[], None]:
+        session, binding = self._session, self._session.io_binding()
         self._bind_inputs(binding, inputs)
         for spec, array in zip(self._outputs, outputs, strict=True):
             kind = self._type_of(spec)
             binding.bind_output(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
-        return binding
+        if self._provider.is_cpu:
+            return partial(session.run_with_iobinding, binding)
+
+        def run() -> None:
+            # A device with memory of its own has copied the inputs when they were bound.
+            self._bind_inputs(binding, inputs)
+            session.run_with_iobinding(binding)
+
+        return run
 
     def _bind_inputs(self, binding: Any, inputs: Sequence[NDArray[Any]]) -> None:
         for spec, array in zip(self._inputs, inputs, strict=True):
@@ -323,7 +329,6 @@ class OnnxRuntimeEngine:
 
     def close(self) -> None:
         """Drop the session."""
-        self._bindings.clear()
         self._session = None
         if self._cuda is not None:
             self._cuda.close()

@@ -11,7 +11,9 @@ import mmap
 import os
 import stat
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from .processes import Process, process_start
 
@@ -19,8 +21,11 @@ ALIVE, DONE, FAILED, STOPPED = range(4)
 """States of a rank: starting or running; ended well; failed, with a message; told to stop."""
 
 _HEAD = struct.Struct("<qqq")
-_TEXT = 512
-_SIZE = _HEAD.size + 2 * _TEXT
+_NAMED = struct.Struct("<512s")
+_STEP = struct.Struct("<q504s")
+"""The frame, below 0 if there is none, and what stands before and after its number, a zero byte in
+between."""
+_SIZE = _HEAD.size + _NAMED.size + _STEP.size
 _NAME = "rank-"
 
 
@@ -45,21 +50,18 @@ class StatusPage:
             os.close(file)
         self._process = os.getpid()
         self._started = process_start(self._process)
-        self._put(0, rank_name)
+        _NAMED.pack_into(self._page, _HEAD.size, rank_name.encode())
+        self.at: Callable[[int, bytes], None] = partial(
+            _STEP.pack_into, self._page, _HEAD.size + _NAMED.size
+        )
+        """Sets what the rank is working on: ``at(17, b"segment 0, frame ")``."""
+        self.at(-1, b"")
         self.tell(ALIVE)
         os.rename(temporary, f"{_NAME}{rank}", src_dir_fd=folder, dst_dir_fd=folder)
 
     def tell(self, state: int) -> None:
         """Set the state of the rank."""
         _HEAD.pack_into(self._page, 0, self._process, self._started, state)
-
-    def at(self, step: str) -> None:
-        """Set what the rank is working on: ``segment 0, frame 17``."""
-        self._put(1, step)
-
-    def _put(self, number: int, text: str) -> None:
-        begin = _HEAD.size + number * _TEXT
-        self._page[begin : begin + _TEXT] = text.encode()[:_TEXT].ljust(_TEXT, b"\0")
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,13 @@ def _read_page(name: str, folder: int) -> Status:
         page = os.pread(file, _SIZE, 0).ljust(_SIZE, b"\0")
     finally:
         os.close(file)
-    rank_name, step = (
-        page[begin : begin + _TEXT].rstrip(b"\0").decode(errors="replace")
-        for begin in (_HEAD.size, _HEAD.size + _TEXT)
-    )
+    (rank_name,) = _NAMED.unpack_from(page, _HEAD.size)
+    frame, step = _STEP.unpack_from(page, _HEAD.size + _NAMED.size)
+    before, _, after = step.rstrip(b"\0").partition(b"\0")
+    if frame >= 0:
+        before += b"%d" % frame
     process, started, state = _HEAD.unpack_from(page)
+    rank_name, step = (
+        text.rstrip(b"\0").decode(errors="replace") for text in (rank_name, before + after)
+    )
     return Status(Process(process, started), state, rank_name, step)

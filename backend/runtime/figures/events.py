@@ -54,7 +54,6 @@ class EventRing:
         end_s: float,
         frame: int,
         number: int = 0,
-        *,
         thread: int = 0,
         route: int = 0,
     ) -> None:

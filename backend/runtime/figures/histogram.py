@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,39 +13,65 @@ _BUCKETS = 2600
 """From 0.1 us to some hours, in steps of one per cent."""
 
 
+SORTED_AT_ONCE = 256
+"""After so many durations, whoever adds them has them sorted."""
+
+
 class Histogram:
-    """Counts durations; percentiles are exact to one per cent."""
+    """Counts durations; percentiles are exact to one per cent.
+
+    Durations are kept until :meth:`sort` is called, or a figure is asked for.
+    """
 
     def __init__(self) -> None:
-        self._counts = [0] * _BUCKETS
-        self.count = 0
-        self.total_s = 0.0
-        self.max_s = 0.0
+        self._counts = np.zeros(_BUCKETS, np.int64)
+        self._new: list[float] = []
+        self._total_s = self._max_s = 0.0
+        self.add: Callable[[float], None] = self._new.append
+        """Counts one duration in seconds."""
 
-    def add(self, seconds: float) -> None:
-        """Count one duration in seconds."""
-        bucket = int(math.log(max(seconds, _SMALLEST_S) / _SMALLEST_S) / _GROWTH)
-        self._counts[min(bucket, _BUCKETS - 1)] += 1
-        self.count += 1
-        self.total_s += seconds
-        self.max_s = max(self.max_s, seconds)
+    def sort(self) -> None:
+        """Take the new durations into the buckets."""
+        if self._new:
+            seconds = np.array(self._new)
+            logarithms = np.log(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
+            buckets = np.minimum(logarithms / _GROWTH, _BUCKETS - 1).astype(int)
+            self._counts += np.bincount(buckets, minlength=_BUCKETS)
+            self._total_s += float(seconds.sum())
+            self._max_s = max(self._max_s, float(seconds.max()))
+            self._new.clear()
+
+    @property
+    def count(self) -> int:
+        """How many durations were counted."""
+        self.sort()
+        return int(self._counts.sum())
+
+    @property
+    def max_s(self) -> float:
+        """The longest duration in seconds; 0 if nothing was counted."""
+        self.sort()
+        return self._max_s
 
     @property
     def mean_s(self) -> float:
         """Mean in seconds; 0 if nothing was counted."""
-        return self.total_s / self.count if self.count else 0.0
+        count = self.count
+        return self._total_s / count if count else 0.0
 
     def percentile_s(self, percent: float) -> float:
         """Return the duration in seconds that ``percent`` of all durations do not exceed."""
-        if not self.count:
+        count = self.count
+        if not count:
             return 0.0
-        needed = max(1, math.ceil(self.count * percent / 100))
+        needed = max(1, math.ceil(count * percent / 100))
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
         return min(_SMALLEST_S * math.exp((bucket + 0.5) * _GROWTH), self.max_s)
 
     def counts_ms(self) -> list[list[float]]:
         """Return where durations lie, the shortest first: from, to (in milliseconds), how many."""
-        found = [(bucket, count) for bucket, count in enumerate(self._counts) if count]
+        self.sort()
+        found = [(bucket, count) for bucket, count in enumerate(self._counts.tolist()) if count]
         return [[_begin_ms(bucket), _begin_ms(bucket + 1), count] for bucket, count in found]
 
     def with_mean_ms(self, *percents: float) -> dict[str, float]:

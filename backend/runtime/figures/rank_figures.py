@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..job import ALL, Turns
 from ..system.processes import cpu_s_of, memory_of
-from .histogram import Histogram
+from .histogram import SORTED_AT_ONCE, Histogram
 from .nvml import find_nvml
 
 _helpers: set[int] = set()
@@ -46,6 +46,8 @@ class StepTimes:
         """
         self.histogram = Histogram()
         """Per frame that it handles, all segments together."""
+        self.count = 0
+        """How many frames were counted."""
         self._segments = segments
         # The first frame of its own is not in its steady state in any case.
         self._left_out = max(1, turns.count_in(max(window, MIN_WARM_UP)))
@@ -58,19 +60,23 @@ class StepTimes:
 
         ``waited_s``: for how long it waited for the world outside besides.
         """
-        if self.histogram.count >= self._left_out and seconds > NOT_COMPUTED:
+        if self.count >= self._left_out and seconds > NOT_COMPUTED:
             self._busy_s += seconds
             self._waited_s += waited_s
             self._end_s = self._clock()
-        runs, total = self._open.pop(frame, (0, 0.0))
-        if runs + 1 < self._segments:
-            self._open[frame] = (runs + 1, total + seconds)
-            return
-        if total + seconds == NOT_COMPUTED:
-            return
-        self.histogram.add(total + seconds)
-        if self.histogram.count == self._left_out:
-            self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
+        if self._segments > 1:
+            runs, total = self._open.pop(frame, (0, 0.0))
+            seconds += total
+            if runs + 1 < self._segments:
+                self._open[frame] = (runs + 1, seconds)
+                return
+        if seconds > NOT_COMPUTED:
+            self.histogram.add(seconds)
+            self.count += 1
+            if self.count == self._left_out:
+                self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
+            if not self.count % SORTED_AT_ONCE:
+                self.histogram.sort()
 
     def shares(self) -> tuple[float, float]:
         """Return the shares of the steady state in which it worked, and waited for the world."""
@@ -88,7 +94,7 @@ class StepTimes:
         if self._end_s <= self._begin_s:
             return None
         return {
-            "frames": self.histogram.count - self._left_out,
+            "frames": self.count - self._left_out,
             "compute_share": self.shares()[0],
             "cpu_share": (cpu_s() - self._begin_cpu_s) / (now_s - self._begin_s),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from ..direct.handover import Neighbour, swap
 from ..direct.memory import Memory, make_memory, map_memory
-from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outboxes
+from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_once
 from ..errors import JobError
-from .slots import Ring, View, ring_bytes
-from .wiring import CREDIT_CHANNEL, RingSpec, Wiring, readers_of, stages, writers_of
+from .slots import Ring, SharedView, View, ring_bytes
+from .wiring import CREDIT_CHANNEL, HEARTBEAT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
 
 MAIN = "main"
 """The thread that waits for heartbeats, and for room where messages are received."""
+LOOKS = "looks"
+"""Whichever thread looks at the messages."""
 
 
 class Post:
@@ -30,11 +32,10 @@ class Post:
     that a slot which is freed wakes nobody without need; completion credits are of that kind.
     """
 
-    def __init__(self, flush: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         self.news = Inbox()
         self.room = Inbox()
-        self.flush = flush
-        """Sends the tokens that this rank has for others."""
+        self.outbox = outbox
 
     def close(self) -> None:
         """Release the inboxes."""
@@ -50,6 +51,7 @@ class DirectChannels:
         wiring: Wiring,
         neighbours: Mapping[int, Neighbour],
         *,
+        joined: Collection[str] = (),
         computes_elsewhere: bool = False,
     ) -> None:
         """Allocate all slots of this rank, and its inboxes.
@@ -57,6 +59,7 @@ class DirectChannels:
         Args:
             wiring: of the rank.
             neighbours: the ranks with which it shares memory.
+            joined: stages beside the segments that the computing thread runs.
             computes_elsewhere: whether its engines, in processes of their own, need all slots.
 
         Raises:
@@ -64,7 +67,8 @@ class DirectChannels:
         """
         self._wiring = wiring
         self._neighbours = neighbours
-        self._outboxes = Outboxes()
+        self.joined = joined
+        self._outboxes: dict[str, Outbox] = defaultdict(Outbox)
         self._posts: dict[str, Post] = {}
         self._entries: list[int] = []
         self._offsets: dict[int, int] = {}
@@ -91,13 +95,17 @@ class DirectChannels:
 
     def post(self, thread: str) -> Post:
         """Return how a thread takes and sends tokens."""
+        thread = self._thread(thread)
         if thread not in self._posts:
-            self._posts[thread] = Post(self._outboxes.flush)
+            self._posts[thread] = Post(self.outbox(thread))
         return self._posts[thread]
 
-    def flush(self) -> None:
-        """Send the tokens that this rank has for others."""
-        self._outboxes.flush()
+    def _thread(self, stage: str) -> str:
+        return "compute" if stage in self.joined else stage
+
+    def outbox(self, thread: str) -> Outbox:
+        """Return the tokens that a thread has for other ranks; it alone adds and sends them."""
+        return self._outboxes[self._thread(thread)]
 
     def _own(self, ring: int, spec: RingSpec) -> Ring:
         memory = None
@@ -118,11 +126,9 @@ class DirectChannels:
             self._doors[share.destination].append((FREED, share.channel, inbox))
 
     def _expect_frames(self) -> None:
-        readers = readers_of(self._wiring)
         for view in self._wiring.views:
-            threads = readers.get(view.ring, {MAIN})
             # Of several readers the one that does not compute: it has no long steps.
-            post = self.post("sink" if "sink" in threads else min(threads))
+            post = self.post(self._readers(view.ring)[-1])
             inbox = post.room if view.channel == CREDIT_CHANNEL else post.news
             # As many frames as there are slots, and the end.
             inbox.expect(self._wiring.rings[view.ring].depth + 1)
@@ -137,10 +143,6 @@ class DirectChannels:
         messages = {rank: self._message_to(rank) for rank in self._neighbours}
         for rank, (message, descriptors) in swap(self._neighbours, messages).items():
             self._take_over(rank, json.loads(message), descriptors)
-        for _, stage in stages(self._wiring):
-            # The reader learns of a frame before its writer does anything else.
-            for ring in [each for each in stage.outputs if self._wiring.rings[each].is_shared][-1:]:
-                self.rings[ring].on_written += (self.flush,)
 
     def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
         doors = self._doors[rank]
@@ -175,38 +177,39 @@ class DirectChannels:
                     inboxes[view.channel].handle(ENDED, view.channel, shown.arrive_end)
         self._entries += entries
         told_at = {(kind, channel): entries[index] for kind, channel, index in doors}
+        writers = writers_of(self._wiring)
         for share in self._wiring.shares:
             if share.destination == rank:
-                entry = told_at[WRITTEN, share.channel]
-                ring = self.rings[share.reader.ring]
-                tell = partial(self._tell_written, ring, entry, share.channel)
-                ring.tell(share.reader.index, tell)
+                entry, number = told_at[WRITTEN, share.channel], share.reader.ring
+                received = MAIN if share.channel == HEARTBEAT_CHANNEL else LOOKS
+                tell = self.outbox(writers.get(number, received)).tell_written
+                ring = self.rings[number]
+                ring.tell(share.reader.index, partial(tell, ring, entry, share.channel))
         for view in self._wiring.views:
             if view.sender == rank:
-                entry = told_at[FREED, view.channel]
-                ring = self.rings[view.ring]
-                ring.on_freed += (partial(self._tell_freed, ring, entry, view.channel),)
+                entry, ring = told_at[FREED, view.channel], self.rings[view.ring]
+                (thread, *others) = self._readers(view.ring)
+                free = tell_freed_at_once if others else self.outbox(thread).tell_freed
+                ring.on_freed += (partial(free, ring, entry, view.channel),)
+
+    def _readers(self, ring: int) -> list[str]:
+        """Return the threads that read a view: no thread of stages hears the heartbeats."""
+        found = readers_of(self._wiring).get(ring, {MAIN})
+        return sorted({self._thread(thread) for thread in found})
 
     def _show(self, ring: int, memory: NDArray[np.uint8], offset: int) -> View:
         spec = self._wiring.rings[ring]
         if not 0 <= offset <= memory.nbytes - ring_bytes(spec.tensor, spec.depth):
             raise JobError(f"{spec.tensor.name!r}: the memory of rank {spec.home} is too small")
-        view = View(spec.tensor, spec.depth, spec.readers, memory[offset:], spec.turns)
+        kind = SharedView if self._readers(ring)[1:] else View
+        view = kind(spec.tensor, spec.depth, spec.readers, memory[offset:], spec.turns)
         self.rings[ring] = view
         return view
 
-    def _tell_written(self, ring: Ring, entry: int, channel: int) -> None:
-        if ring.end is None:
-            self._outboxes.add(entry, WRITTEN, channel, ring.written)
-        else:
-            self._outboxes.add(entry, ENDED, channel, ring.end)
-
-    def _tell_freed(self, ring: Ring, entry: int, channel: int) -> None:
-        self._outboxes.add(entry, FREED, channel, min(ring.read))
-
     def close(self) -> None:
         """Release inboxes and descriptors; memory goes with the last ring that lies in it."""
-        self._outboxes.close()
+        for outbox in self._outboxes.values():
+            outbox.close()
         for post in self._posts.values():
             post.close()
         for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..direct.foretelling import Foretelling
+from ..direct.tokens import Outbox
 from ..figures.events import THREADS, WAIT, EventRing
 from .waiting import Waiter, Watched, sharpen_timers
 
@@ -34,17 +36,23 @@ class Stage(Protocol):
     index: int
     """Of a segment, among those of its rank and route."""
 
+    lacks_room: bool
+    """Whether :meth:`is_ready` has just said no, and may not once others are done with older
+    frames."""
+    took_s: float
+    """How long its last step took, in seconds."""
+
     def is_ready(self) -> bool:
         """Whether :meth:`step` would work without waiting for anyone."""
 
     def step(self) -> None:
         """Do one frame, or notice that the stream is over."""
 
-    def lacks_room(self) -> bool:
-        """Whether :meth:`is_ready` may change once others are done with older frames."""
+    is_clocked: bool
+    """Whether :meth:`is_ready` can change by itself."""
 
     def pause_s(self) -> float | None:
-        """Seconds after which :meth:`is_ready` can change by itself; ``None``: never."""
+        """Seconds after which it can, of a stage that is clocked; ``None``: never."""
 
     def describe(self) -> str:
         """Name the stage, for messages: ``segment 1``."""
@@ -78,8 +86,9 @@ class Post(Protocol):
     def room(self) -> Inbox:
         """Tells of room for frames: looked at only if a stage lacks it."""
 
-    def flush(self) -> None:
-        """Send what the thread's steps have to tell."""
+    @property
+    def outbox(self) -> Outbox:
+        """Takes what the thread's steps have to tell."""
 
 
 class Messages(Protocol):
@@ -101,19 +110,20 @@ class Messages(Protocol):
         """Note that a stage is ready again."""
 
 
-def _nothing() -> None:
-    """Have no tokens to send."""
-
-
-def _age(stage: Stage) -> tuple[int, int]:
-    """Return what orders stages by the age of their frames: the oldest is the least."""
-    return stage.precedence, stage.frame
-
-
 def step_of(stage: Stage) -> str:
     """Name a stage and its frame: ``segment 1, frame 17``, or ``segment 1, frame 17 of surge``."""
-    of_route = f" of {stage.route}" if stage.route else ""
-    return f"{stage.describe()}, frame {stage.frame}{of_route}"
+    before, after = _around_frame(stage)
+    return f"{before}{stage.frame}{after}"
+
+
+def _around_frame(stage: Stage) -> tuple[str, str]:
+    """Return what stands before and after the frame's number in the name of a step."""
+    return f"{stage.describe()}, frame ", f" of {stage.route}" if stage.route else ""
+
+
+OnStep = Callable[[int, bytes], object]
+"""Called before each step: the frame, and what stands before and after its number in the step's
+name, a zero byte in between."""
 
 
 class Executor:
@@ -130,8 +140,8 @@ class Executor:
         *,
         on_failure: Callable[[Stage | None, BaseException], None],
         on_finished: Callable[[], None] = lambda: None,
-        on_step: Callable[[str], None] | None = None,
-        posts: Sequence[Post] = (),
+        on_step: OnStep | None = None,
+        post: Post | None = None,
         foretells: bool = False,
         events: EventRing | None = None,
         beside: Executor | None = None,
@@ -143,41 +153,46 @@ class Executor:
             stages: its stages, earlier ones first among equals.
             on_failure: called with the stage and the exception that ended the thread.
             on_finished: called when all stages have come to their end.
-            on_step: called with the name of each step before it.
-            posts: the inboxes that the thread watches; those of several threads if it does the
-                work of several.
+            on_step: called before each step.
+            post: the inboxes that the thread watches, and its outbox.
             foretells: wake a little before frames are due, and wait for them without sleep.
             events: takes its steps and waits.
             beside: another thread of the same core, for whose waits this one's work does not count.
         """
         self.name = name
-        self._events = events or EventRing()
+        self._add_event = (events or EventRing()).add
         self._number = THREADS.index(name)
         self._beside = beside
-        self._stages = list(stages)
+        self._stages = sorted(stages, key=lambda stage: stage.precedence)
+        self._clocked = [stage for stage in stages if stage.is_clocked]
+        self._names = {s: "\0".join(_around_frame(s)).encode() for s in stages}
         self._on_failure = on_failure
         self._on_finished = on_finished
         self._on_step = on_step
-        self._flush = posts[0].flush if posts else _nothing
-        self._news = [post.news for post in posts if post.news.is_used]
-        self._room = [post.room for post in posts if post.room.is_used]
-        self._foretelling = Foretelling() if foretells and self._news else None
-        if self._foretelling is not None:
-            for inbox in self._news:
-                inbox.on_stamp = self._foretelling.note
+        self._run_step = self._step if beside is None else partial(self._step_beside, beside)
+        self._outbox = post.outbox if post is not None else None
+        self._news = post.news if post is not None and post.news.is_used else None
+        self._room = post.room if post is not None and post.room.is_used else None
+        self._foretelling: Foretelling | None = None
         self._waiter = Waiter()
-        for inbox in self._news:
-            self._waiter.watch(inbox.descriptor, inbox.take)
-        self._watched_room: list[Watched] = [(each.descriptor, each.take) for each in self._room]
+        if self._news is not None:
+            self._waiter.watch(self._news.descriptor, self._news.take)
+            if foretells:
+                self._foretelling = Foretelling()
+                self._news.on_stamp = self._foretelling.note
+        room = [self._room] if self._room is not None else []
+        self._watched_room: list[Watched] = [(each.descriptor, each.take) for each in room]
         self._messages: Messages | None = None
         self._stopped = False
         self._should_look = False
         self._asked: Stage | None = None
         self._at: Stage | None = None
-        self._last_s: dict[Stage, float] = {}
         self._steps = 0
+        self._ident: int | None = None
         self.is_waiting = False
         """Whether no stage is ready."""
+        self.step_s = 0.0
+        """How long the stage that runs, or that ran last, took for its last frame, in seconds."""
         self.step_under_way: int | None = None
         """Number of the step that runs now; ``None`` while the thread waits."""
         self.slowest_s = 0.0
@@ -192,11 +207,6 @@ class Executor:
     def at(self) -> str:
         """The step that runs, or that ran last."""
         return step_of(self._at) if self._at is not None else ""
-
-    @property
-    def step_s(self) -> float:
-        """How long the stage that runs, or that ran last, took for its last frame, in seconds."""
-        return self._last_s.get(self._at, 0.0) if self._at is not None else 0.0
 
     @property
     def finished(self) -> bool:
@@ -224,14 +234,14 @@ class Executor:
 
     def is_current(self) -> bool:
         """Whether the caller is this thread."""
-        return threading.get_ident() == self._thread.ident
+        return threading.get_ident() == self._ident
 
     def wake(self) -> None:
         """Let the thread look again: a stage may have become ready.
 
         What its own steps and looks make ready it finds without being woken.
         """
-        if not self.is_current():
+        if threading.get_ident() != self._ident:
             self._waiter.set()
 
     def look_soon(self) -> None:
@@ -249,9 +259,10 @@ class Executor:
 
     def _run(self) -> None:
         sharpen_timers()
+        self._ident = threading.get_ident()
         try:
             while self._stages and not self._stopped:
-                if self.step_s > _SHORT_STEP_S:
+                if self._messages is not None and self.step_s > _SHORT_STEP_S:
                     self._look()
                 stage = self._next_ready()
                 if stage is None:
@@ -264,62 +275,62 @@ class Executor:
         except BaseException as error:
             self._on_failure(self._asked, error)
 
-    def _run_step(self, stage: Stage) -> None:
+    def _step(self, stage: Stage) -> None:
+        frame = stage.frame
         self._asked = self._at = stage
         if self._on_step is not None:
-            self._on_step(step_of(stage))
-        self._steps += 1
+            self._on_step(frame, self._names[stage])
+        self.step_s = stage.took_s
         if self._messages is not None:
-            self._messages.begin_step(self._last_s.get(stage, 0.0))
+            self._messages.begin_step(self.step_s)
+        self._steps += 1
         self.step_under_way = self._steps
-        frame, beside = stage.frame, self._beside
         begin = time.perf_counter()
-        before_s = (time.thread_time(), beside._waited_until(begin)) if beside else (0.0, 0.0)
         stage.step()
-        self._flush()
+        if self._outbox is not None and self._outbox.pending:
+            self._outbox.flush()
         end = time.perf_counter()
-        if beside is not None:
-            work_s, overlap_s = time.thread_time(), beside._waited_until(end)
-            beside._worked_meanwhile_s += min(work_s - before_s[0], overlap_s - before_s[1])
-        self._last_s[stage] = passed = end - begin
-        self.slowest_s = max(self.slowest_s, passed)
+        stage.took_s = self.step_s = passed = end - begin
+        if passed > self.slowest_s:
+            self.slowest_s = passed
         self.step_under_way = None
         if stage.finished:
             self._stages.remove(stage)
         else:
-            self._note(stage.kind, begin, end, stage, frame)
+            self._add_event(stage.kind, begin, end, frame, stage.index, self._number, stage.way)
 
-    def _note(self, kind: int, begin_s: float, end_s: float, stage: Stage, frame: int) -> None:
-        number, thread, way = stage.index, self._number, stage.way
-        self._events.add(kind, begin_s, end_s, frame, number, thread=thread, route=way)
+    def _step_beside(self, beside: Executor, stage: Stage) -> None:
+        """Do a step, and note for how much of its work the other thread only waited for others."""
+        work_s, waited_s = time.thread_time(), beside._waited_until(time.perf_counter())
+        self._step(stage)
+        work_s = time.thread_time() - work_s
+        overlap_s = beside._waited_until(time.perf_counter()) - waited_s
+        beside._worked_meanwhile_s += min(work_s, overlap_s)
 
-    def _next_ready(self) -> Stage | None:
+    def _next_ready(self, *, takes_tokens: bool = True) -> Stage | None:
         """Take the tokens that have come; return the ready stage with the oldest frame."""
-        for inbox in self._news:
-            inbox.take()
-        return self._ready()
-
-    def _ready(self) -> Stage | None:
-        """Return the ready stage with the oldest frame, after news have been taken."""
-        oldest = self._oldest_ready()
-        if oldest is None and self._take_room():
-            oldest = self._oldest_ready()
-        self._flush()
-        return oldest
-
-    def _take_room(self) -> bool:
-        took = False
-        for inbox in self._room:
-            took |= inbox.take()
-        return took
-
-    def _oldest_ready(self) -> Stage | None:
         oldest: Stage | None = None
+        news = self._news if takes_tokens else None
         for stage in self._stages:
+            if oldest is not None and stage.precedence > oldest.precedence:
+                break
+            if news is not None and stage.precedence:  # no frame is older than one of the sink
+                if news.take():
+                    return self._next_ready(takes_tokens=False)
+                news = None
             self._asked = stage
-            if stage.is_ready() and (oldest is None or _age(stage) < _age(oldest)):
+            if stage.is_ready() and (oldest is None or stage.frame < oldest.frame):
                 oldest = stage
-        return oldest
+        if oldest is not None:
+            return oldest
+        if (news is not None and news.take()) or (
+            takes_tokens and self._room is not None and self._room.take()
+        ):
+            return self._next_ready(takes_tokens=False)
+        # A step sends what it adds; before a sleep there may be that credits have been taken.
+        if self._outbox is not None and self._outbox.pending:
+            self._outbox.flush()
+        return None
 
     def _look(self) -> bool:
         if self._messages is None:
@@ -343,29 +354,27 @@ class Executor:
                 stage = self._next_ready()
                 if moved or stage is not None:
                     continue
-            self._sleep(self._room_to_watch())
-            stage = self._ready()
+            self._sleep()
+            stage = self._next_ready(takes_tokens=False)
         self.is_waiting = False
         if self._messages is not None:
             self._messages.end_wait()
         end = time.perf_counter()
         self._waits = waited_s + end - begin, None
         if stage is not None:
-            self._note(WAIT, begin, end, stage, stage.frame)
+            self._add_event(WAIT, begin, end, stage.frame, stage.index, self._number, stage.way)
         return stage
 
-    def _room_to_watch(self) -> Sequence[Watched]:
-        """Return what to watch besides the news: what tells of room, if a stage lacks it."""
-        return self._watched_room if any(each.lacks_room() for each in self._stages) else ()
-
-    def _sleep(self, room: Sequence[Watched]) -> None:
-        pause_s, foretelling = self._pause_s(), self._foretelling
+    def _sleep(self) -> None:
+        """Sleep until something may have become ready; take the tokens that have come."""
+        pause_s = self._pause_s() if self._clocked or self._messages is not None else None
+        foretelling = self._foretelling
         early_s = foretelling.sleep_s() if foretelling is not None else None
         if foretelling is None or early_s is None or (pause_s is not None and pause_s < early_s):
-            self._waiter.wait(pause_s, room)
+            self._waiter.wait(pause_s, self._room_to_watch())
             return
         if early_s:
-            if self._waiter.wait(early_s, room):
+            if self._waiter.wait(early_s, self._room_to_watch()):
                 return
             foretelling.note_wake()
         # All that follows a token runs now, too, so that it is in the caches when one comes.
@@ -373,8 +382,17 @@ class Executor:
             if self._next_ready() is not None:
                 return
 
+    def _room_to_watch(self) -> Sequence[Watched]:
+        """Return what to watch besides the news: what tells of room, if a stage lacks it."""
+        for stage in self._stages:
+            if stage.lacks_room:
+                return self._watched_room
+        return ()
+
     def _pause_s(self) -> float | None:
-        pauses = [p for p in (stage.pause_s() for stage in self._stages) if p is not None]
-        if self._messages is not None:
-            pauses.append(self._messages.pause_s())
-        return min(pauses, default=None)
+        pause_s = self._messages.pause_s() if self._messages is not None else None
+        for stage in self._clocked:
+            until_s = stage.pause_s()
+            if until_s is not None and (pause_s is None or until_s < pause_s):
+                pause_s = until_s
+        return pause_s

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..affinity import bind_to_cores, check_binding
+from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
 from ..figures.board import processor
@@ -29,16 +30,16 @@ from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
 from ..transport.transport import Transport
 from .clock_samples import Sample, sample_clocks
-from .direct_channels import MAIN, DirectChannels, Post
-from .executor import Executor, Stage, step_of
+from .direct_channels import LOOKS, MAIN, DirectChannels, Post
+from .executor import Executor, OnStep, Stage, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
-from .setup import LoadedSegments, Setup, sink_stage, source_stage
+from .setup import LoadedSegments, OpenedSource, Setup, open_frames, sink_stage, source_stage
 from .slots import Ring
 from .stages import SourceStage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import CREDIT_CHANNEL, Wiring, connect, threadless_stages, wire, with_heartbeats
+from .wiring import CREDIT_CHANNEL, Wiring, connect, wire, with_heartbeats
 
 _NO_STEP_YET = "its first frame"
 """What a rank works on that has computed none: in a surge alone, say."""
@@ -50,9 +51,14 @@ class _Rank:
     """The parts of one rank, ready for frame 0."""
 
     def __init__(
-        self, setup: Setup, peers: Peers, wiring: Wiring, channels: DirectChannels
+        self,
+        setup: Setup,
+        peers: Peers,
+        wiring: Wiring,
+        channels: DirectChannels,
+        opened: OpenedSource | None,
     ) -> None:
-        """Load engines, open source and sinks, connect everything.
+        """Load engines, open sinks, connect everything.
 
         Raises:
             JobError: something of this cannot be done here.
@@ -62,12 +68,15 @@ class _Rank:
         self._not_direct = peers.not_direct
         job, number = setup.job, setup.transport.rank
         self._failure: tuple[str, BaseException] | None = None
+        self._outboxes: list[Outbox] = []
+        """Those of the main thread, and of threads that have ended."""
         rings = channels.rings
         self._receives_credits = wiring.receives_credits
         self._views = [rings[view.ring] for view in wiring.views if view.carries_frames]
         self._segments = LoadedSegments(setup, wiring, rings, channels.memories)
-        self._source = source_stage(setup, wiring, rings)
+        self._source = source_stage(setup, opened, wiring, rings)
         self._sink = sink_stage(setup, wiring, rings)
+        self._joined = channels.joined
         self._record_ends()
         if setup.options.skip_failed:
             for stage in (*self._segments.stages, self._source, self._sink):
@@ -84,12 +93,16 @@ class _Rank:
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
+        self._looked = channels.outbox(LOOKS)
         outgoing, incoming = _channel_ends(wiring, rings, setup.events)
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._outgoing = [end for end in outgoing if end.lane.carries_frames]
         wakes = {name: executor.wake for name, executor in self._threads.items()}
-        connect(wiring, rings, wakes, self._wake_loop, self._take_credits)
+        take_credits: Callable[[], object] = self._take_credits
+        if self._source is not None and self._sink is None:
+            take_credits = self._source.take_credits  # by the source's thread
+        connect(wiring, rings, wakes, self._wake_loop, take_credits)
         if self._source is not None:
             self._source.wake_by(wakes["source"])
         self._loop = CommunicationLoop(
@@ -108,9 +121,9 @@ class _Rank:
         if recorder is None:
             return
         if self._source is not None:
-            self._source.record = recorder.of_stage((), [spec.name for spec in job.inputs])
+            self._source.record_by(recorder.of_stage((), [spec.name for spec in job.inputs]))
         if self._sink is not None:
-            self._sink.record = recorder.of_stage([spec.name for spec in job.outputs], ())
+            self._sink.record_by(recorder.of_stage([spec.name for spec in job.outputs], ()))
 
     def _watch_neighbours(self, peers: Peers) -> Waiter:
         """Return what the main thread sleeps on: its tokens, and the deaths of other ranks."""
@@ -146,6 +159,7 @@ class _Rank:
 
     def _adopt(self, post: Post) -> None:
         """Take the tokens of a thread that has ended, or has none of its own."""
+        self._outboxes.append(post.outbox)
         for inbox in (post.news, post.room):
             self._waiter.watch(inbox.descriptor, inbox.take)
 
@@ -153,24 +167,14 @@ class _Rank:
         """Return the thread of each kind of stage."""
         ends = {"source": self._source, "sink": self._sink}
         others: dict[str, Stage] = {n: stage for n, stage in ends.items() if stage is not None}
-        is_timed = self._source is not None and self._source.is_timed
-        number = self._setup.spec.rank
-        joined = frozenset.intersection(
-            *(
-                threadless_stages(route.ranks[number], is_timed=is_timed)
-                for route in self._setup.job.routes
-            )
-        )
-        if self._setup.options.stream:  # it may wait for whoever reads the results
-            joined -= {"sink"}
-        stages = [*self._segments.stages, *(others[name] for name in others if name in joined)]
-        kinds = ["compute", *(name for name in others if name in joined)]
-        computing = self._executor("compute", stages, kinds, self._setup.on_step)
+        joined = [others[name] for name in others if name in self._joined]
+        stages = [*self._segments.stages, *joined]
+        computing = self._executor("compute", stages, self._setup.on_step)
         beside = computing if len(self._setup.spec.cores) == 1 else None
         return {"compute": computing} | {
             name: computing
-            if name in joined
-            else self._executor(name, [stage], [name], beside=beside)
+            if name in self._joined
+            else self._executor(name, [stage], beside=beside)
             for name, stage in others.items()
         }
 
@@ -178,26 +182,24 @@ class _Rank:
         self,
         name: str,
         stages: Sequence[Stage],
-        kinds: Sequence[str],
-        on_step: Callable[[str], None] | None = None,
+        on_step: OnStep | None = None,
         beside: Executor | None = None,
     ) -> Executor:
         return Executor(
             name,
             stages,
             on_failure=self._fail,
-            on_finished=partial(self._finish, kinds),
+            on_finished=partial(self._finish, name),
             on_step=on_step,
-            posts=[self._channels.post(kind) for kind in kinds],
+            post=self._channels.post(name),
             foretells=self._setup.options.latency,
             events=self._setup.events,
             beside=beside,
         )
 
-    def _finish(self, kinds: Sequence[str]) -> None:
+    def _finish(self, thread: str) -> None:
         """Leave what may still come for a thread that ends to the main one."""
-        for kind in kinds:
-            self._adopt(self._channels.post(kind))
+        self._adopt(self._channels.post(thread))
         self._wake_main()
 
     def run(self) -> dict[str, Any]:
@@ -230,7 +232,8 @@ class _Rank:
             # Nobody else looks any more; the last frame's credit may have come after the last look.
             self._take_credits()
             self._heartbeat.finish()
-        self._channels.flush()
+        for outbox in self._outboxes:
+            outbox.flush()
         return over and self._heartbeat.has_ended
 
     def _watch(self) -> None:
@@ -244,7 +247,7 @@ class _Rank:
     def _after_look(self) -> None:
         if self._receives_credits:
             self._take_credits()
-        self._channels.flush()
+        self._looked.flush()
 
     def _take_credits(self) -> None:
         if self._source is not None and self._source.take_credits():
@@ -310,12 +313,15 @@ def _recorder(setup: Setup, folder: Path) -> Recorder:
     return recorder
 
 
-def _open_channels(setup: Setup, wiring: Wiring, peers: Peers) -> DirectChannels:
+def _open_channels(
+    setup: Setup, wiring: Wiring, peers: Peers, opened: OpenedSource | None
+) -> DirectChannels:
     """Bind to the cores; return all memory of the rank."""
     if setup.cores:
         bind_to_cores(setup.cores)
     elsewhere = has_own_process(setup.spec.engine, setup.engine_settings)
-    channels = DirectChannels(wiring, peers.neighbours, computes_elsewhere=elsewhere)
+    joined = setup.joined(is_timed=opened is not None and opened.is_timed)
+    channels = DirectChannels(wiring, peers.neighbours, joined=joined, computes_elsewhere=elsewhere)
     setup.resources.callback(channels.close)
     return channels
 
@@ -350,7 +356,7 @@ def run_rank(
     transport: Transport,
     *,
     on_start: Callable[[], None] = lambda: None,
-    on_step: Callable[[str], None] | None = None,
+    on_step: OnStep | None = None,
     events: EventRing | None = None,
 ) -> list[dict[str, Any]]:
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
@@ -361,7 +367,7 @@ def run_rank(
         options: of this run; the same on all ranks.
         transport: connects the ranks; stays open on failure, for the caller to abort.
         on_start: called when all ranks are ready for frame 0.
-        on_step: called before each run of a segment with its name: ``segment 0, frame 17``.
+        on_step: called before each run of a segment with its frame and its name.
         events: takes what the rank does.
 
     Raises:
@@ -378,9 +384,10 @@ def run_rank(
             if options.record is not None:
                 recorder = together(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)
-            channels = together(transport, lambda: _open_channels(setup, wiring, peers))
+            opened = together(transport, lambda: open_frames(setup))
+            channels = together(transport, lambda: _open_channels(setup, wiring, peers, opened))
             together(transport, channels.hand_over)
-            rank = together(transport, lambda: _Rank(setup, peers, wiring, channels))
+            rank = together(transport, lambda: _Rank(setup, peers, wiring, channels, opened))
             energy = BoardEnergy(job.ranks, spec.rank)
             clocks = _sample(setup)
             on_start()

@@ -67,6 +67,8 @@ class Entry:
 class RoutedSource(SourceStage):
     """Lets frames in on one route at a time, and on another one once nothing is inside."""
 
+    _counts_routes = True
+
     def __init__(
         self,
         source: Source,
@@ -84,6 +86,7 @@ class RoutedSource(SourceStage):
         super().__init__(
             source, arrivals, window, credit, rings, shares_clock=shares_clock, events=events
         )
+        self._keeps_places = False
         self._entries = entries
         self.choice = RouteChoice(switching)
         self._counts = [0] * len(entries)
@@ -107,16 +110,15 @@ class RoutedSource(SourceStage):
 
     def is_ready(self) -> bool:
         """A frame waits and its route has room, or the source is exhausted."""
-        if not self._is_over():
-            self._choose()
-        return super().is_ready()
-
-    def lacks_room(self) -> bool:
-        """Whether the window or an output is full, or the route is to be changed."""
-        choice = self.choice
-        if choice.wanted != choice.route or self._inside >= self._entries[choice.route].window:
+        if self._arrivals.is_exhausted():
             return True
-        return super().lacks_room()
+        self._choose()
+        choice = self.choice
+        entry = self._entries[choice.route]
+        self._writes = entry.outputs
+        # Nothing enters until the route can be changed.
+        self._room = entry.window if choice.wanted == choice.route else 0
+        return super().is_ready()
 
     def pause_s(self) -> float | None:
         """Seconds until the next arrival; a surge may end before, while none comes."""
@@ -124,13 +126,6 @@ class RoutedSource(SourceStage):
         if self.choice.route == USUAL or pause_s is None:
             return pause_s
         return min(pause_s, LOOK_EVERY_S)
-
-    def _counted(self) -> tuple[int, int]:
-        self._counts[self.way] += 1
-        return self._counts[self.way] - 1, self.way
-
-    def _written(self) -> Sequence[Ring]:
-        return self._entries[self.way].outputs
 
     def _choose(self) -> None:
         seen = Seen(time.monotonic(), *self._arrivals.counts(), self._came_out)
@@ -149,13 +144,18 @@ class RoutedSink(SinkStage):
     ) -> None:
         """Take opened sinks, and what the sink sees of each route; see :class:`SinkStage`."""
         super().__init__(sinks, [each for inputs in exits for each in inputs], credit, window)
+        self._keeps_places = False
         self._exits = exits
 
     def is_ready(self) -> bool:
         """The results of a frame are there and the credit has room, or the stream is over."""
-        return (bool(self._read()) and not self.lacks_room()) or self._is_over()
+        self._reads = self._find()
+        (credit,) = self._outputs
+        self.lacks_room = bool(self._reads) and not credit.has_room()
+        return (bool(self._reads) and not self.lacks_room) or self._is_over()
 
-    def _read(self) -> Sequence[Input]:
+    def _find(self) -> Sequence[Input]:
+        """Return where the results of the next frame are; nothing: on no route."""
         # Frames are on one route at a time: none can be there on two.
         for inputs in self._exits:
             if all(each.has_frame() for each in inputs):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..direct.memory import Memory
 from ..engines import Engine, EngineSettings, TellsOperators, engine_settings, open_engine
@@ -34,11 +34,12 @@ from ..sources.switching import (
     usual_surge_queue,
 )
 from ..transport.transport import Transport
+from .executor import OnStep
 from .routes import Entry, RoutedSink, RoutedSource, Switching
 from .slots import Ring
 from .stages import Input, SegmentStage, SinkStage, SourceStage, make_inputs
 from .warm_up import WarmUp
-from .wiring import StageSpec, Wiring
+from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
 """Rate of a usual camera."""
@@ -57,8 +58,8 @@ class Setup:
     transport: Transport
     resources: ExitStack
     """Closes what was opened."""
-    on_step: Callable[[str], None] | None = None
-    """Called before each run of a segment with its name: ``segment 0, frame 17``."""
+    on_step: OnStep | None = None
+    """Called before each run of a segment."""
     events: EventRing = field(default_factory=EventRing)
     """Takes what the rank does."""
     recorder: Recorder | None = None
@@ -83,6 +84,17 @@ class Setup:
     def windows(self) -> tuple[int, ...]:
         """How many frames may be inside the pipeline, by route."""
         return tuple(self.options.window or route.window for route in self.job.routes)
+
+    def joined(self, *, is_timed: bool) -> frozenset[str]:
+        """Return which stages beside the segments have no thread; ``is_timed``: frames come."""
+        ranks = [route.ranks[self.spec.rank] for route in self.job.routes]
+        joined = [threadless_stages(rank, is_timed=is_timed) for rank in ranks]
+        # A sink that sends results may wait for whoever reads them.
+        return (
+            frozenset.intersection(*joined) - {"sink"}
+            if self.options.stream
+            else (frozenset.intersection(*joined))
+        )
 
 
 class LoadedSegments:
@@ -130,7 +142,7 @@ class LoadedSegments:
         )
         recorder = self._setup.recorder
         if recorder is not None and recorder.route == number:
-            stage.record = recorder.of_stage(segment.inputs, segment.outputs)
+            stage.record_by(recorder.of_stage(segment.inputs, segment.outputs))
         return stage
 
     def _engine(self, segment: PlacedSegment) -> Engine:
@@ -190,31 +202,54 @@ class LoadedSegments:
             "compute_ms": found.histogram.with_mean_ms(50, 99),
             "compute_counts": found.histogram.counts_ms(),
             "steady": found.steady(),
-            "frames": found.histogram.count,
+            "frames": found.count,
             "turns": asdict(self._setup.job.routes[route].ranks[rank].turns),
         }
 
     @property
     def frames(self) -> int:
         """How many frames the rank has computed, on all routes."""
-        return sum(each.histogram.count for each in self.times)
+        return sum(each.count for each in self.times)
 
 
-def source_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SourceStage | None:
-    """Return the stage that lets frames in; ``None``: frames enter on another rank.
+class OpenedSource(NamedTuple):
+    """Where frames come from, and when."""
+
+    source: Source
+    arrivals: Arrivals
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether frames come at times of their own."""
+        return isinstance(self.arrivals, Timed) or not self.source.can_replay
+
+
+def open_frames(setup: Setup) -> OpenedSource | None:
+    """Open the source; ``None``: frames enter on another rank.
 
     Raises:
-        JobError: the source cannot be opened.
+        JobError: it cannot be opened.
     """
-    if wiring.source is None:
+    if setup.spec.rank != setup.job.source_rank:
         return None
     source = open_source(setup.options, setup.job.inputs)
     setup.resources.callback(source.close)
+    opened = OpenedSource(source, _arrivals(setup, source))
+    source.start(opened.arrivals)
+    return opened
+
+
+def source_stage(
+    setup: Setup, opened: OpenedSource | None, wiring: Wiring, rings: Sequence[Ring]
+) -> SourceStage | None:
+    """Return the stage that lets frames in; ``None``: frames enter on another rank."""
+    if wiring.source is None or opened is None:
+        return None
+    source, arrivals = opened
     ((credit,),) = wiring.source.inputs
     taken = Input(rings[credit.ring], credit.index)
-    arrivals, shares_clock = _arrivals(setup, source), not wiring.receives_credits
+    shares_clock = not wiring.receives_credits
     events = setup.events
-    source.start(arrivals)
     entries = [
         Entry([rings[ring] for ring in outputs], window)
         for outputs, window in zip(wiring.entries, setup.windows, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,8 @@ class Ring:
     depth, and is frame ``turns.frame(i)`` of the stream. ``written`` counts the frames that the
     writer has put in; ``read[i]`` is the one that reader i takes next, so it is done with those
     before. A reader may leave frames out. One thread at a time advances each counter, so
-    no lock is needed: a stale value only makes the other side wait a little longer.
+    no lock is needed: a stale value only makes the other side wait a little longer. Stages compare
+    the counters themselves.
     All memory is there at construction.
 
     ``on_written`` holds the wake-up calls of the readers, ``on_freed`` those of the writer.
@@ -68,12 +70,15 @@ class Ring:
         self.depth = depth
         self.turns = turns
         self.steps = (EACH,) * readers if isinstance(readers, int) else tuple(readers)
+        self._jumps = tuple((each.jumps, len(each.jumps)) for each in self.steps)
         self.written = 0
         self.read = [steps.first for steps in self.steps]
         self.end: int | None = None
         """Number of its frames in the whole stream, once the writer knows it."""
-        self.on_written: tuple[Callable[[], None], ...] = ()
-        self.on_freed: tuple[Callable[[], None], ...] = ()
+        self.freed = min(self.read, default=0)
+        """Of a view: the frame with which not all readers are done."""
+        self.on_written: tuple[Callable[[], object], ...] = ()
+        self.on_freed: tuple[Callable[[], object], ...] = ()
         stride, size = _stride(tensor), slot_bytes(tensor)
         if memory is None:
             memory = private_memory(depth * stride)
@@ -89,7 +94,7 @@ class Ring:
 
     def has_room(self) -> bool:
         """Whether the writer may write frame ``written`` now."""
-        return not self.read or self.written - min(self.read) < self.depth
+        return all(read > self.written - self.depth for read in self.read)
 
     def has_frame(self, reader: int) -> bool:
         """Whether the frame that ``reader`` needs next is there."""
@@ -103,16 +108,13 @@ class Ring:
         """Note that frame ``written`` has failed; called by the writer before :meth:`put`."""
         self.records[self.written % self.depth][:] = failure.to_bytes()
 
-    def renew(self) -> None:
-        """Note that frame ``written`` has not failed, as the one before in its slot may have."""
-        self.records[self.written % self.depth][0] = 0
-
     def put(self) -> None:
         """Hand the slot of frame ``written`` to the readers; called by the writer."""
         self.written += 1
-        self._tell_readers()
+        for tell in self.on_written:
+            tell()
 
-    def tell(self, reader: int, call: Callable[[], None]) -> None:
+    def tell(self, reader: int, call: Callable[[], object]) -> None:
         """Have ``call`` called when there is a frame that ``reader`` takes, and at the end."""
         steps = self.steps[reader]
 
@@ -125,66 +127,73 @@ class Ring:
     def finish(self) -> None:
         """End the stream after the frames written so far; called by the writer."""
         self.end = self.written
-        self._tell_readers()
-
-    def _tell_readers(self) -> None:
         for tell in self.on_written:
             tell()
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
-        self.free_up_to(reader, self.steps[reader].after(self.read[reader]))
-
-    def free_up_to(self, reader: int, count: int) -> None:
-        """Give back the slots of the first ``count`` frames; called by ``reader``."""
         # Only the writer of a full ring waits. It is full if the step frees a slot that the next
         # frame needs. The writer's count is read after the step, so a writer that fills the last
         # slot meanwhile is woken as well, or finds the slot that has just become free.
         before = self.read[reader]
-        if count <= before:
-            return
-        self.read[reader] = count
-        if self.on_freed and self.written - before >= self.depth:
+        jumps, period = self._jumps[reader]
+        self.read[reader] = before + jumps[before % period]
+        if self.written - before >= self.depth:
             for tell in self.on_freed:
                 tell()
 
+    def free_up_to(self, reader: int, count: int) -> None:
+        """Give back the slots of the first ``count`` frames, as a token of ``reader`` says."""
+        before = self.read[reader]
+        if count > before:
+            self.read[reader] = count
+            if self.written - before >= self.depth:
+                for tell in self.on_freed:
+                    tell()
+
 
 class View(Ring):
-    """A ring whose slots and writer are on another rank of the board.
+    """A ring whose slots and writer are on another rank of the board; one thread reads it.
 
     Tokens advance ``written``, for the frames that a reader of this rank takes; ``on_freed`` is
     called once for each frame with which all of these readers are done.
     """
 
-    def __init__(
-        self,
-        tensor: Tensor,
-        depth: int,
-        readers: int | Sequence[Steps],
-        memory: NDArray[np.uint8],
-        turns: Turns = ALL,
-    ) -> None:
-        """Lay the slots out in the memory of the rank whose ring it is, as :class:`Ring` does."""
-        super().__init__(tensor, depth, readers, memory, turns)
-        self._freeing = threading.Lock()
-
     def arrive(self, written: int) -> None:
         """Note how many frames the writer has put in; called by the thread that takes tokens."""
-        self.written = max(self.written, written)
-        self._tell_readers()
+        if written > self.written:
+            self.written = written
+        for tell in self.on_written:
+            tell()
 
     def arrive_end(self, end: int) -> None:
         """Note how many frames the stream has; called by the thread that takes tokens."""
         self.end = end
-        self._tell_readers()
+        for tell in self.on_written:
+            tell()
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
-        # Of two threads that free the same frame one is the last.
+        before = self.read[reader]
+        jumps, period = self._jumps[reader]
+        self.read[reader] = before + jumps[before % period]
+        for read in self.read:
+            if read <= self.freed:
+                return
+        self.freed = min(self.read)
+        for tell in self.on_freed:
+            tell()
+
+
+class SharedView(View):
+    """A view that several threads read: of two that free the same frame one is the last."""
+
+    def __init__(self, *view: Any) -> None:
+        """Lay the slots out as :class:`View` does."""
+        super().__init__(*view)
+        self._freeing = threading.Lock()
+
+    def free(self, reader: int) -> None:
+        """Give back the slot that ``reader`` read last; called by that reader."""
         with self._freeing:
-            before = min(self.read)
-            self.read[reader] = self.steps[reader].after(self.read[reader])
-            is_last = min(self.read) > before
-        if is_last:
-            for tell in self.on_freed:
-                tell()
+            super().free(reader)

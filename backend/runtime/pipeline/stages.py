@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from ..engines import Engine
+from ..engines import Binds, Engine
 from ..errors import BoundError, FrameError, JobError
 from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
-from ..figures.histogram import Histogram
+from ..figures.histogram import SORTED_AT_ONCE, Histogram
 from ..figures.rank_figures import NOT_COMPUTED, StepTimes
-from ..job import ALL, Rank, Turns
+from ..job import ALL, EACH, Rank, Turns
 from ..keeper import Entered
 from ..recording import TakeFrame
 from ..sinks import Sink
-from ..sizes import Slot, disagreement, values_in
+from ..sizes import disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Live, Pulled, Timed
 from ..sources.switching import ROUTE_NAMES
@@ -28,16 +30,20 @@ from .wiring import Reader
 
 MOST_FAILURES = 100
 """Failed frames that a report names."""
+_MOST_PLACES = 64
+"""Kept per stage."""
 
 
 class Input:
     """A ring as one of its readers sees it."""
 
-    __slots__ = ("reader", "ring")
+    __slots__ = ("done", "reader", "ring")
 
     def __init__(self, ring: Ring, reader: int) -> None:
         self.ring = ring
         self.reader = reader
+        self.done: Callable[[], None] = partial(ring.free, reader)
+        """Gives the slot of the next frame back."""
 
     def has_frame(self) -> bool:
         """Whether the next frame is there."""
@@ -71,10 +77,6 @@ class Input:
         record = ring.records[ring.read[self.reader] % ring.depth]
         return Failure.from_bytes(record) if record[0] else None
 
-    def done(self) -> None:
-        """Give the slot back."""
-        self.ring.free(self.reader)
-
 
 class MergedInput(Input):
     """A tensor that several ranks make in turn: the ring of the next frame is the input."""
@@ -84,6 +86,7 @@ class MergedInput(Input):
     def __init__(self, parts: Sequence[Input]) -> None:
         """Take what the reader sees of the rings of all who make the tensor."""
         self._parts = parts
+        self.done = lambda: self._next().done()
 
     def _next(self) -> Input:
         """Return the part with the frame that the reader needs next."""
@@ -110,11 +113,17 @@ def make_inputs(readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]) -> l
     return [MergedInput(each) if len(each) > 1 else each[0] for each in parts]
 
 
-def _free_slots(outputs: Sequence[Ring]) -> list[Slot]:
-    """Return where the next frame goes, which has not failed yet."""
-    for ring in outputs:
-        ring.renew()
-    return [ring.slots[ring.written % ring.depth] for ring in outputs]
+class Place(NamedTuple):
+    """What a stage finds and leaves in the slots of a frame."""
+
+    inputs: list[NDArray[Any]]
+    outputs: list[Any]
+    came: list[memoryview]
+    """The failure records of the inputs."""
+    made: list[memoryview]
+    """Those of the outputs."""
+    run: Callable[..., None]
+    """Computes the outputs; the source's gets the number of the frame to read."""
 
 
 class _Stage(ABC):
@@ -122,6 +131,9 @@ class _Stage(ABC):
 
     Frames have the numbers of the stream, whoever handles them. Where there are two routes, a
     segment counts those of its route, as the source decides which way a frame takes.
+
+    If all rings have each frame of the stream, and sizes are fixed, the slots of a frame come again
+    some frames later: then what is known of them is prepared at their first use.
     """
 
     route = ""
@@ -131,8 +143,7 @@ class _Stage(ABC):
     precedence = 1
     kind = COMPUTE
     index = 0
-    record: TakeFrame | None = None
-    """Takes what each frame reads and writes, if it is to be kept."""
+    is_clocked = False
     rank: int | None = None
     """Its rank, if frames that fail are handed on as failed ones; ``None``: they end the job."""
 
@@ -143,78 +154,126 @@ class _Stage(ABC):
         turns: Turns = ALL,
     ) -> None:
         self._steps = turns.steps_in(ALL)
+        self._jumps, self._turn = self._steps.jumps, len(self._steps.jumps)
         self.frame = self._steps.first
         self.finished = False
+        self.lacks_room = False
+        """Whether :meth:`is_ready` has just said no for want of room alone."""
+        self.took_s = 0.0
         self._inputs = inputs
         self._outputs = outputs
+        self._reads = inputs
+        """Where the next frame is."""
+        self._writes = outputs
+        """Where its results go."""
+        self._places: dict[int, Place] = {}
+        rings = [*outputs, *(each.ring for each in inputs)]
+        self._period = math.lcm(*(ring.depth or 1 for ring in rings))
+        self._keeps_places = not any(
+            ring.tensor.is_open or ring.turns != ALL for ring in rings
+        ) and all(type(each) is Input and each.ring.steps[each.reader] == EACH for each in inputs)
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Name the stage: ``segment 1``."""
 
     def is_ready(self) -> bool:
         """All inputs are there and all outputs have room, or the stream is over."""
-        if not all(each.is_settled() for each in self._inputs):
-            return False
-        return not self.lacks_room() or self._is_over()
-
-    def lacks_room(self) -> bool:
-        """Whether an output has no free slot."""
-        return not all(ring.has_room() for ring in self._written())
+        self.lacks_room = False
+        for each in self._inputs:
+            ring = each.ring
+            if ring.read[each.reader] >= ring.written:
+                return ring.end is not None and self._is_over()
+        for ring in self._outputs:
+            full = ring.written - ring.depth
+            for read in ring.read:
+                if read <= full:
+                    self.lacks_room = True
+                    return False
+        return True
 
     def step(self) -> None:
         """Do one frame, or end the stream."""
-        if self._is_over():
-            self._end()
-            return
-        read, written = self._read(), self._written()
-        outputs = _free_slots(written)
+        for each in self._inputs:
+            if each.ring.end is not None and self._is_over():
+                self._end()
+                return
         try:
-            inputs = [each.values() for each in read]
-            self._work(inputs, outputs)
-            if self.record is not None:
-                self.record(self.frame, inputs, outputs)
+            self._work()
         except EndOfStreamError:
             self._end()
             return
         except FrameError as error:
-            self._fail(self._failure(error, read), written)
-        self._advance(read, written)
-
-    def _read(self) -> Sequence[Input]:
-        """Return where the next frame is."""
-        return self._inputs
-
-    def _written(self) -> Sequence[Ring]:
-        """Return where its results go."""
-        return self._outputs
+            self._fail(self._failure(error))
+        for ring in self._writes:
+            ring.written += 1
+            for tell in ring.on_written:
+                tell()
+        for each in self._reads:
+            each.done()
+        self.frame += self._jumps[self.frame % self._turn]
 
     @abstractmethod
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
+    def _work(self) -> None:
         """Do frame ``frame``, from slots to slots."""
 
-    def _failure(self, error: FrameError, read: Sequence[Input]) -> Failure:
+    def record_by(self, take: TakeFrame) -> None:
+        """Have ``take`` get what each frame reads and writes."""
+        work = self._work
+
+        def recorded() -> None:
+            work()
+            place = self._place()
+            take(self.frame, place.inputs, place.outputs)
+
+        self._work = recorded  # type: ignore[method-assign]
+
+    def _place(self) -> Place:
+        """Return the slots of the next frame; keep what will come again.
+
+        Raises:
+            FrameError: an input has failed.
+        """
+        places = [
+            (each.ring, each.ring.read[each.reader] % each.ring.depth) for each in self._reads
+        ]
+        made = [(ring, ring.written % ring.depth) for ring in self._writes]
+        inputs = [each.values() for each in self._reads]
+        outputs: list[Any] = [ring.slots[slot] for ring, slot in made]
+        place = Place(
+            inputs,
+            outputs,
+            [ring.records[slot] for ring, slot in places],
+            [ring.records[slot] for ring, slot in made],
+            self._prepare(inputs, outputs),
+        )
+        if self._keeps_places and len(self._places) < _MOST_PLACES:
+            self._places[self.frame % self._period] = place
+        return place
+
+    def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
+        """Return what computes outputs from inputs."""
+        return _nothing
+
+    def _failure(self, error: FrameError) -> Failure:
         """Return why frame ``frame`` fails, of several reasons always the same, or end the job."""
         if self.rank is None:
             raise error
-        step = self.index if read else SOURCE
-        found = [failure for each in read if (failure := each.failure()) is not None]
+        step = self.index if self._reads else SOURCE
+        found = [failure for each in self._reads if (failure := each.failure()) is not None]
         return min(found, default=Failure(self.rank, step, str(error)))
 
-    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
+    def _fail(self, failure: Failure) -> None:
         """Write, in the place of frame ``frame``, why it has failed."""
-        for ring in written:
+        for ring in self._writes:
             ring.fail(failure)
 
     def _is_over(self) -> bool:
+        """Whether all inputs have ended: each has when its next frame is there, or none will be."""
         ended = [each.has_ended() for each in self._inputs]
-        if any(ended) and not all(ended):
+        if any(ended) and not all(ended) and all(each.is_settled() for each in self._inputs):
             raise JobError("some inputs have ended before others")
         return all(ended)
-
-    def _advance(self, read: Sequence[Input], written: Sequence[Ring]) -> None:
-        """Hand the frame's outputs on, give its inputs back, and go to the next frame."""
-        for ring in written:
-            ring.put()
-        for each in read:
-            each.done()
-        self.frame = self._steps.after(self.frame)
 
     def _end(self) -> None:
         for ring in self._outputs:
@@ -222,8 +281,12 @@ class _Stage(ABC):
         self.finished = True
 
     def pause_s(self) -> float | None:
-        """Return after how many seconds the stage may be ready; ``None``: not by the clock."""
+        """Return after how many seconds a stage that is clocked may be ready."""
         return None
+
+
+def _nothing() -> None:
+    """Compute nothing."""
 
 
 class SegmentStage(_Stage):
@@ -249,28 +312,41 @@ class SegmentStage(_Stage):
         self.index = index
         self._engine = engine
         self._on_computed = on_computed
-        self._took_s = 0.0
-
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
-        begin = time.perf_counter()
-        try:
-            self._engine.run(inputs, outputs)
-        except BoundError as error:
-            raise FrameError(str(error)) from None
-        self._took_s = time.perf_counter() - begin
-
-    def _advance(self, read: Sequence[Input], written: Sequence[Ring]) -> None:
-        frame = self.frame
-        super()._advance(read, written)
-        self._on_computed(frame, self._took_s)
-
-    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
-        super()._fail(failure, written)
-        self._took_s = NOT_COMPUTED
 
     def describe(self) -> str:
         """Name the segment."""
         return f"segment {self.index}"
+
+    def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
+        if isinstance(self._engine, Binds) and self._keeps_places:
+            return self._engine.bind(inputs, outputs)
+        return partial(self._engine.run, inputs, outputs)
+
+    def _work(self) -> None:
+        frame = self.frame
+        try:
+            _, _, came, made, run = self._places[frame % self._period]
+        except KeyError:
+            _, _, came, made, run = self._place()
+        for record in made:
+            record[0] = 0
+        for record in came:
+            if record[0]:
+                raise FrameError(Failure.from_bytes(record).reason)
+        begin = time.perf_counter()
+        try:
+            run()
+        except BoundError as error:
+            raise FrameError(str(error)) from None
+        except RuntimeError as error:
+            raise (
+                self._engine.failure(error) if isinstance(self._engine, Binds) else error
+            ) from None
+        self._on_computed(frame, time.perf_counter() - begin)
+
+    def _fail(self, failure: Failure) -> None:
+        super()._fail(failure)
+        self._on_computed(self.frame, NOT_COMPUTED)
 
 
 class SourceStage(_Stage):
@@ -278,6 +354,7 @@ class SourceStage(_Stage):
 
     precedence = 2
     kind = READ
+    _counts_routes = False
     on_enter: Callable[[Entered], None] | None = None
     """Told of each frame before it enters."""
 
@@ -308,13 +385,15 @@ class SourceStage(_Stage):
         self._window = window
         self._credit = credit
         self._shares_clock = shares_clock
+        self._room = window
+        """How many frames may be inside now."""
         self._entered_s = [0.0] * window
+        self._counts = [0]
+        """How many frames have come out, by route; if there is one, they are not counted."""
         self._has_open_sizes = any(ring.tensor.is_open for ring in outputs)
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether frames come at times of their own."""
-        return isinstance(self._arrivals, Timed) or not self._source.can_replay
+        self.is_clocked = not isinstance(arrivals, Pulled)
+        self._looks = type(arrivals) is not Pulled
+        """Whether a frame may be missing though there is room."""
 
     def wake_by(self, wake: Callable[[], None]) -> None:
         """Take what wakes the stage's thread; it is called when a frame comes by itself."""
@@ -341,62 +420,71 @@ class SourceStage(_Stage):
         self._source.end()
 
     def is_ready(self) -> bool:
-        """A frame waits and the window has room, or the source is exhausted.
+        """A frame waits, and window and outputs have room, or the source is exhausted.
 
         Raises:
             JobError: a frame arrived and found no room.
         """
-        if self._is_over():
+        credit, arrivals = self._credit, self._arrivals
+        came_out = credit.ring.read[credit.reader]
+        is_full = self.frame - came_out >= self._room
+        for ring in self._writes:
+            for read in ring.read:
+                if read <= ring.written - ring.depth:
+                    is_full = True
+        self.lacks_room = is_full
+        if not self._looks:
+            return not is_full or arrivals.is_over
+        is_waiting = arrivals.look(self.frame, came_out)
+        if is_waiting is None:
             return True
-        self._arrivals.judge(self.frame, self._came_out)
-        return self._arrivals.is_waiting() and not self.lacks_room()
+        self.lacks_room |= arrivals.awaits_results
+        return is_waiting and not self.lacks_room
 
-    def lacks_room(self) -> bool:
-        """Whether the window or an output is full, or the next frame comes after results."""
-        is_full = self._inside >= self._window or super().lacks_room()
-        return is_full or self._arrivals.awaits_results
-
-    @property
-    def _inside(self) -> int:
-        """How many frames are inside the pipeline."""
-        return self.frame - self._came_out
+    def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
+        return self._source.into(outputs)
 
     @property
     def _came_out(self) -> int:
         return self._credit.ring.read[self._credit.reader]
 
-    def _is_over(self) -> bool:
-        return self._arrivals.is_exhausted()
-
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
+    def _work(self) -> None:
         index, arrived_s = self._arrivals.take()
-        begin, waited_s = time.perf_counter(), self._source.waited_s
+        frame, source = self.frame, self._source
+        try:
+            _, outputs, _, made, read = self._places[frame % self._period]
+        except KeyError:
+            _, outputs, _, made, read = self._place()
+        for record in made:
+            record[0] = 0
+        begin, waited_s = time.perf_counter(), source.waited_s
         failure: FrameError | None = None
         try:
-            self._source.read(index, outputs)
+            read(index)
             if self._has_open_sizes and (found := disagreement(outputs)):
                 raise FrameError(found)
         except FrameError as error:
             failure = error
         except BoundError as error:
-            if not self._source.can_replay:  # the next frame may not be read from its beginning
+            if not source.can_replay:  # the next frame may not be read from its beginning
                 raise
             failure = FrameError(str(error))
         except EndOfStreamError as ended:
             self._arrivals.end_at(index if ended.frames is None else ended.frames)
             raise
-        waited_s = self._source.waited_s - waited_s
-        self._entered_s[self.frame % self._window] = arrived_s + waited_s
+        now_s = time.perf_counter()
+        waited_s = source.waited_s - waited_s
+        self._entered_s[frame % self._window] = arrived_s + waited_s
         if self.on_enter is not None:
             unix_s = time.time() - time.monotonic() + arrived_s + waited_s
-            self.on_enter(Entered(self.frame, index, unix_s, self._source.label(index)))
+            self.on_enter(Entered(frame, index, unix_s, source.label(index)))
         if failure is not None:
             raise failure
-        worked_s = max(0.0, time.perf_counter() - begin - waited_s)
-        if not isinstance(self._arrivals, Pulled):  # else the last wait was for room
-            waited_s += max(0.0, arrived_s - self._done_s)
-        self.reads.add(self.frame, worked_s, waited_s)
-        self._done_s = time.monotonic()
+        worked_s = now_s - begin - waited_s
+        if self.is_clocked and arrived_s > self._done_s:
+            waited_s += arrived_s - self._done_s
+        self.reads.add(frame, worked_s if worked_s > 0 else 0.0, waited_s)
+        self._done_s = now_s
 
     def pause_s(self) -> float | None:
         """Return the seconds until the next arrival, if frames come by the clock."""
@@ -408,22 +496,21 @@ class SourceStage(_Stage):
 
     def take_credits(self) -> bool:
         """Record the latency of frames that have left; called by whoever takes the credits in."""
-        took = False
-        while self._credit.has_frame():
-            frame, came_out_ns = self._credit.values().tolist()
+        ring, reader, counts, way = self._credit.ring, self._credit.reader, self._counts, self.way
+        first = ring.read[reader]
+        while ring.read[reader] < ring.written:
+            credit: Any = ring.slots[ring.read[reader] % ring.depth]
+            frame, came_out_ns = credit.tolist()
             out_s = 1e-9 * came_out_ns if self._shares_clock else time.monotonic()
             entered_s = self._entered_s[frame % self._window]
-            number, way = self._counted()
             if came_out_ns:  # it has results
                 self.latencies.add(out_s - entered_s)
-                self._events.add(FRAME, entered_s, out_s, frame, number, route=way)
+                if not frame % SORTED_AT_ONCE:
+                    self.latencies.sort()
+                self._events.add(FRAME, entered_s, out_s, frame, counts[way], 0, way)
+            counts[way] += self._counts_routes
             self._credit.done()
-            took = True
-        return took
-
-    def _counted(self) -> tuple[int, int]:
-        """Return how many frames had come out before this one on its route, and the route."""
-        return 0, 0
+        return ring.read[reader] > first
 
 
 class SinkStage(_Stage):
@@ -452,27 +539,33 @@ class SinkStage(_Stage):
         self.failures: list[tuple[int, Failure]] = []
         """The first :data:`MOST_FAILURES` of them, each with its number."""
 
-    def _work(self, inputs: list[NDArray[Any]], outputs: list[Slot]) -> None:
-        begin, before_s = time.perf_counter(), self._waited_s
-        for sink in self._sinks:
-            sink.write(self.frame, inputs)
-        waited_s = self._waited_s - before_s
-        worked_s = max(0.0, time.perf_counter() - begin - waited_s)
-        self.writes.add(self.frame, worked_s, waited_s)
-        values_in(outputs[0])[:] = self.frame, time.monotonic_ns()
+    def _work(self) -> None:
+        frame, sinks = self.frame, self._sinks
+        try:
+            inputs, (credit,), came, _, _ = self._places[frame % self._period]
+        except KeyError:
+            inputs, (credit,), came, _, _ = self._place()
+        for record in came:
+            if record[0]:
+                raise FrameError(Failure.from_bytes(record).reason)
+        begin, waited_s = time.perf_counter(), 0.0
+        for sink in sinks:
+            waited_s -= sink.waited_s
+            sink.write(frame, inputs)
+            waited_s += sink.waited_s
+        worked_s = time.perf_counter() - begin - waited_s
+        self.writes.add(frame, worked_s if worked_s > 0 else 0.0, waited_s)
+        credit[:] = frame, time.monotonic_ns()
 
-    @property
-    def _waited_s(self) -> float:
-        return sum(sink.waited_s for sink in self._sinks)
-
-    def _fail(self, failure: Failure, written: Sequence[Ring]) -> None:
+    def _fail(self, failure: Failure) -> None:
         """Tell the sinks that the frame has failed; a credit without a time says so, too."""
         for sink in self._sinks:
             sink.fail(self.frame, failure)
         self.failed += 1
         if len(self.failures) < MOST_FAILURES:
             self.failures.append((self.frame, failure))
-        values_in(_free_slots(written)[0])[:] = self.frame, 0
+        (ring,) = self._writes
+        values_in(ring.slots[ring.written % ring.depth])[:] = self.frame, 0
 
     def figures(self, ranks: Sequence[Rank]) -> dict[str, Any]:
         """Return what the stage measured, and which frames failed on which of the job's ranks."""

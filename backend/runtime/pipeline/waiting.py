@@ -7,13 +7,11 @@ import math
 import os
 import select
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 _PR_SET_TIMERSLACK = 29
-
-_MAX_SELECTED = 1024
-"""``select`` takes descriptors below this number only."""
 
 Watched = tuple[int, Callable[[], object]]
 """A descriptor, and what is called when it can be read."""
@@ -25,16 +23,19 @@ def sharpen_timers() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 
 
-def _readable(descriptors: list[int], timeout_s: float | None) -> list[int]:
-    """Wait until descriptors can be read, or the time is over; return which can."""
-    if max(descriptors) < _MAX_SELECTED:
-        return select.select(descriptors, (), (), timeout_s)[0]
+def _polled(descriptors: Iterable[int], timeout_s: float | None) -> list[int]:
+    """Do what ``select`` does, for descriptors that it does not take."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     # It takes whole milliseconds.
     timeout_ms = None if timeout_s is None else math.ceil(1e3 * timeout_s)
     return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
+
+
+def _take_event(event: int) -> None:
+    with suppress(BlockingIOError):
+        os.eventfd_read(event)
 
 
 class Waiter:
@@ -51,7 +52,9 @@ class Waiter:
         weakref.finalize(self, os.close, self._event).atexit = False
         self._is_raised = False
         self._is_asleep = False
-        self._watched: dict[int, Callable[[], object]] = {}
+        self._watched: dict[int, Callable[[], object]] = {
+            self._event: partial(_take_event, self._event)
+        }
 
     def watch(self, descriptor: int, on_ready: Callable[[], object]) -> None:
         """End sleeps when a descriptor can be read, and call ``on_ready`` in this thread."""
@@ -79,16 +82,15 @@ class Waiter:
         ready: list[int] = []
         self._is_asleep = True
         if not self._is_raised:
-            ready = _readable([self._event, *watched], timeout_s)
+            try:
+                ready = select.select(watched, (), (), timeout_s)[0]
+            except ValueError:  # a descriptor of 1024 or above
+                ready = _polled(watched, timeout_s)
         self._is_asleep = False
         # What is raised after this look is left for the next sleep.
         was_raised = self._is_raised
         if was_raised:
             self._is_raised = False
         for descriptor in ready:
-            if descriptor == self._event:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(descriptor)
-            else:
-                watched[descriptor]()
+            watched[descriptor]()
         return was_raised or bool(ready)

@@ -582,9 +582,9 @@ def stages(wiring: Wiring) -> Iterator[tuple[str, StageSpec]]:
 def connect(
     wiring: Wiring,
     rings: Sequence[Ring],
-    wakes: Mapping[str, Callable[[], None]],
-    wake_loop: Callable[[], None],
-    take_credits: Callable[[], None],
+    wakes: Mapping[str, Callable[[], object]],
+    wake_loop: Callable[[], object],
+    take_credits: Callable[[], object],
 ) -> None:
     """Let each ring wake the threads that may wait for it.
 
@@ -601,16 +601,24 @@ def connect(
         wake_loop: has a thread poll the messages.
         take_credits: takes the credits that are there, and wakes the source.
     """
-    readers = readers_of(wiring)
+    readers, writers = readers_of(wiring), writers_of(wiring)
     views = {view.ring for view in wiring.views}
+    sent = {send.reader.ring for send in wiring.sends}
     for thread, stage in stages(wiring):
         # The source does not wait in its thread for a credit that has come.
         for reader in stage.readers if thread != "source" else ():
-            # The only reader of a view takes its tokens itself.
-            if reader.ring not in views or len(readers[reader.ring]) > 1:
+            writer = writers.get(reader.ring)
+            # The only reader of a view takes its tokens itself; so does a thread its own frames.
+            if reader.ring in views:
+                is_told = len({wakes[each] for each in readers[reader.ring]}) > 1
+            else:
+                is_told = writer is None or wakes[writer] != wakes[thread]
+            if is_told:
                 rings[reader.ring].tell(reader.index, wakes[thread])
         for ring in stage.outputs:
-            rings[ring].on_freed += (wakes[thread],)
+            # Slots that this thread frees, or tokens that it takes, do not wake it.
+            if ring in sent or {wakes[each] for each in readers[ring]} - {wakes[thread]}:
+                rings[ring].on_freed += (wakes[thread],)
     if wiring.source is not None and not wiring.receives_credits:
         (credit,) = wiring.source.readers
         rings[credit.ring].tell(credit.index, take_credits)

@@ -7,7 +7,7 @@ else lists the kinds. Help texts import all of them, so packages are imported in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -109,6 +109,10 @@ class Source(ABC):
             FrameError: it cannot be read, but the next one can.
             JobError: it cannot be read.
         """
+
+    def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
+        """Return what reads a frame, given its number, into these slots."""
+        return lambda index: self.read(index, slots)
 
     def label(self, index: int) -> str:
         """Return a name of frame ``index`` for users: its file, say."""

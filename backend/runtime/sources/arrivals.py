@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..errors import JobError
+from . import EndOfStreamError
 
 PATIENCE_S = 40.0
 """Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
@@ -30,9 +31,10 @@ class Arrivals(Protocol):
     more_dropped: int
     """How many others found none."""
 
-    @property
-    def awaits_results(self) -> bool:
-        """Whether the next frame arrives once those before it have come out."""
+    awaits_results: bool
+    """Whether the next frame arrives once those before it have come out."""
+    is_over: bool
+    """Whether the last frame was taken, as far as :meth:`take` and :meth:`is_exhausted` know."""
 
     def end(self) -> None:
         """Let no further frame arrive; called by any thread."""
@@ -47,17 +49,22 @@ class Arrivals(Protocol):
     def is_exhausted(self) -> bool:
         """Whether the last frame has been taken."""
 
-    def is_waiting(self) -> bool:
-        """Whether an arrived frame has not been taken yet."""
+    def look(self, entered: int, came_out: int) -> bool | None:
+        """Return whether an arrived frame has not been taken yet; ``None``: none will come.
 
-    def take(self) -> tuple[int, float]:
-        """Return number and arrival time (``time.monotonic``) of the frame that waits longest."""
-
-    def judge(self, entered: int, came_out: int) -> None:
-        """Note how many frames have entered the pipeline and how many have left it.
+        Args:
+            entered: how many frames have entered the pipeline.
+            came_out: how many have left it.
 
         Raises:
             JobError: a frame found no room, and may not be dropped.
+        """
+
+    def take(self) -> tuple[int, float]:
+        """Return number and arrival time (``time.monotonic``) of the frame that waits longest.
+
+        Raises:
+            EndOfStreamError: the last frame has been taken.
         """
 
     def pause_s(self) -> float | None:
@@ -71,6 +78,7 @@ class Pulled:
     """A frame arrives when the pipeline has room for it; none is lost."""
 
     fps = None
+    awaits_results = False
 
     def __init__(self, frames: int | None) -> None:
         """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
@@ -78,34 +86,32 @@ class Pulled:
         self.more_dropped = 0
         self._frames = math.inf if frames is None else frames
         self._next = 0
-
-    @property
-    def awaits_results(self) -> bool:
-        """No frame does."""
-        return False
+        self.is_over = frames == 0
 
     def end(self) -> None:
         """Have none left."""
         self._frames = 0
+        self.is_over = True
 
     def end_at(self, frames: int) -> None:
         """None arrives before it is taken."""
 
     def is_exhausted(self) -> bool:
         """Whether all frames have been taken."""
-        return self._next >= self._frames
+        return self.is_over
 
-    def is_waiting(self) -> bool:
-        """Whether there is another frame."""
-        return not self.is_exhausted()
+    def look(self, entered: int, came_out: int) -> bool | None:
+        """Return whether there is another frame."""
+        return None if self.is_over else True
 
     def take(self) -> tuple[int, float]:
         """Return the next frame, arriving now."""
-        self._next += 1
-        return self._next - 1, time.monotonic()
-
-    def judge(self, entered: int, came_out: int) -> None:
-        """There is always room."""
+        if self.is_over:
+            raise EndOfStreamError
+        index = self._next
+        self._next = index + 1
+        self.is_over = self._next >= self._frames
+        return index, time.monotonic()
 
     def pause_s(self) -> float | None:
         """Nothing happens by the clock."""
@@ -128,17 +134,12 @@ class Queries(Pulled):
         """
         super().__init__(frames)
         self._samples = samples
-        self._came_out = 0
         self._issued_s = 0.0
 
-    @property
-    def awaits_results(self) -> bool:
-        """Whether the next query begins later."""
-        return self._next % self._samples == 0 and self._came_out < self._next
-
-    def is_waiting(self) -> bool:
-        """Whether a frame of a query has not been taken yet."""
-        return super().is_waiting() and not self.awaits_results
+    def look(self, entered: int, came_out: int) -> bool | None:
+        """Return whether a frame of a query has not been taken yet, or another query begins."""
+        self.awaits_results = self._next % self._samples == 0 and came_out < self._next
+        return None if self.is_over else not self.awaits_results
 
     def take(self) -> tuple[int, float]:
         """Return the next frame, which arrived with its query."""
@@ -147,15 +148,12 @@ class Queries(Pulled):
             self._issued_s = now_s
         return index, self._issued_s
 
-    def judge(self, entered: int, came_out: int) -> None:
-        """Note which frames have come out."""
-        self._came_out = came_out
-
 
 class _Queued(ABC):
     """Frames arrive whether there is room or not: they wait in a queue, or are lost."""
 
     awaits_results = False
+    is_over = False
 
     def __init__(
         self,
@@ -194,14 +192,17 @@ class _Queued(ABC):
     def is_exhausted(self) -> bool:
         """Whether all frames have arrived and none waits."""
         self._arrive()
-        return self._arrived >= self._frames and not self._queue
+        self.is_over = self._arrived >= self._frames and not self._queue
+        return self.is_over
 
-    def is_waiting(self) -> bool:
-        """Whether a frame waits."""
-        self._arrive()
+    def look(self, entered: int, came_out: int) -> bool | None:
+        """Return whether a frame waits; ``None``: none will come."""
+        if self.is_exhausted():
+            return None
+        self._judge(entered, came_out)
         return bool(self._queue)
 
-    def judge(self, entered: int, came_out: int) -> None:
+    def _judge(self, entered: int, came_out: int) -> None:
         """Report why a frame found no room, once that is known.
 
         A rank may have stopped. But a frame that entered after the loss and has come out has passed
@@ -233,6 +234,11 @@ class _Queued(ABC):
     def counts(self) -> tuple[int, int]:
         """Return how many frames have arrived, and how many of them wait."""
         return self._arrived, len(self._queue)
+
+    def _oldest(self) -> int:
+        if self.is_exhausted():
+            raise EndOfStreamError
+        return self._queue.popleft()
 
     @abstractmethod
     def _arrive(self) -> None:
@@ -291,7 +297,7 @@ class Timed(_Queued):
 
     def take(self) -> tuple[int, float]:
         """Return the frame that waits longest."""
-        index = self._queue.popleft()
+        index = self._oldest()
         return index, self._due_s(index)
 
     def pause_s(self) -> float | None:
@@ -363,11 +369,11 @@ class Live(_Queued):
 
     def take(self) -> tuple[int, float]:
         """Return the frame that waits longest."""
-        return self._queue.popleft(), self._times_s.popleft()
+        return self._oldest(), self._times_s.popleft()
 
-    def judge(self, entered: int, came_out: int) -> None:
+    def _judge(self, entered: int, came_out: int) -> None:
         """Report that no more frames come, too."""
-        super().judge(entered, came_out)
+        super()._judge(entered, came_out)
         if self._failure and not self._queue and self._arrived < self._frames:
             raise JobError(self._failure)
 

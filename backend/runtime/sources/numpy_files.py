@@ -152,8 +152,8 @@ class Stack:
         return self.frames[index].shape
 
     def read(self, index: int, slot: Slot) -> None:
-        """Copy a frame."""
-        values = self.frames[index]
+        """Copy a frame; those beyond their number begin again at the first."""
+        values = self.frames[index % len(self.frames)]
         shaped(slot, values.shape)[...] = values
 
     def close(self) -> None:
@@ -163,10 +163,13 @@ class Stack:
 class FileStack:
     """Frames of one input, one after the other in a file."""
 
-    def __init__(self, path: Path, file: IO[bytes], head: _Head, division: _Division) -> None:
+    def __init__(
+        self, path: Path, file: IO[bytes], head: _Head, division: _Division, spec: Tensor
+    ) -> None:
         """Take over an open file of an array in C order."""
         self._path, self._begin, self._division = path, head.size, division
         self._frame_bytes = math.prod(division.shape) * head.dtype.itemsize
+        self._is_fixed = not spec.is_open
         self.note = division.note("its array")
         self._descriptor = os.dup(file.fileno())
         file.close()
@@ -181,21 +184,24 @@ class FileStack:
         return self._division.shape_of(index)
 
     def read(self, index: int, slot: Slot) -> None:
-        """Read a frame into contiguous memory.
+        """Read a frame into contiguous memory; those beyond their number begin again at the first.
 
         Raises:
             JobError: the file cannot be read, or is too short.
         """
-        rest = _bytes_of(shaped(slot, self.shape_of(index)))
+        index %= self._division.frames
+        values: Any = slot if self._is_fixed else shaped(slot, self.shape_of(index))
         offset = self._begin + index * self._frame_bytes
-        while rest:
-            try:
-                count = os.preadv(self._descriptor, [rest], offset)
-            except OSError as error:
-                raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
-            if not count:
-                raise JobError(f"{self._path}: was truncated in the meantime")
-            rest, offset = rest[count:], offset + count
+        try:
+            count = os.preadv(self._descriptor, (values,), offset)
+            rest = _bytes_of(values)[count:] if count < values.nbytes else b""
+            while rest:
+                count = os.preadv(self._descriptor, (rest,), offset + values.nbytes - len(rest))
+                if not count:
+                    raise JobError(f"{self._path}: was truncated in the meantime")
+                rest = rest[count:]
+        except OSError as error:
+            raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -216,7 +222,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
             raise ValueError(f"it has {size} bytes, its header promises {head.nbytes}")
         division = _division(path, "its array", head, spec)
         if not head.is_fortran:
-            return FileStack(path, file, head, division)
+            return FileStack(path, file, head, division, spec)
         _check_memory(path, head.nbytes)
         values = np.fromfile(file, head.dtype, math.prod(head.shape))
     except JobError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,13 @@ class NumpySource(Source):
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Copy the frame's arrays."""
         for stack, slot in zip(self._stacks, slots, strict=True):
-            stack.read(index % self._count, slot)
+            stack.read(index, slot)
+
+    def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
+        """Return what copies a frame, which of a single array takes one call."""
+        if len(slots) > 1:
+            return super().into(slots)
+        return partial(self._stacks[0].read, slot=slots[0])
 
     def label(self, index: int) -> str:
         """Return file and position."""

@@ -30,7 +30,7 @@ from rankslice.backend.runtime.faults.pages import StatusPage
 folder, number, place, step, state = sys.argv[1:]
 page = StatusPage(os.open(folder, os.O_RDONLY), int(number), place)
 if step:
-    page.at(step)
+    page.at(-1, step.encode())
 page.tell(int(state))
 print("ready", flush=True)
 taken = bytearray(int(sys.stdin.readline().strip() or 0))
@@ -140,10 +140,10 @@ def let_end(process: subprocess.Popen[str]) -> None:
     assert 0 == process.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 512])
+@pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 504])
 def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
     page = page_in(tmp_path / PAGES, 3, "rank 3 (edge01_cpu0 on edge01)")
-    page.at(text)
+    page.at(-1, text.encode())
     page.tell(STOPPED)
     status = only_page(tmp_path / PAGES)
     assert (os.getpid(), STOPPED) == (status.process.number, status.state)
@@ -153,18 +153,23 @@ def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
 
 def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
     page = page_in(tmp_path / PAGES, 0, "❄" * 1000)
-    page.at("x" * 10_000)
+    page.at(-1, b"x" * 10_000)
     status = only_page(tmp_path / PAGES)
     assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.rank_name
-    assert "x" * 512 == status.step
+    assert "x" * 504 == status.step
     assert ALIVE == status.state
 
 
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     page = page_in(tmp_path / PAGES, 0, "rank 0")
-    page.at("segment 0, frame 1000")
-    page.at("segment 1, frame 2")
+    page.at(1000, b"segment 0, frame ")
+    page.at(2, b"segment 1, frame ")
     assert "segment 1, frame 2" == only_page(tmp_path / PAGES).step
+
+
+def test_a_step_is_read_with_its_frame_in_the_middle(tmp_path: Path) -> None:
+    page_in(tmp_path / PAGES, 0, "rank 0").at(17, b"segment 1, frame \0 of surge")
+    assert "segment 1, frame 17 of surge" == only_page(tmp_path / PAGES).step
 
 
 def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
@@ -375,7 +380,7 @@ def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_pa
     folder = tmp_path / PAGES
     step = "\x1b[2Jsegment 0\nrankslice: rank 9: all is well\r\x00 \x7f\x9b"
     page = page_in(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
-    page.at(step)
+    page.at(-1, step.encode())
     pages._HEAD.pack_into(page._page, 0, 2**22 + 1, 0, ALIVE)  # no process has this number
     with guarding(folder, 1) as process:
         message = said(process)

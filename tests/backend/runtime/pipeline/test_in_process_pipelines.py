@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -152,10 +153,14 @@ def test_steps_of_ranks_that_take_turns_name_the_frames_of_the_stream(tmp_path: 
     options = RunOptions(results=folder / "results.bin", frames=6, bind=False)
     links = ThreadLinks(len(job.ranks))
     steps: list[list[str]] = [[] for _ in job.ranks]
+
+    def note(rank: int, frame: int, name: bytes) -> None:
+        steps[rank].append(f"{name.rstrip(bytes(1)).decode()}{frame}")
+
     with ThreadPoolExecutor(len(job.ranks)) as pool:
         ended = [
             pool.submit(
-                run_rank, job, folder, options, links.transport(rank), on_step=steps[rank].append
+                run_rank, job, folder, options, links.transport(rank), on_step=partial(note, rank)
             )
             for rank in range(len(job.ranks))
         ]

@@ -17,7 +17,7 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
 
 from rankslice.backend.runtime.direct import foretelling
-from rankslice.backend.runtime.direct.tokens import WRITTEN, Outboxes
+from rankslice.backend.runtime.direct.tokens import WRITTEN, Outbox
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
@@ -183,6 +183,9 @@ class Counting:
     kind = COMPUTE
     index = 0
     precedence = 1
+    is_clocked = False
+    lacks_room = False
+    took_s = 0.0
 
     def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:
         self.frame = 0
@@ -201,9 +204,6 @@ class Counting:
         self.executor.wake()
         if self.sends:
             self.executor.look_soon()
-
-    def lacks_room(self) -> bool:
-        return False
 
     def pause_s(self) -> float | None:
         return None
@@ -358,21 +358,20 @@ def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhi
 ) -> None:
     monkeypatch.setattr(foretelling, "_MARGIN", 1e6)  # awake 30 s before a frame is due
     taken = threading.Event()
-    post = Post()
+    post = Post(Outbox())
     post.news.expect(1)
     post.news.handle(WRITTEN, 1, lambda _: taken.set())
     executor = Executor(
-        "compute", [Counting(0)], on_failure=lambda *_: None, posts=[post], foretells=True
+        "compute", [Counting(0)], on_failure=lambda *_: None, post=post, foretells=True
     )
     assert post.news.on_stamp is not None
     for frame in range(-8, 0):
         post.news.on_stamp(1, time.monotonic_ns() + 10**12 * frame + 10**10)
     executor.start()
     executor.wake()
-    outboxes = Outboxes()
-    outboxes.add(post.news.entry, WRITTEN, 1, 1)
+    post.outbox.tell_written(ring(SMALL), post.news.entry, 1)
     time.sleep(0.05)
-    outboxes.flush()
+    post.outbox.flush()
     came = taken.wait(5)
     executor.stop()
     executor.join(10)
@@ -390,11 +389,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
     options = RunOptions(results=folder / "results.bin", frames=50, window=window, bind=False)
     asleep: list[str] = []
 
-    def fall_asleep(executor: Executor) -> float:
-        asleep.append(executor.at)
-        return 1e-3
-
-    monkeypatch.setattr(Executor, "_pause_s", fall_asleep)
+    monkeypatch.setattr(Executor, "_sleep", lambda executor: asleep.append(executor.at))
     (record,) = run_rank(job, folder, options, ThreadLinks(1).transport(0))
     assert (50, []) == (record["source"]["frames"], asleep)
 
@@ -500,7 +495,7 @@ def test_the_time_without_a_ready_stage_is_counted(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = Executor("compute", [Timely(clock, 6)], on_failure=lambda *_: None)
-    monkeypatch.setattr(executor, "_sleep", lambda _: clock.spend(4e-3))
+    monkeypatch.setattr(executor, "_sleep", lambda: clock.spend(4e-3))
     executor._run()
     assert 20e-3 + 5 * 12e-3 == pytest.approx(executor.waited_s)
     assert 8e-3 == pytest.approx(executor.slowest_s)
@@ -514,7 +509,7 @@ def test_work_of_another_thread_of_the_core_does_not_count_as_waiting(
     computing = Executor("compute", [Counting(0)], on_failure=lambda *_: None)
     source = Executor("source", [stage], on_failure=lambda *_: None, beside=computing)
 
-    def sleep(_: object) -> None:
+    def sleep() -> None:
         """Let the other thread work while this one sleeps."""
         if stage.is_ready():
             source._run_step(stage)
@@ -765,9 +760,10 @@ def test_a_rank_of_one_core_reads_and_writes_in_the_thread_that_computes(
     job = load_job(folder / "plan.json")
     job = replace(job, ranks=(replace(job.ranks[0], cores=cores),))
     options = RunOptions(results=folder / "results.bin", frames=5, fps=fps, bind=False)
-    steps: list[str] = []
-    run_rank(job, folder, options, ThreadLinks(1).transport(0), on_step=steps.append)
-    assert others | {"segment 0"} == {step.partition(",")[0] for step in steps}
+    steps: list[bytes] = []
+    on_step = lambda frame, name: steps.append(name)  # noqa: E731
+    run_rank(job, folder, options, ThreadLinks(1).transport(0), on_step=on_step)
+    assert others | {"segment 0"} == {step.decode().partition(",")[0] for step in steps}
 
 
 FAILED = Failure(1, 2, "index 7 is out of bounds").to_bytes()

@@ -41,11 +41,10 @@ from rankslice.backend.runtime.direct.tokens import (
     FREED,
     WRITTEN,
     Inbox,
-    Outboxes,
+    Outbox,
 )
 from rankslice.backend.runtime.errors import FrameError, JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.figures.rank_figures import NOT_COMPUTED
 from rankslice.backend.runtime.job import ALL as EVERY
 from rankslice.backend.runtime.job import Job, PlacedSegment, Steps, Tensor, Turns, typed_view
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, DirectChannels, Post
@@ -69,7 +68,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
 )
 from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
-from rankslice.backend.runtime.sources import EndOfStreamError
+from rankslice.backend.runtime.sources import EndOfStreamError, Source
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.backend.runtime.sources.switching import Seen
 from rankslice.framework.plan import Plan
@@ -125,6 +124,8 @@ class Frames:
         for slot in slots:
             values = slot.shaped((_size(index),)) if isinstance(slot, OpenSlot) else slot
             values[...] = index
+
+    into = Source.into
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         while self.computed in self.lost:
@@ -316,11 +317,11 @@ class Wire:
 class Inboxes:
     """The pipes of a thread."""
 
-    def __init__(self, executor: Executor | None, posts: Sequence[Post]) -> None:
+    def __init__(self, executor: Executor | None, post: Post) -> None:
         self._executor = executor
         """The thread; ``None``: the main thread, which takes all that has come."""
-        self.news = [post.news for post in posts if post.news.is_used]
-        self.room = [post.room for post in posts if post.room.is_used]
+        self.news = [post.news] if post.news.is_used else []
+        self.room = [post.room] if post.room.is_used else []
 
     def awaits(self, unfinished: Sequence[Stage]) -> bool:
         """Whether something has come that ends the thread's sleep."""
@@ -347,7 +348,7 @@ class Inboxes:
     def _is_main(self, unfinished: Sequence[Stage]) -> bool:
         """Note which stages the thread has; return whether the main thread takes its tokens."""
         if self._executor is not None:
-            self._executor._stages = list(unfinished)
+            self._executor._stages = sorted(unfinished, key=lambda stage: stage.precedence)
         return not unfinished
 
 
@@ -377,15 +378,22 @@ def _refill(inbox: Inbox, contents: Sequence[tuple[int, int, int]]) -> None:
         os.write(inbox.entry, b"".join(_TOKEN.pack(*token, 0) for token in contents))
 
 
-def handed_over(wirings: Sequence[Wiring], direct: Pairs) -> list[DirectChannels]:
-    """Return the rings of all ranks, after those that share memory have handed it over."""
+def handed_over(
+    wirings: Sequence[Wiring], direct: Pairs, joined: Collection[str] = ()
+) -> list[DirectChannels]:
+    """Return the rings of all ranks, after those that share memory have handed it over.
+
+    ``joined``: the stages that run in the thread of the segments.
+    """
     neighbours: list[dict[int, Neighbour]] = [{} for _ in wirings]
     with ExitStack() as streams:
         for low, high in sorted(direct):
             for rank, other, end in zip((low, high), (high, low), socket.socketpair(), strict=True):
                 neighbours[rank][other] = Neighbour(other, end, sends_first=rank < other)
                 streams.callback(neighbours[rank][other].close)
-        channels = [DirectChannels(*each) for each in zip(wirings, neighbours, strict=True)]
+        channels = [
+            DirectChannels(*each, joined=joined) for each in zip(wirings, neighbours, strict=True)
+        ]
         if direct:
             with ThreadPoolExecutor(len(wirings)) as pool:
                 list(pool.map(DirectChannels.hand_over, channels))
@@ -438,7 +446,8 @@ class World:
         self._direct = direct
         self._routes = [route.segments for route in job.routes]
         wirings = [_small(wiring) for wiring in wire_all(job, window, direct)]
-        self._channels = handed_over(wirings, direct)
+        joined = ("source", "sink") if has_one_thread else ()
+        self._channels = handed_over(wirings, direct, joined)
         self.rings = [ring for each in self._channels for ring in each.rings]
         self.inboxes: dict[Thread, Inboxes] = {}
         outgoing: dict[int, Outgoing] = {}
@@ -452,16 +461,17 @@ class World:
             thread_of = {name: "compute" if has_one_thread else name for name in names}
             self.threads += [(rank, thread_of[name]) for name in names]
             for thread in sorted(set(thread_of.values())):
-                posts = [channels.post(name) for name in thread_of if thread_of[name] == thread]
+                post = channels.post(thread)
                 stages = [
                     stage
                     for stage, name in zip(self.stages[first:], names, strict=True)
                     if thread_of[name] == thread
                 ]
-                executor = Executor(thread, stages, on_failure=lambda *_: None, posts=posts)
-                self.inboxes[rank, thread] = Inboxes(executor, posts)
-            self.inboxes[rank, MAIN] = Inboxes(None, [channels.post(MAIN)])
-            wakes = {n: partial(self.woken.add, (rank, thread_of[n])) for n in thread_of}
+                executor = Executor(thread, stages, on_failure=lambda *_: None, post=post)
+                self.inboxes[rank, thread] = Inboxes(executor, post)
+            self.inboxes[rank, MAIN] = Inboxes(None, channels.post(MAIN))
+            wake = {each: partial(self.woken.add, (rank, each)) for each in thread_of.values()}
+            wakes = {name: wake[thread] for name, thread in thread_of.items()}
             connect(wiring, rings, wakes, lambda: None, self._take_credits)
             for s in wiring.sends:
                 ring = rings[s.reader.ring]
@@ -619,7 +629,8 @@ class World:
 
     def _send_tokens(self) -> None:
         for channels in self._channels:
-            channels.flush()
+            for outbox in channels._outboxes.values():
+                outbox.flush()
 
     def check_sleepers(self, busy: set[Thread]) -> None:
         """Raise :class:`AsleepError` if a thread would get work by tokens that do not wake it."""
@@ -1180,7 +1191,10 @@ def test_any_plan_comes_to_its_end_whatever_happens_first(
 
 
 def test_a_writer_that_does_not_ask_for_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ring, "has_room", lambda ring: True)
+    def is_ready(stage: SegmentStage) -> bool:
+        return all(each.is_settled() for each in stage._inputs)
+
+    monkeypatch.setattr(SegmentStage, "is_ready", is_ready)
     with pytest.raises(WrongFrameError):
         found("chain", 3, 3, "prompt")
 
@@ -1211,7 +1225,7 @@ def test_a_source_that_does_not_count_frames_is_found() -> None:
 
 
 def test_a_change_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ring, "_tell_readers", lambda ring: None)
+    monkeypatch.setattr(Ring, "tell", lambda ring, reader, call: None)
     with pytest.raises(AsleepError):
         found("chain", 3, 3, "prompt")
 
@@ -1284,13 +1298,19 @@ def test_the_way_into_a_deadlock_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def without(monkeypatch: pytest.MonkeyPatch, kind: int, count: int | None = None) -> None:
     """Lose the tokens of a kind, or the one with a count."""
-    honest = Outboxes.add
+    written, freed = Outbox.tell_written, Outbox.tell_freed
 
-    def lossy(outboxes: Outboxes, entry: int, *token: int) -> None:
-        if token[0] != kind or count not in (None, token[2]):
-            honest(outboxes, entry, *token)
+    def tell_written(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
+        token = (WRITTEN, ring.written) if ring.end is None else (ENDED, ring.end)
+        if token != (kind, count):
+            written(outbox, ring, entry, channel)
 
-    monkeypatch.setattr(Outboxes, "add", lossy)
+    def tell_freed(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
+        if kind != FREED:
+            freed(outbox, ring, entry, channel)
+
+    monkeypatch.setattr(Outbox, "tell_written", tell_written)
+    monkeypatch.setattr(Outbox, "tell_freed", tell_freed)
 
 
 @pytest.mark.parametrize(("kind", "count"), [(WRITTEN, 3), (ENDED, 3), (FREED, None)])
@@ -1316,15 +1336,12 @@ def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
     def hasty(view: View, reader: int) -> None:
         is_first = view.read[reader] == max(view.read)
         view.read[reader] = view.steps[reader].after(view.read[reader])
+        view.freed = max(view.read)
         if is_first:
             for tell in view.on_freed:
                 tell()
 
-    def tell_hastily(channels: DirectChannels, ring: Ring, entry: int, channel: int) -> None:
-        channels._outboxes.add(entry, FREED, channel, max(ring.read))
-
     monkeypatch.setattr(View, "free", hasty)
-    monkeypatch.setattr(DirectChannels, "_tell_freed", tell_hastily)
     with pytest.raises(WrongFrameError, match="expected, found"):
         found("read by two threads", 5, 5, "prompt", (0, 1))
 
@@ -1350,15 +1367,14 @@ def test_counters_that_go_back_when_tokens_overtake_each_other_are_found(
 def test_an_end_that_is_told_instead_of_the_last_frame_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = DirectChannels._tell_written
+    honest = Outbox.tell_written
 
-    def hasty(channels: DirectChannels, ring: Ring, entry: int, channel: int) -> None:
-        if ring.end is None and ring.written == 3:
-            channels._outboxes.add(entry, ENDED, channel, 3)
-        else:
-            honest(channels, ring, entry, channel)
+    def hasty(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
+        told, ring.end = ring.end, 3 if ring.written == 3 else None
+        honest(outbox, ring, entry, channel)
+        ring.end = told
 
-    monkeypatch.setattr(DirectChannels, "_tell_written", hasty)
+    monkeypatch.setattr(Outbox, "tell_written", hasty)
     with pytest.raises(StuckError):
         found("chain", 2, 3, "prompt", (0, 1))
 
@@ -1391,14 +1407,14 @@ def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatc
 def test_a_writer_that_is_not_woken_by_a_reader_that_leaves_frames_out_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def free(ring: Ring, reader: int, count: int) -> None:
-        ring.read[reader] = max(count, ring.read[reader])
+    def free(ring: Ring, reader: int) -> None:
+        ring.read[reader] = ring.steps[reader].after(ring.read[reader])
         # As if the ring could be full only if it is so after the step.
         if ring.on_freed and ring.written - ring.read[reader] == ring.depth - 1:
             for tell in ring.on_freed:
                 tell()
 
-    monkeypatch.setattr(Ring, "free_up_to", free)
+    monkeypatch.setattr(Ring, "free", free)
     assert found("chain", 2, 3, "prompt").ends
     with pytest.raises(AsleepError):
         found("two in turn", 4, 4, "prompt")
@@ -1408,7 +1424,12 @@ def test_a_writer_that_is_not_woken_by_a_reader_that_leaves_frames_out_is_found(
 def test_a_reader_that_waits_for_frames_of_others_is_found(
     monkeypatch: pytest.MonkeyPatch, direct: tuple[tuple[int, int], ...]
 ) -> None:
-    monkeypatch.setattr(Steps, "after", lambda steps, index: index + 1)
+    honest = Turns.steps_in
+
+    def each_from_the_first(turns: Turns, other: Turns) -> Steps:
+        return Steps(honest(turns, other).first)
+
+    monkeypatch.setattr(Turns, "steps_in", each_from_the_first)
     with pytest.raises((StuckError, WrongFrameError)):
         found("second of two in turn", 2, 3, "prompt", *direct)
 
@@ -1472,7 +1493,7 @@ def test_a_route_that_changes_while_frames_are_inside_is_found(
 def test_a_sink_that_looks_at_one_route_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         RoutedSink,
-        "_read",
+        "_find",
         lambda sink: sink._exits[0] if all(map(Input.has_frame, sink._exits[0])) else (),
     )
     with pytest.raises(StuckError):
@@ -1485,7 +1506,7 @@ def test_a_sink_that_takes_what_is_there_of_a_frame_is_found(
     def take(sink: RoutedSink) -> list[Input]:
         return [each for inputs in sink._exits for each in inputs if each.has_frame()]
 
-    monkeypatch.setattr(RoutedSink, "_read", take)
+    monkeypatch.setattr(RoutedSink, "_find", take)
     with pytest.raises((WrongFrameError, JobError)):
         found("whole, or in two, with two outputs", 2, 3, "prompt", (0, 1))
 
@@ -1502,7 +1523,7 @@ def test_a_sink_that_stops_at_the_end_of_one_route_is_found(
 
 def test_an_end_that_only_the_route_in_use_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(source: RoutedSource) -> None:
-        for ring in source._written():
+        for ring in source._writes:
             ring.finish()
         source.finished = True
 
@@ -1643,7 +1664,8 @@ ONE_FAILS: Mapping[int, Collection[Step]] = {0: [(0, 0)]}
 def test_a_slot_that_still_says_that_an_older_frame_has_failed_is_found(
     monkeypatch: pytest.MonkeyPatch, by_messages: bool
 ) -> None:
-    monkeypatch.setattr(Ring, "renew", lambda ring: None)
+    honest = SegmentStage._place
+    monkeypatch.setattr(SegmentStage, "_place", lambda stage: honest(stage)._replace(made=[]))
     with pytest.raises(WrongFrameError, match=r"frame \d has failed"):
         found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
@@ -1684,6 +1706,8 @@ def test_a_segment_that_computes_from_a_failed_frame_is_found(
     monkeypatch.setattr(
         Input, "values", lambda end: end.ring.slots[end.ring.read[end.reader] % end.ring.depth]
     )
+    honest = SegmentStage._place
+    monkeypatch.setattr(SegmentStage, "_place", lambda stage: honest(stage)._replace(came=[]))
     with pytest.raises(WrongFrameError):
         found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
@@ -1692,25 +1716,19 @@ def test_a_segment_that_computes_from_a_failed_frame_is_found(
 def test_a_failed_frame_that_is_left_out_is_found(
     monkeypatch: pytest.MonkeyPatch, by_messages: bool
 ) -> None:
-    honest = SegmentStage._advance
+    def drop(stage: SegmentStage, failure: Failure) -> None:
+        stage._writes = ()
 
-    def drop(stage: SegmentStage, read: Sequence[Input], written: Sequence[Ring]) -> None:
-        honest(stage, read, () if stage._took_s == NOT_COMPUTED else written)
-
-    monkeypatch.setattr(SegmentStage, "_advance", drop)
+    monkeypatch.setattr(SegmentStage, "_fail", drop)
     with pytest.raises((StuckError, WrongFrameError)):
         found_failing("chain", 2, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
 
 def test_a_failed_frame_without_a_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = SinkStage._advance
+    def keep(stage: SinkStage, failure: Failure) -> None:
+        stage._writes[0].written -= 1  # as if it were not put
 
-    def keep(stage: SinkStage, read: Sequence[Input], written: Sequence[Ring]) -> None:
-        (credit,) = written
-        has_time = credit.slots[credit.written % credit.depth][1]  # type: ignore[index]
-        honest(stage, read, written if has_time else ())
-
-    monkeypatch.setattr(SinkStage, "_advance", keep)
+    monkeypatch.setattr(SinkStage, "_fail", keep)
     with pytest.raises((StuckError, WrongFrameError)):
         found_failing("chain", 2, 3, ONE_FAILS)
 
@@ -1718,8 +1736,8 @@ def test_a_failed_frame_without_a_credit_is_found(monkeypatch: pytest.MonkeyPatc
 def test_a_reason_that_depends_on_which_input_is_asked_first_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def last(stage: SegmentStage, error: FrameError, read: Sequence[Input]) -> Failure:
-        found = [failure for each in read if (failure := each.failure()) is not None]
+    def last(stage: SegmentStage, error: FrameError) -> Failure:
+        found = [failure for each in stage._reads if (failure := each.failure()) is not None]
         return found[-1] if found else Failure(stage.rank or 0, stage.index, str(error))
 
     monkeypatch.setattr(SegmentStage, "_failure", last)

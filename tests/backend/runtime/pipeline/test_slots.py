@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.job import ALL, EACH, Steps, Tensor, Turns
-from rankslice.backend.runtime.pipeline.slots import Ring, View, ring_bytes
+from rankslice.backend.runtime.pipeline.slots import Ring, SharedView, View, ring_bytes
 
 FOUR_FLOATS = Tensor("t", "float32", (1, 4))
 
@@ -162,7 +162,8 @@ def test_a_view_tells_of_each_slot_once_when_its_last_reader_is_done() -> None:
 
 
 def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
-    shown = view(2)
+    memory = np.zeros(ring_bytes(FOUR_FLOATS, 2), np.uint8)
+    shown = SharedView(FOUR_FLOATS, 2, 2, memory)
     told = wakes(shown)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

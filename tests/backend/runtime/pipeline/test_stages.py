@@ -26,6 +26,7 @@ from rankslice.backend.runtime.pipeline.stages import (
 )
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
+from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources import arrivals as arrivals_module
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
 from rankslice.framework.turns import by_weights
@@ -270,6 +271,8 @@ class Slow:
 
     def __init__(self, clock: Clock, works_s: float, waits_s: float) -> None:
         self.clock, self.works_s, self.waits_s = clock, works_s, waits_s
+
+    into = Source.into
 
     def read(self, *_: object) -> None:
         self.clock.now_s += self.waits_s + self.works_s

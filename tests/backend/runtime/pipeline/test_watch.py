@@ -335,6 +335,9 @@ class Gate:
     kind = COMPUTE
     index = 0
     precedence = 1
+    is_clocked = False
+    lacks_room = False
+    took_s = 0.0
 
     def __init__(self) -> None:
         self._begun = threading.Semaphore(0)
@@ -346,9 +349,6 @@ class Gate:
     def step(self) -> None:
         self._begun.release()
         self._may_end.acquire()
-
-    def lacks_room(self) -> bool:
-        return False
 
     def pause_s(self) -> None:
         return None

@@ -21,6 +21,9 @@ from .job import Tensor, typed_view
 HEADER_BYTES = 64
 """Header of a slot; values behind it are aligned to as much."""
 
+ALIGNMENT = 64
+"""Of slots, in bytes."""
+
 MAX_DIMENSIONS = 12
 """Of a tensor with open sizes."""
 
@@ -112,6 +115,15 @@ class OpenSlot:
     def message_bytes(self) -> int:
         """Bytes of the header and of the values that were noted last."""
         return HEADER_BYTES + int(_HEADER.unpack_from(self._header)[0])
+
+
+def private_memory(size: int) -> NDArray[np.uint8]:
+    """Return ``size`` bytes (uint8) of this process, zero, aligned to 64 bytes and touched."""
+    # Not zeros(), which takes no memory before the first frames and no huge pages at all.
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    block.fill(0)
+    start = -block.ctypes.data % ALIGNMENT
+    return block[start : start + size]
 
 
 Slot: TypeAlias = "NDArray[Any] | OpenSlot"

@@ -16,7 +16,7 @@ from ..direct.handover import Neighbour, swap
 from ..direct.memory import Memory, make_memory, map_memory
 from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_once
 from ..errors import JobError
-from .slots import Ring, SharedView, View, ring_bytes
+from .slots import LentRing, Ring, SharedView, View, ring_bytes
 from .wiring import CREDIT_CHANNEL, HEARTBEAT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
 
 MAIN = "main"
@@ -52,6 +52,7 @@ class DirectChannels:
         neighbours: Mapping[int, Neighbour],
         *,
         joined: Collection[str] = (),
+        lent: Mapping[int, Sequence[NDArray[Any]]] = {},
         computes_elsewhere: bool = False,
     ) -> None:
         """Allocate all slots of this rank, and its inboxes.
@@ -60,6 +61,7 @@ class DirectChannels:
             wiring: of the rank.
             neighbours: the ranks with which it shares memory.
             joined: stages beside the segments that the computing thread runs.
+            lent: rings whose slots are frames of the source.
             computes_elsewhere: whether its engines, in processes of their own, need all slots.
 
         Raises:
@@ -68,6 +70,7 @@ class DirectChannels:
         self._wiring = wiring
         self._neighbours = neighbours
         self.joined = joined
+        self._lent = lent
         self._outboxes: dict[str, Outbox] = defaultdict(Outbox)
         self._posts: dict[str, Post] = {}
         self._entries: list[int] = []
@@ -108,6 +111,8 @@ class DirectChannels:
         return self._outboxes[self._thread(thread)]
 
     def _own(self, ring: int, spec: RingSpec) -> Ring:
+        if ring in self._lent:
+            return LentRing(spec.tensor, spec.depth, spec.readers, self._lent[ring])
         memory = None
         if ring in self._offsets:
             memory = self.memories[0].content[self._offsets[ring] :]

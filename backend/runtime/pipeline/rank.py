@@ -34,7 +34,15 @@ from .direct_channels import LOOKS, MAIN, DirectChannels, Post
 from .executor import Executor, OnStep, Stage, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
-from .setup import LoadedSegments, OpenedSource, Setup, open_frames, sink_stage, source_stage
+from .setup import (
+    LoadedSegments,
+    OpenedSource,
+    Setup,
+    lent_rings,
+    open_frames,
+    sink_stage,
+    source_stage,
+)
 from .slots import Ring
 from .stages import SourceStage
 from .waiting import Waiter
@@ -313,15 +321,26 @@ def _recorder(setup: Setup, folder: Path) -> Recorder:
     return recorder
 
 
+def _open_frames(setup: Setup) -> OpenedSource | None:
+    """Bind to the cores; open the source."""
+    if setup.cores:
+        bind_to_cores(setup.cores)
+    return open_frames(setup)
+
+
 def _open_channels(
     setup: Setup, wiring: Wiring, peers: Peers, opened: OpenedSource | None
 ) -> DirectChannels:
-    """Bind to the cores; return all memory of the rank."""
-    if setup.cores:
-        bind_to_cores(setup.cores)
+    """Return all memory of the rank."""
     elsewhere = has_own_process(setup.spec.engine, setup.engine_settings)
     joined = setup.joined(is_timed=opened is not None and opened.is_timed)
-    channels = DirectChannels(wiring, peers.neighbours, joined=joined, computes_elsewhere=elsewhere)
+    channels = DirectChannels(
+        wiring,
+        peers.neighbours,
+        joined=joined,
+        lent={} if elsewhere else lent_rings(setup, opened, wiring),
+        computes_elsewhere=elsewhere,
+    )
     setup.resources.callback(channels.close)
     return channels
 
@@ -384,7 +403,7 @@ def run_rank(
             if options.record is not None:
                 recorder = together(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)
-            opened = together(transport, lambda: open_frames(setup))
+            opened = together(transport, lambda: _open_frames(setup))
             channels = together(transport, lambda: _open_channels(setup, wiring, peers, opened))
             together(transport, channels.hand_over)
             rank = together(transport, lambda: _Rank(setup, peers, wiring, channels, opened))

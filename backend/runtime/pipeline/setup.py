@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from ..direct.memory import Memory
 from ..engines import Engine, EngineSettings, TellsOperators, engine_settings, open_engine
 from ..engines.acceleration import total
@@ -21,6 +23,7 @@ from ..job import Job, PlacedSegment, Rank
 from ..options import RunOptions
 from ..recording import Recorder
 from ..sinks import open_sinks
+from ..sizes import ALIGNMENT
 from ..sources import Source, open_source
 from ..sources.arrival_times import most_in_a_second, read_arrival_times
 from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
@@ -43,6 +46,8 @@ from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
 """Rate of a usual camera."""
+MOST_LENT = 64
+"""Frames of a source that are used where they lie."""
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
 
@@ -237,6 +242,29 @@ def open_frames(setup: Setup) -> OpenedSource | None:
     opened = OpenedSource(source, _arrivals(setup, source))
     source.start(opened.arrivals)
     return opened
+
+
+def lent_rings(
+    setup: Setup, opened: OpenedSource | None, wiring: Wiring
+) -> dict[int, Sequence[NDArray[Any]]]:
+    """Return the rings of model inputs whose slots are the source's frames: all of them, or none.
+
+    Only segments of this rank may read them, in its own process, and the frames must be few, as an
+    engine is bound to each of them.
+    """
+    drops = setup.options.overflow == "drop"
+    if opened is None or wiring.source is None or setup.windows[1:] or drops:
+        return {}
+    rings, sent = wiring.source.outputs, {send.reader.ring for send in wiring.sends}
+    if sent & {*rings} or any(wiring.rings[ring].is_shared for ring in rings):
+        return {}
+    frames = opened.source.lent(MOST_LENT)
+    is_whole = bool(frames) and all(
+        array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+        for arrays in frames
+        for array in arrays
+    )
+    return dict(zip(rings, frames, strict=True)) if is_whole else {}
 
 
 def source_stage(

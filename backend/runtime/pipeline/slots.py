@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from ..failed_frames import RECORD_BYTES, Failure
 from ..job import ALL, EACH, Steps, Tensor, Turns
-from ..sizes import Slot, make_slot, slot_bytes
-
-_ALIGNMENT = 64
+from ..sizes import ALIGNMENT, Slot, make_slot, private_memory, slot_bytes
 
 
 def ring_bytes(tensor: Tensor, depth: int) -> int:
@@ -22,16 +20,7 @@ def ring_bytes(tensor: Tensor, depth: int) -> int:
 
 
 def _stride(tensor: Tensor) -> int:
-    return -(-(slot_bytes(tensor) + RECORD_BYTES) // _ALIGNMENT) * _ALIGNMENT
-
-
-def private_memory(size: int) -> NDArray[np.uint8]:
-    """Return ``size`` bytes (uint8) of this process, zero, aligned to 64 bytes and touched."""
-    # Not zeros(), which takes no memory before the first frames and no huge pages at all.
-    block = np.empty(size + _ALIGNMENT, np.uint8)
-    block.fill(0)
-    start = -block.ctypes.data % _ALIGNMENT
-    return block[start : start + size]
+    return -(-(slot_bytes(tensor) + RECORD_BYTES) // ALIGNMENT) * ALIGNMENT
 
 
 class Ring:
@@ -150,6 +139,22 @@ class Ring:
             if self.written - before >= self.depth:
                 for tell in self.on_freed:
                     tell()
+
+
+class LentRing(Ring):
+    """A ring whose slots are the frames of a source, which lie in its memory over and over.
+
+    Nothing writes them, and none of their readers is on another rank or in another process.
+    """
+
+    def __init__(
+        self, tensor: Tensor, depth: int, readers: Sequence[Steps], frames: Sequence[NDArray[Any]]
+    ) -> None:
+        """Take all frames, as often as it takes to have ``depth`` slots."""
+        super().__init__(tensor, 0, readers)
+        self.slots = (*frames,) * -(-depth // len(frames))
+        self.depth = len(self.slots)
+        self.records = tuple(memoryview(bytearray(1)) for _ in self.slots)
 
 
 class View(Ring):

@@ -25,12 +25,12 @@ from ..sizes import disagreement, values_in
 from ..sources import EndOfStreamError, Source
 from ..sources.arrivals import Arrivals, Live, Pulled, Timed
 from ..sources.switching import ROUTE_NAMES
-from .slots import Ring
+from .slots import LentRing, Ring
 from .wiring import Reader
 
 MOST_FAILURES = 100
 """Failed frames that a report names."""
-_MOST_PLACES = 64
+_MOST_PLACES = 256
 """Kept per stage."""
 
 
@@ -285,8 +285,8 @@ class _Stage(ABC):
         return None
 
 
-def _nothing() -> None:
-    """Compute nothing."""
+def _nothing(*_: int) -> None:
+    """Compute nothing; read nothing."""
 
 
 class SegmentStage(_Stage):
@@ -442,7 +442,8 @@ class SourceStage(_Stage):
         return is_waiting and not self.lacks_room
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
-        return self._source.into(outputs)
+        is_lent = isinstance(self._writes[0], LentRing)
+        return _nothing if is_lent else self._source.into(outputs)
 
     @property
     def _came_out(self) -> int:

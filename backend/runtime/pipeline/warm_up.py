@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..engines import Engine
 from ..sizes import OpenSlot
-from .slots import Ring, View
+from .slots import LentRing, Ring, View
 
 
 class WarmUp:
@@ -48,11 +48,11 @@ class WarmUp:
 def _zeros(ring: Ring) -> NDArray[Any]:
     """Return a slot of zeros, as large as it may be.
 
-    The slots of another rank may have what its own first run leaves. Zeros that are never written
-    take no memory.
+    The slots of another rank may have what its own first run leaves, and those that a source lends
+    have frames. Zeros that are never written take no memory.
     """
     slot = ring.slots[0]
-    if isinstance(ring, View) or isinstance(slot, OpenSlot):
+    if isinstance(ring, View | LentRing) or isinstance(slot, OpenSlot):
         dtype, shape = ring.tensor.storage
         return np.zeros(shape, dtype)  # not zeros_like(), which writes them
     return slot

@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
@@ -113,6 +115,17 @@ class Source(ABC):
     def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
         """Return what reads a frame, given its number, into these slots."""
         return lambda index: self.read(index, slots)
+
+    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
+        """Return, by model input, the arrays of all frames that there are, if they stay in memory.
+
+        Frames beyond their number begin again at the first. None are returned if sizes are open,
+        or if there are more than ``most``.
+
+        Raises:
+            JobError: they cannot be read.
+        """
+        return ()
 
     def label(self, index: int) -> str:
         """Return a name of frame ``index`` for users: its file, say."""

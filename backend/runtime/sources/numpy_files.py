@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import Tensor
-from ..sizes import Slot, shaped
+from ..job import Tensor, typed_view
+from ..sizes import Slot, private_memory, shaped
 from . import refuse_others
 
 MAX_BYTES = 1 << 30
@@ -39,6 +39,8 @@ _LONGEST_HEAD = 10_000
 """Letters; numpy's own limit."""
 _CHUNK = 1 << 20
 """Bytes that are read at once."""
+_MOST_LENT_BYTES = 32 << 20
+"""Of the frames of an ``.npy`` file that are read before frame 0."""
 _LONGEST_READ = 1 << 24
 """Bytes; an ``.npz`` file's table of contents is read at once, some 50 bytes per array."""
 
@@ -156,6 +158,10 @@ class Stack:
         values = self.frames[index % len(self.frames)]
         shaped(slot, values.shape)[...] = values
 
+    def lent(self) -> Sequence[NDArray[Any]]:
+        """Return the frames."""
+        return list(self.frames)
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -169,7 +175,7 @@ class FileStack:
         """Take over an open file of an array in C order."""
         self._path, self._begin, self._division = path, head.size, division
         self._frame_bytes = math.prod(division.shape) * head.dtype.itemsize
-        self._is_fixed = not spec.is_open
+        self._is_fixed, self._spec = not spec.is_open, spec
         self.note = division.note("its array")
         self._descriptor = os.dup(file.fileno())
         file.close()
@@ -202,6 +208,20 @@ class FileStack:
                 rest = rest[count:]
         except OSError as error:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
+
+    def lent(self) -> Sequence[NDArray[Any]]:
+        """Read all frames of fixed sizes into memory, if they are small; else return none.
+
+        A file that is mapped would end the process if somebody cut it short.
+        """
+        if len(self) * self._frame_bytes > _MOST_LENT_BYTES:
+            return ()
+        frames = [
+            typed_view(self._spec, private_memory(self._frame_bytes)) for _ in range(len(self))
+        ]
+        for index, frame in enumerate(frames):
+            self.read(index, frame)
+        return frames
 
     def close(self) -> None:
         """Close the file."""
@@ -376,8 +396,8 @@ def _read_member(
             )
         name = repr(_name_of(member))
         division = _division(path, name, head, spec, is_stack=is_stack)
-        values = np.empty(math.prod(head.shape), head.dtype)
-        rest = _bytes_of(values)
+        memory = private_memory(head.nbytes - head.size)
+        values, rest = memory.view(head.dtype), memory.data
         while rest:
             chunk = file.read(min(len(rest), _CHUNK))
             if not chunk:

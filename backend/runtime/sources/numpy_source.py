@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from . import Source
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
@@ -47,7 +49,8 @@ class NumpySource(Source):
                 f"{path}: its arrays hold {sorted(lengths)} frames; one number > 0 needed"
             )
         self._count = lengths.pop()
-        if any(spec.is_open for spec in inputs):
+        self._has_open_sizes = any(spec.is_open for spec in inputs)
+        if self._has_open_sizes:
             self._check_sizes(inputs)
         self.frames = self._count if options.frames is None else options.frames
 
@@ -69,6 +72,13 @@ class NumpySource(Source):
         if len(slots) > 1:
             return super().into(slots)
         return partial(self._stacks[0].read, slot=slots[0])
+
+    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
+        """Return the arrays; those of a ``.npy`` file are read for that, if they are small."""
+        if self._has_open_sizes or self._count > most:
+            return ()
+        frames = [stack.lent() for stack in self._stacks]
+        return frames if all(frames) else ()
 
     def label(self, index: int) -> str:
         """Return file and position."""

@@ -54,10 +54,11 @@ class RandomSource(Source):
 
     def start(self, arrivals: Arrivals) -> None:
         """Draw the frames of the pool."""
-        from ..sizes import make_slot, values_in
+        from ..sizes import make_slot, private_memory, slot_bytes, values_in
 
         for index in range(min(self._distinct or 0, self.frames or _MOST_IN_POOL)):
-            slots = [make_slot(spec) for spec in self._inputs]
+            memory = [private_memory(slot_bytes(spec)) for spec in self._inputs]
+            slots = [make_slot(*each) for each in zip(self._inputs, memory, strict=True)]
             self._draw(index, slots)
             self._pool.append([values_in(slot) for slot in slots])
 
@@ -87,6 +88,11 @@ class RandomSource(Source):
             shape = [sizes.get(*each) for each in zip(places, spec.shape, strict=True)]
             values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
             _fill(values, spec.dtype, generator)
+
+    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
+        """Return the pool."""
+        is_open = any(spec.is_open for spec in self._inputs)
+        return () if is_open or len(self._pool) > most else [*zip(*self._pool, strict=True)]
 
     def label(self, index: int) -> str:
         """Return a name with the frame's number."""

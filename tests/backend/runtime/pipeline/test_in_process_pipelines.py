@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,6 +37,7 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.wiring import pairs_within_boards
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.sizes import Slot
+from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.measurement.summary import summarise
@@ -263,6 +265,7 @@ def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
         read(self, index, slots)
 
     monkeypatch.setattr(RandomSource, "read", slow)
+    monkeypatch.setattr(RandomSource, "lent", Source.lent)
     options = RunOptions(results=folder / "results.bin", frames=40, fps=fps)
     records = run_in_process(folder, options)
     completed_s = read_results(folder / "results.bin").records["completed_s"]
@@ -380,3 +383,24 @@ def test_frames_that_fail_are_left_out_on_all_ways(
     computed = [number for number in range(20) if number % 3]
     assert computed == results.numbers
     assert [[result(number)] for number in computed] == results.values(0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "reads"), [({}, 0), ({"overflow": "drop", "fps": 1000.0, "queue": 20}, 20)]
+)
+def test_frames_that_cannot_be_dropped_are_computed_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], reads: int
+) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    read, numbers = RandomSource.read, []
+
+    def counted(self: RandomSource, index: int, slots: Sequence[Slot]) -> None:
+        numbers.append(index)
+        read(self, index, slots)
+
+    monkeypatch.setattr(RandomSource, "read", counted)
+    options = RunOptions(results=folder / "results.bin", frames=20, exact=True, **given)
+    run_in_process(folder, options)
+    assert reads == len(numbers)
+    (outputs,) = unsliced_outputs(folder, ["random"], 20)
+    np.testing.assert_array_equal(outputs, read_results(folder / "results.bin").values(0))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankslice.backend.runtime.job import ALL, EACH, Steps, Tensor, Turns
-from rankslice.backend.runtime.pipeline.slots import Ring, SharedView, View, ring_bytes
+from rankslice.backend.runtime.pipeline.slots import LentRing, Ring, SharedView, View, ring_bytes
 
 FOUR_FLOATS = Tensor("t", "float32", (1, 4))
 
@@ -178,6 +178,17 @@ def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert (5000, 5000) == (len(told), max(told))
+
+
+def test_lent_frames_come_again_until_there_are_as_many_slots_as_wanted() -> None:
+    frames = [np.full((1, 4), number, np.float32) for number in range(2)]
+    ring = LentRing(FOUR_FLOATS, 3, (EACH,), frames)
+    assert 4 == ring.depth
+    for number in range(6):
+        assert ring.has_room()
+        assert frames[number % 2] is ring.slots[ring.written % ring.depth]
+        ring.put()
+        ring.free(0)
 
 
 EVEN, ODD = Steps(0, (2, 0)), Steps(1, (0, 2))

@@ -92,6 +92,38 @@ def test_open_sizes_of_the_pool_are_those_that_are_drawn() -> None:
         np.testing.assert_array_equal(pooled, values_in(slot), strict=True)
 
 
+WIDE = Tensor("x", "float32", (1, 16))
+
+
+def wide(folder: Path, kind: str) -> str:
+    """Return an input with five frames that begin at multiples of 64 bytes."""
+    values = np.arange(80, dtype=np.float32).reshape(5, 1, 16)
+    if kind == "npz":
+        return npz(folder, x=values)
+    np.save(folder / "frames.npy", values)
+    return str(folder / "frames.npy") if kind == "npy" else "random"
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "random"])
+def test_frames_are_lent_where_they_lie(tmp_path: Path, kind: str) -> None:
+    source, slot = open_source([wide(tmp_path, kind)], [WIDE], frames=5), make_slot(WIDE)
+    source.start(Pulled(5))
+    assert () == source.lent(4)
+    (frames,) = source.lent(5)
+    for index, values in enumerate(frames):
+        source.read(index, [slot])
+        np.testing.assert_array_equal(slot, values, strict=True)
+        assert (True, 0) == (values.flags.c_contiguous, values.ctypes.data % 64)
+
+
+def test_frames_whose_size_changes_are_not_lent(tmp_path: Path) -> None:
+    spec = Tensor("x", "float32", (1, 16), ("", "n"))
+    for kind in ("npz", "npy", "random"):
+        source = open_source([wide(tmp_path, kind)], [spec], frames=5)
+        source.start(Pulled(5))
+        assert () == source.lent(64)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "bool", "uint64"])
 def test_a_random_frame_depends_on_seed_and_number_alone(dtype: str) -> None:
     spec = Tensor("x", dtype, (50, 2))

@@ -30,8 +30,8 @@ from .wiring import Reader
 
 MOST_FAILURES = 100
 """Failed frames that a report names."""
-_MOST_PLACES = 256
-"""Kept per stage."""
+_MOST_PLACES, _MOST_LENT_PLACES = 64, 256
+"""Kept per stage, and where a source lends its frames."""
 
 
 class Input:
@@ -169,6 +169,8 @@ class _Stage(ABC):
         self._places: dict[int, Place] = {}
         rings = [*outputs, *(each.ring for each in inputs)]
         self._period = math.lcm(*(ring.depth or 1 for ring in rings))
+        is_lent = any(isinstance(ring, LentRing) for ring in rings)
+        self._most_places = _MOST_LENT_PLACES if is_lent else _MOST_PLACES
         self._keeps_places = not any(
             ring.tensor.is_open or ring.turns != ALL for ring in rings
         ) and all(type(each) is Input and each.ring.steps[each.reader] == EACH for each in inputs)
@@ -247,7 +249,7 @@ class _Stage(ABC):
             [ring.records[slot] for ring, slot in made],
             self._prepare(inputs, outputs),
         )
-        if self._keeps_places and len(self._places) < _MOST_PLACES:
+        if self._keeps_places and len(self._places) < self._most_places:
             self._places[self.frame % self._period] = place
         return place
 

@@ -6,7 +6,9 @@ import ast
 import csv
 import json
 import os
+import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,8 +19,9 @@ import pytest
 from command_line import Ended, rankslice, rankslice_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs, write_mapping
 from PIL import Image
+from real_jobs import debians_mpirun
 
-from rankslice.backend.launch.mpirun import find_mpirun
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.version import RUNTIME_VERSION
@@ -45,22 +48,42 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_folder(parent, figure_2(), FIGURE_2_RANKS)
 
 
-def as_in_the_docstring(folder: Path, frames: int = 10) -> Ended:
-    """Run the mpirun line that the driver's docstring shows."""
+def docstrings_line(folder: Path) -> str:
+    """Return the mpirun line that the driver's docstring shows."""
     text = ast.get_docstring(ast.parse((folder / "driver.py").read_text()))
     assert text is not None
     (line,) = (line.strip() for line in text.splitlines() if line.strip().startswith("mpirun"))
-    path = f"{find_mpirun().path.parent}:{os.environ['PATH']}"
+    return line
+
+
+def documented_line(version: str) -> str:
+    """Return the mpirun line that the documentation shows for a version of Open MPI."""
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"(?m)^\| {re.escape(version)} \| `(mpirun .*)` \|$", page)
+    return str(line)
+
+
+def typed(folder: Path, line: str, mpirun: MpiRun) -> Ended:
+    """Run an mpirun line in a build folder."""
+    variables = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [str(mpirun.path), *line.split()[1:]]
+    if mpirun.library is not None:
+        variables["MPI4PY_LIBMPI"] = str(mpirun.library)
     ended = subprocess.run(
-        line.replace("--frames 10", f"--frames {frames}").split(),
+        command,
         cwd=folder,
-        env={**ENVIRONMENT, "PATH": path},
+        env={**ENVIRONMENT, **variables},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def as_in_the_docstring(folder: Path) -> Ended:
+    """Run the mpirun line that the driver's docstring shows."""
+    return typed(folder, docstrings_line(folder), find_mpirun())
 
 
 def messages(ended: Ended) -> list[str]:
@@ -168,15 +191,30 @@ def test_the_line_in_the_drivers_docstring_runs_the_job_without_the_launcher(
         pytest.skip("the line is for Open MPI 5")
     ended = as_in_the_docstring(copied)
     assert (0, "") == (ended.code, ended.err)
-    rate, latency, *ranks, bottleneck = ended.out.splitlines()
-    assert rate.startswith("10 frames, rate unknown (too few frames), window ")
-    assert latency.startswith("latency p50 ")
-    assert ["rank 0", "rank 1", "rank 2"] == [line.partition(" (")[0] for line in ranks]
-    assert bottleneck.startswith("bottleneck: 10 frames are too few")
+    assert_is_summary(ended.out, 10)
+    assert docstrings_line(copied) == documented_line("5").replace("--frames 30", "--frames 10")
     expected = unsliced_outputs(copied, ["random"], 10)
     np.testing.assert_allclose(
         expected[0], read_results(copied / "results.bin").values(0), rtol=1e-4, atol=1e-5
     )
+
+
+def assert_is_summary(text: str, frames: int) -> None:
+    rate, latency, *ranks, bottleneck = text.splitlines()
+    assert rate.startswith(f"{frames} frames, ")
+    assert latency.startswith("latency p50 ")
+    assert ["rank 0", "rank 1", "rank 2"] == [line.partition(" (")[0] for line in ranks]
+    assert bottleneck.startswith("bottleneck: ")
+
+
+@pytest.mark.ci
+def test_the_documented_line_for_open_mpi_4_runs_the_job(copied: Path) -> None:
+    mpirun = find_mpirun(debians_mpirun())
+    ended = typed(copied, documented_line("4.1"), mpirun)
+    assert (0, "") == (ended.code, ended.err)
+    assert_is_summary(ended.out, 30)
+    quiet = typed(copied, f"{documented_line('4.1')} --quiet", mpirun)
+    assert (0, "", "") == (quiet.code, quiet.out, quiet.err)
 
 
 @pytest.mark.ci

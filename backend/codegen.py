@@ -1,23 +1,37 @@
-"""The generated ``driver.py``: a plan rendered as Python tables and one call."""
+"""The generated ``driver.py``: the job of a plan as literals, and one call that runs it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import jinja2
 
-from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.job import (
+    ALL,
+    Job,
+    Rank,
+    Receive,
+    Segment,
+    Send,
+    Tensor,
+    Turns,
+)
+from rankslice.backend.runtime.job.strict import PAIRS, field_types
 from rankslice.framework.files.templates import template_text
-from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 
 _LONGEST_NAME_IN_COMMENT = 60
+_WIDTH = 100
+_WITHOUT_NAMES = {Rank: 2, Tensor: 3, Turns: 2, Receive: 1, Segment: 1, Send: 1}
+"""How many fields of a record stand without their names."""
 
 
 class Literal:
     """The Python source of a value: the only kind of text that may enter generated code."""
 
-    def __init__(self, value: str | int | tuple[str, ...] | tuple[int, ...]) -> None:
+    def __init__(self, value: str | float | tuple[str, ...] | tuple[float, ...]) -> None:
         """Take a value. Its source is ASCII and one line, whatever the value is."""
         self.value = value
 
@@ -32,8 +46,8 @@ class Literal:
         return source
 
 
-def render_driver(plan: Plan, plan_sha256: str, schedule: str = "") -> str:
-    """Return the source of ``driver.py``, which compares the hash of ``plan.json`` at its start.
+def render_driver(plan: Plan, schedule: str = "") -> str:
+    """Return the source of ``driver.py``.
 
     ``schedule``: of the first frames, ASCII text without quotes and backslashes, for its docstring.
     """
@@ -44,22 +58,23 @@ def render_driver(plan: Plan, plan_sha256: str, schedule: str = "") -> str:
         keep_trailing_newline=True,
         autoescape=False,  # it is Python, not HTML; _source escapes text
     )
+    job = plan.job
+    writer = _Writer({rank.rank: _layers(plan, rank.rank) for rank in job.ranks})
+    source = writer.source(job, Job, "")
     return environment.get_template("driver.py.j2").render(
-        model=plan.model.name,
-        plan_sha256=plan_sha256,
-        source=plan.source,
-        sink=plan.sink,
-        window=plan.window,
-        ranks=[_rank(plan, placement) for placement in plan.ranks],
-        takes_turns=any(rank.turns != ALL for route in plan.routes for rank in route.ranks),
-        surge_window=next((route.window for route in plan.routes[1:]), 0),
+        names=_Prose(", ".join([*sorted(writer.names), "main"])),
+        job=_Prose(source),
+        source=job.source,
+        sink=job.sink,
+        window=job.window,
+        takes_turns=any(rank.turns != ALL for route in job.routes for rank in route.ranks),
+        surge_window=job.surge_window or 0,
         schedule=_Prose(schedule),
-        spaces=lambda count: _Prose(" " * count),
     )
 
 
 class _Prose(str):
-    """Fixed text for the docstring; never anything from a user's file."""
+    """Fixed text, or source made of literals; never anything else from a user's file."""
 
     __slots__ = ()
 
@@ -73,31 +88,67 @@ def _source(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} may not enter generated code: {value!r}")
 
 
-def _rank(plan: Plan, placement: Placement) -> dict[str, Any]:
-    """Return what the template needs for the block of a rank."""
-    return {
-        "placement": placement,
-        "layers": _layers(plan, placement.rank),
-        "ways": [_way(route, placement.rank) for route in plan.routes],
-    }
+class _Writer:
+    """Writes records as calls, a line each where they are short enough."""
+
+    def __init__(self, comments: Mapping[int, str]) -> None:
+        """``comments``: on ranks, by number."""
+        self._comments = comments
+        self.names: set[str] = set()
+        """Of the records that were written."""
+
+    def source(self, value: Any, hint: Any, indent: str, before: int = 0) -> str:
+        """Return the source of a value.
+
+        Args:
+            value: a record, or a value in one.
+            hint: its type.
+            indent: of the line in which it stands.
+            before: characters before it on that line, besides the indent, and after it.
+        """
+        if hint == PAIRS:
+            parts = [f"{Literal(name)}: {Literal(text)}" for name, text in value]
+            return f"{{{', '.join(parts)}}}"
+        if isinstance(value, tuple) and any(map(is_dataclass, value)):
+            items = [(self.source(each, type(each), f"{indent}    ", 1), each) for each in value]
+            return self._joined("(", items, indent, before)
+        if not is_dataclass(value):
+            return str(value if value is None else Literal(value))
+        self.names.add(type(value).__name__)
+        fields_of = [(part, None) for part in self._fields(value, f"{indent}    ")]
+        return self._joined(f"{type(value).__name__}(", fields_of, indent, before)
+
+    def _fields(self, record: Any, indent: str) -> Iterator[str]:
+        """Yield the fields that do not have their usual value, with their names where needed."""
+        hints = field_types(type(record))
+        bare = _WITHOUT_NAMES.get(type(record), 0)
+        for number, field in enumerate(each for each in fields(record) if each.init):
+            value = getattr(record, field.name)
+            if number < bare:
+                yield self.source(value, hints[field.name], indent, 1)
+            elif field.default is MISSING or value != field.default:
+                name = f"{field.name}="
+                yield name + self.source(value, hints[field.name], indent, len(name) + 1)
+
+    def _joined(
+        self, begin: str, items: Sequence[tuple[str, Any]], indent: str, before: int
+    ) -> str:
+        comments = [self._comments[each.rank] for _, each in items if isinstance(each, Rank)]
+        comma = "," if begin == "(" and len(items) == 1 else ""
+        line = f"{begin}{', '.join(text for text, _ in items)}{comma})"
+        if not comments and "\n" not in line and len(indent) + before + len(line) <= _WIDTH:
+            return line
+        lines = [begin]
+        for number, (text, _) in enumerate(items):
+            lines += [f"{indent}    # {comments[number]}"] if comments else []
+            lines.append(f"{indent}    {text},")
+        return "\n".join([*lines, f"{indent})"])
 
 
-def _layers(plan: Plan, rank: int) -> _Prose:
+def _layers(plan: Plan, rank: int) -> str:
     """Say which layers a rank has."""
     layers = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
     if not layers:
-        return _Prose("only on the route for a surge")
+        return "only on the route for a surge" if plan.surge else "layers that are not known"
     first, last = (Literal(layers[at][:_LONGEST_NAME_IN_COMMENT]) for at in (0, -1))
-    return _Prose(f"{len(layers)} layers, {first} to {last}")
-
-
-def _way(route: Plan, rank: int) -> dict[str, Any]:
-    """Return what a rank does on a route."""
-    turns = route.ranks[rank].turns
-    return {
-        "receives": [each for each in route.channels if each.destination == rank],
-        "segments": route.of_rank(rank),
-        "sends": [each for each in route.channels if each.source == rank],
-        "takes_turns": turns != ALL,
-        "turns": turns,
-    }
+    return f"{len(layers)} layer{'s' * (len(layers) > 1)}, {first} to {last}"

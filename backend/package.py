@@ -1,23 +1,22 @@
-"""Packages: what each board gets, with driver, runtime, plan, sub-models and a manifest."""
+"""Packages: what each board gets, with driver, runtime, sub-models and a manifest."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.names import safe_file_name
-from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan, plan_to_json
 
 VIDEO_REQUIREMENTS = ("opencv-python-headless>=4.8", "pillow>=10.1")
@@ -27,7 +26,6 @@ VIDEO_STAND_INS = {"opencv-python-headless": "cv2"}
 
 _COMMON_FILES = (
     "driver.py",
-    "plan.json",
     "sender.json",
     "receiver.json",
     "rankfile",
@@ -40,11 +38,9 @@ def write_driver(folder: Path, plan: Plan, schedule: str = "") -> None:
 
     ``schedule``: of the first frames, for the driver's docstring.
     """
-    text = plan_to_json(plan).encode()
-    (folder / "plan.json").write_bytes(text)
+    (folder / "plan.json").write_text(plan_to_json(plan), encoding="ascii")
     driver = folder / "driver.py"
-    source = render_driver(plan, hashlib.sha256(text).hexdigest(), schedule)
-    driver.write_text(source, encoding="ascii")
+    driver.write_text(render_driver(plan, schedule), encoding="ascii")
     driver.chmod(0o755)
     _copy_runtime(folder / "runtime")
 
@@ -86,20 +82,7 @@ def _write_package(
     hashes: FileHashes,
 ) -> Path:
     package = folder / "packages" / safe_file_name(board)
-    ranks = {placement.rank for placement in plan.ranks if placement.board == board}
-    models = [
-        path.relative_to(folder).as_posix()
-        for route in plan.routes
-        for segment in route.segments
-        if segment.rank in ranks
-        for path in sorted((folder / segment.file).parent.glob(f"{Path(segment.file).name}*"))
-    ]
-    runtime = sorted(
-        path.relative_to(folder).as_posix()
-        for path in (folder / "runtime").rglob("*")
-        if path.is_file()
-    )
-    for name in (*_COMMON_FILES, *runtime, *models):
+    for name in _contents(folder, plan, board):
         link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
     if video and board == plan.ranks[plan.source].board:
@@ -109,6 +92,44 @@ def _write_package(
     if archive:
         _write_archive(package)
     return package
+
+
+def renew_packages(folder: Path, plan: Plan) -> None:
+    """Bring a driver that was edited, and sub-models that it moves, into the packages.
+
+    Those of boards that the build did not know are left to a new build.
+    """
+    driver = (folder / "driver.py").read_bytes()
+    for board in dict.fromkeys(rank.board for rank in plan.ranks):
+        package = folder / "packages" / safe_file_name(board)
+        copy = package / "driver.py"
+        if not copy.is_file() or copy.read_bytes() == driver:
+            continue
+        copy.unlink()
+        for name in _contents(folder, plan, board):
+            if not (package / name).exists():
+                link_or_copy(folder / name, package / name)
+        (package / "manifest.json").unlink()
+        with FileHashes() as hashes:
+            _write_manifest(package, board, hashes)
+
+
+def _contents(folder: Path, plan: Plan, board: str) -> Iterator[str]:
+    """Yield the files of a build folder that a board's package has."""
+    ranks = {placement.rank for placement in plan.ranks if placement.board == board}
+    yield from _COMMON_FILES
+    yield from sorted(
+        path.relative_to(folder).as_posix()
+        for path in (folder / "runtime").rglob("*")
+        if path.is_file()
+    )
+    yield from (
+        path.relative_to(folder).as_posix()
+        for route in plan.routes
+        for segment in route.segments
+        if segment.rank in ranks
+        for path in sorted((folder / segment.file).parent.glob(f"{Path(segment.file).name}*"))
+    )
 
 
 def _write_requirements(
@@ -144,7 +165,7 @@ def write_profiler_package(
         _write_manifest(folder, board, hashes)
 
 
-def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
+def requirements(ranks: Sequence[Rank]) -> tuple[str, ...]:
     """Return what pip installs on a board with these ranks, besides Open MPI."""
     needs = {(rank.engine, _needs(rank)) for rank in ranks}
     # The packages with a provider run CPU ranks, too, and exclude the one without.
@@ -155,7 +176,7 @@ def requirements(ranks: Sequence[Placement]) -> tuple[str, ...]:
     return ("mpi4py>=4.0", "numpy>=1.26", *wanted)
 
 
-def _needs(rank: Placement) -> tuple[str, ...]:
+def _needs(rank: Rank) -> tuple[str, ...]:
     """Return what pip installs for a rank's engine."""
     engine, options = ENGINES[rank.engine], dict(rank.options)
     if plugin := options.get("plugin"):

@@ -30,12 +30,12 @@ from timing import console, in_turns, machine, print_table, ratios, spread
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.cuda_stream import CudaError, CudaStream
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.build.build import build
 from rankslice.commands.run.run import prepare, run
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.networks.zoo import zoo_model
 
 TARGETS_FPS = {"resnet50": 1000, "mobilenet_v2": 1800}
@@ -100,7 +100,7 @@ def build_job(model: Path, place: Path, options: Mapping[str, str]) -> Path:
     layers = [f"{nodes[0].name}..{nodes[-1].name}"]
     (place / "mapping.json").write_text(json.dumps({"here_gpu": layers}))
     folder = build(model, place / "mapping.json", place / "platform.yaml", place / "out").folder
-    specs = load_job(folder / "plan.json").inputs
+    specs = read_driver(folder / "driver.py").inputs
     frame = [np.zeros(spec.shape, spec.dtype) for spec in specs]
     RandomSource(RunOptions(), specs).read(0, frame)
     values = {spec.name: each for spec, each in zip(specs, frame, strict=True)}
@@ -116,7 +116,7 @@ def run_engine(
     Returns:
         Wall time and processor time of a frame in ms, the first output, and what was not used.
     """
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     engine = open_engine("onnxruntime", settings)
     engine.load(folder / "model", job.inputs, job.outputs)
     inputs, outputs = (

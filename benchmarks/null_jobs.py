@@ -70,7 +70,7 @@ def let_sleep(folder: Path, plan: Plan, sleeps_ms: Sequence[float]) -> Plan:
         dataclasses.replace(rank, engine="null", options=(("sleep_ms", f"{sleep:g}"),))
         for rank, sleep in zip(plan.ranks, sleeps_ms, strict=True)
     )
-    changed = dataclasses.replace(plan, ranks=tuple(sleeping))
+    changed = plan.with_ranks(tuple(sleeping))
     shutil.rmtree(folder / "packages")
     write_driver(folder, changed)
     write_packages(folder, changed)
@@ -116,7 +116,7 @@ def let_stamp(folder: Path, plan: Plan, options: Sequence[Mapping[str, str]]) ->
         dataclasses.replace(rank, engine="gaps", options=tuple(each.items()))
         for rank, each in zip(plan.ranks, options, strict=True)
     )
-    changed = dataclasses.replace(plan, ranks=tuple(stamping))
+    changed = plan.with_ranks(tuple(stamping))
     write_driver(folder, changed)
     return changed
 

@@ -52,13 +52,15 @@ def let_fill(folder: Path, plan: Plan, *, is_open: bool) -> None:
         dataclasses.replace(rank, engine="null", options=(("share", str(SHARE)),))
         for rank in plan.ranks
     )
-    tensors = tuple(
+    between = tuple(
         dataclasses.replace(tensor, symbols=("", "?"))
         if is_open and tensor.name == "x1"
         else tensor
-        for tensor in plan.tensors
+        for tensor in plan.job.between
     )
-    changed = dataclasses.replace(plan, ranks=ranks, tensors=tensors)
+    changed = dataclasses.replace(
+        plan, job=dataclasses.replace(plan.job, ranks=ranks, between=between)
+    )
     shutil.rmtree(folder / "packages")
     write_driver(folder, changed)
     engine = Path(__file__).with_name("filling.py")

@@ -92,8 +92,8 @@ def stages_of(plan: Plan, folder: Path) -> list[Stage]:
 def unsliced(plan: Plan, model: Path, cores: tuple[int, ...]) -> Stage:
     """Return the whole model as one stage."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
-    inputs = tuple(tensors[name] for name in plan.model.inputs)
-    outputs = tuple(tensors[name] for name in plan.model.outputs)
+    inputs = tuple(tensors[name] for name in plan.inputs)
+    outputs = tuple(tensors[name] for name in plan.outputs)
     return Stage(cores, (Session(str(model), inputs, outputs),))
 
 
@@ -206,7 +206,7 @@ def store_frames(plan: Plan, path: Path) -> Path:
     random = np.random.default_rng(0)
     frames = {
         name: random.standard_normal((4, *(tensors[name].shape or ()))).astype(tensors[name].dtype)
-        for name in plan.model.inputs
+        for name in plan.inputs
     }
     np.savez(path, **frames)
     return path

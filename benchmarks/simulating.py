@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import console, machine, print_table
 
+from rankslice.backend.runtime.job import Job, Rank, Receive, Segment, Send, Tensor
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.links import LinkSpeeds
@@ -19,9 +20,7 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.overheads import DEFAULT_OVERHEADS
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.simulator.simulator import jittered, simulate
-from rankslice.framework.graph import Tensor
-from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
+from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
@@ -34,28 +33,25 @@ GIGABIT = Link(bandwidth_mbps=1000, latency_ms=0.2)
 
 def chain(ranks: int) -> Plan:
     """Return the plan of that many ranks in a row, four on each board."""
-    names = [f"t{number}" for number in range(ranks + 1)]
-    return Plan(
-        model=ModelInfo("chain", "", "onnx", (names[0],), (names[-1],)),
-        ranks=tuple(_placement(rank) for rank in range(ranks)),
-        tensors=tuple(Tensor(name, "float32", (1, 25_000)) for name in names),
-        segments=tuple(
-            Segment(rank, 0, f"submodels/{rank}.onnx", (f"l{rank}",), (names[rank],),
-                    (names[rank + 1],), 2 * rank + 1)
-            for rank in range(ranks)
-        ),
-        channels=tuple(Channel(n, names[n], n - 1, n) for n in range(1, ranks)),
-        source=0,
-        sink=ranks - 1,
-        path_length=2 * ranks - 1,
-        minimal=True,
+    names = tuple(f"t{number}" for number in range(ranks + 1))
+    tensors = tuple(Tensor(name, "float32", (1, 25_000)) for name in names)
+    job = Job(
+        "chain", 2 * ranks, 0, ranks - 1, tensors[:1], tensors[1:-1], tensors[-1:],
+        tuple(_rank(rank, ranks, names) for rank in range(ranks)),
     )  # fmt: skip
+    return Plan(ModelInfo("chain", "", "onnx"), job, (), minimal=True)
 
 
-def _placement(rank: int) -> Placement:
+def _rank(rank: int, ranks: int, names: tuple[str, ...]) -> Rank:
     board, core = divmod(rank, PER_BOARD)
     name = f"board{board}"
-    return Placement(rank, f"{name}_cpu{core}", name, name, "cpu", (core,), "onnxruntime")
+    segment = Segment(f"submodels/{rank}.onnx", names[rank : rank + 1], names[rank + 1 : rank + 2])
+    return Rank(
+        rank, f"{name}_cpu{core}", name, name, "cpu", (core,), "onnxruntime",
+        receives=(Receive(names[rank], rank - 1),) if rank else (),
+        runs=(segment,),
+        sends=(Send(names[rank + 1], rank + 1),) if rank + 1 < ranks else (),
+    )  # fmt: skip
 
 
 def simulated(ranks: int) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ from pathlib import Path
 folder, rank = Path(sys.argv[1]), int(sys.argv[2])
 sys.path.insert(0, str(folder))
 from runtime.engines import engine_settings, open_engine
-from runtime.job import load_job
-job = load_job(folder / "plan.json")
+import driver
+job = driver.JOB
 spec = job.ranks[rank]
 os.sched_setaffinity(0, spec.cores)
 print("ready", flush=True)

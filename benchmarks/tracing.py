@@ -26,12 +26,11 @@ from timing import console, machine, print_table, ratios
 from window_of_one import even_mapping
 
 from rankslice.backend.runtime.figures.events import COMPUTE, open_ring
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.run.run import prepare, run
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.trace.events import events_needed
 from rankslice.networks.zoo import zoo_model
 
@@ -147,7 +146,7 @@ def run_blocks(model: Path, place: Path, pairs: int) -> tuple[Blocks, Blocks]:
             ring.add = usual if is_on else nothing  # type: ignore[method-assign]
         begins.append((time.perf_counter(), time.process_time()))
 
-    job = load_job(built.folder / PLAN)
+    job = read_driver(built.folder / "driver.py")
     alone = ThreadLinks(1).transport(0)
     run_rank(job, built.folder, options, alone, on_step=begin_step, events=ring)
     taken = np.diff(np.array(begins), axis=0)[SETTLES:][: 2 * pairs * BLOCK_FRAMES]

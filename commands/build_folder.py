@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
@@ -9,10 +10,11 @@ from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.framework.reading.read_text import read_text
 from rankslice.measurement.trace.files import LAST_FAILURE
 
-PLAN = "plan.json"
+PLAN, DRIVER = "plan.json", "driver.py"
 REFERENCE = "model"
 """The link that leads to the unsliced model."""
 RESULTS, REPORT = "results.bin", "report.json"
@@ -41,7 +43,7 @@ def converted_name(submodels: str) -> str:
 OWN_ENTRIES = frozenset(
     {
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
-        *("driver.py", "runtime", "submodels", "packages", REFERENCE, TRACE),
+        *(DRIVER, "runtime", "submodels", "packages", REFERENCE, TRACE),
         *map(converted_name, submodel_formats()),
         *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
         *(LINKS, SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
@@ -56,10 +58,10 @@ def is_build_folder(path: Path) -> bool:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Return the plan of a build folder.
+    """Return the plan of a build folder, with the job of its driver.
 
     Raises:
-        RankSliceError: the folder is no build folder.
+        RankSliceError: the folder is no build folder, or its driver contradicts itself.
     """
     file = folder / PLAN
     if not file.is_file():
@@ -67,7 +69,14 @@ def read_plan(folder: Path) -> Plan:
         raise RankSliceError(
             Mistake(str(folder), found, "make a build folder with: rankslice build")
         )
-    return plan_from_json(read_text(file, "a plan"), str(file))
+    plan = plan_from_json(read_text(file, "a plan"), str(file))
+    job = read_driver(folder / DRIVER)
+    return plan if job == plan.job else replace(plan, job=job)
+
+
+def is_edited(folder: Path, plan: Plan) -> bool:
+    """Return whether the driver, whose job a plan has, says something else than the build did."""
+    return plan.job != plan_from_json(read_text(folder / PLAN, "a plan")).job
 
 
 def refuse_other_folders(path: Path) -> None:

@@ -20,7 +20,7 @@ def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
     """
     model = unsliced_model(folder, plan, purpose)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
-    brought = [tensors[name] for name in plan.model.inputs]
+    brought = [tensors[name] for name in plan.inputs]
     fixed = {each.name: each.shape or () for each in brought if not each.is_open}
     kind = find_format(model)
     bounded = brought if kind is not None and kind.is_converted else plan.tensors

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.commands.profile_file import other_model, read_profile
 from rankslice.commands.weights import ChosenWeights, unweighted, weigh
 from rankslice.exploration.times.segment_times import KnownTimes
@@ -19,7 +20,7 @@ from rankslice.framework.errors import (
 )
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Assignment, Placement, Placements
+from rankslice.framework.mapping import Assignment, Placements
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
@@ -220,13 +221,10 @@ def _model_info(model: Model) -> ModelInfo:
         name=graph.name,
         sha256="",
         format=format_of(graph).submodels,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-        outputs=tuple(tensor.name for tensor in graph.outputs),
-        quantised=graph.quantised,
     )
 
 
-def _source_rank(cut: Partition, placements: Sequence[Placement], board: str | None) -> int | None:
+def _source_rank(cut: Partition, placements: Sequence[Rank], board: str | None) -> int | None:
     """Return the rank on ``board`` that a frame reaches first."""
     if board is None:
         return None

@@ -32,5 +32,5 @@ def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
         yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
         return
     tensors = {tensor.name: tensor for tensor in plan.tensors}
-    if found := profile.model.other_sizes(tensors[name] for name in plan.model.inputs):
+    if found := profile.model.other_sizes(tensors[name] for name in plan.inputs):
         yield Mistake(source, found, OTHER_SIZES)

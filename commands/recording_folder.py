@@ -11,13 +11,13 @@ from typing import Annotated
 
 from rankslice.backend.package import link_or_copy
 from rankslice.backend.runtime import recording
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.commands.build_folder import PLAN
 from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.framework.plan import Plan, Segment, plan_from_json
+from rankslice.framework.plan import Plan, PlannedSegment, plan_from_json, plan_to_json
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import Only, read_document, read_record
 from rankslice.framework.wording import quoted
@@ -85,12 +85,12 @@ class RecordingFolder:
         return path
 
 
-def segments_on(plan: Plan, route: int) -> tuple[Segment, ...]:
+def segments_on(plan: Plan, route: int) -> tuple[PlannedSegment, ...]:
     """Return the segments of a route, in a topological order."""
     return plan.routes[route].segments
 
 
-def submodel_names(folder: Path, segment: Segment) -> Iterator[str]:
+def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
     """Yield the files of a sub-model, relative to the folder in which it is."""
     yield segment.file
     if (folder / f"{segment.file}.data").is_file():
@@ -155,9 +155,9 @@ def write_recording(
             shutil.move(ran / name, folder / name)
             files[name] = file_sha256(folder / name)
             nbytes += (folder / name).stat().st_size
-        shutil.copyfile(build / PLAN, folder / PLAN)
+        (folder / PLAN).write_text(plan_to_json(plan), encoding="ascii")
         info = RecordingInfo(
-            plan_sha256=file_sha256(folder / PLAN),
+            plan_sha256=plan.job.sha256,
             first=wanted.first,
             frames=wanted.count,
             completed=completed,
@@ -185,15 +185,14 @@ def read_recording(path: Path) -> RecordingFolder:
     info: RecordingInfo = read_record(RecordingInfo, record, str(file))
     plan_file = path / PLAN
     plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
-    job = load_job(plan_file)
-    if job.sha256 != info.plan_sha256:
+    if plan.job.sha256 != info.plan_sha256:
         raise RankSliceError(Mistake(str(plan_file), "has changed since it was recorded"))
     if info.route >= len(plan.routes):
         raise RankSliceError(Mistake(str(file), "names a second route, and the plan has one"))
     known = dict(info.files)
     if missing := [name for name in _names(plan, info.route) if name not in known]:
         raise RankSliceError(Mistake(f"{file}: files", f"{quoted(missing[0])} is missing"))
-    return RecordingFolder(path, plan, job, info)
+    return RecordingFolder(path, plan, plan.job, info)
 
 
 def _names(plan: Plan, route: int) -> Iterator[str]:

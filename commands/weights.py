@@ -64,7 +64,9 @@ def weigh(
     """
     groups = [placements.ranks_of(entry) for entry in unweighted(mapping)]
     wanted = {rank for group in groups for rank in group}
-    part = replace(plan, segments=tuple(each for each in plan.segments if each.rank in wanted))
+    part = plan.with_ranks(
+        [rank if rank.rank in wanted else replace(rank, runs=()) for rank in plan.ranks]
+    )
     try:
         found = segment_times(part, times, source)
     except RankSliceError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from rankslice.backend.runtime.job import Tensor as JobTensor
 
@@ -85,6 +86,10 @@ class Tensor:
     def in_job(self) -> JobTensor:
         """Return what a job says of a tensor whose largest shape is known."""
         return JobTensor(self.name, self.dtype, self.shape or (), self.symbols)
+
+
+AnyTensor: TypeAlias = Tensor | JobTensor
+"""A tensor of a model, or of a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.job import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +31,11 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one rank runs: a mapping key, understood with the help of the platform."""
-
-    rank: int
-    key: str
-    board: str
-    host: str
-    """Address that ssh and mpirun use."""
-    accelerator: str
-    """``cpu``, ``gpu`` or ``npu``, the latter two with their number if the board has several."""
-    cores: tuple[int, ...]
-    """Cores of the board (the kernel's numbers) that compute, or that drive the GPU or NPU."""
-    engine: str
-    """Inference engine, by the name of its module in ``backend/runtime/engines``."""
-    options: tuple[tuple[str, str], ...] = ()
-    """Engine options of the platform file (delegate library, provider options)."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Environment variables that the rank is started with."""
-    allow_fallback: bool = False
-    """Whether layers that the accelerator cannot run may run on the CPU."""
-    shared: bool = False
-    """Whether another rank has one of these cores too."""
-    turns: Turns = ALL
-    """The frames that its segments handle: not all if other ranks have the same ones."""
-
-
-@dataclass(frozen=True, slots=True)
 class Placements:
     """Where all ranks of a mapping run."""
 
-    ranks: tuple[Placement, ...]
-    """By rank."""
+    ranks: tuple[Rank, ...]
+    """By rank, without their work."""
     warnings: tuple[str, ...] = ()
     """What works but deserves a look, one line each."""
     entries: tuple[int, ...] = ()

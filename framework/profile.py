@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.graph import Tensor, dtype_bits, values_bytes
+from rankslice.framework.graph import AnyTensor, Tensor, dtype_bits, values_bytes
 from rankslice.framework.reading.records import document_schema, read_document, read_record
 from rankslice.framework.wording import quoted
 
@@ -45,7 +45,7 @@ class ProfiledModel:
     """Names in the order in which spans count them; layers that are copied to their readers, and
     those that no output needs, are left out."""
 
-    def other_sizes(self, inputs: Iterable[Tensor]) -> str:
+    def other_sizes(self, inputs: Iterable[AnyTensor]) -> str:
         """Say which of a model's inputs had other sizes when it was measured; empty: none."""
         measured = {tensor.name: tensor for tensor in self.inputs}
         for tensor in inputs:
@@ -56,7 +56,7 @@ class ProfiledModel:
         return ""
 
 
-def _sizes_text(tensor: Tensor) -> str:
+def _sizes_text(tensor: AnyTensor) -> str:
     shape = list(tensor.shape or ())
     return f"at most {shape}" if tensor.is_open else str(shape)
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,12 +23,11 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.backend.codegen import Literal, render_driver
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.backend.runtime.job import Turns, load_job
-from rankslice.backend.runtime.tables import Rank, Receive, Route, Segment, Send, tables
+from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
-from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.partition.partition import partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
@@ -71,8 +69,8 @@ def one_rank() -> Plan:
 def figure_2() -> Plan:
     board = {"engine": "onnxruntime"}
     places = (
-        Placement(0, "edge01_arm123", "edge01", "192.168.1.11", "cpu", (1, 2, 3), **board),
-        Placement(
+        Rank(0, "edge01_arm123", "edge01", "192.168.1.11", "cpu", (1, 2, 3), **board),
+        Rank(
             1,
             "edge01_gpu",
             "edge01",
@@ -82,7 +80,7 @@ def figure_2() -> Plan:
             options=(("provider", "CUDAExecutionProvider"),),
             **board,
         ),
-        Placement(2, "edge04_arm45", "edge04", "192.168.1.14", "cpu", (4, 5), **board),
+        Rank(2, "edge04_arm45", "edge04", "192.168.1.14", "cpu", (4, 5), **board),
     )
     return planned(FIGURE_2, FIGURE_2_RANKS, places)
 
@@ -90,8 +88,8 @@ def figure_2() -> Plan:
 def hostile() -> Plan:
     """Return a chain of layers, one per bad name, that two ranks of bad boards take turns in."""
     places = (
-        Placement(0, "../x_cpu0", "../x", "host-0", '"""', (0,), "onnxruntime"),
-        Placement(1, "-oProxy\n{{ }}'\"_cpu1", "-oProxy\n{{ }}'\"", "::1", "\\", (1,), "null"),
+        Rank(0, "../x_cpu0", "../x", "host-0", '"""', (0,), "onnxruntime"),
+        Rank(1, "-oProxy\n{{ }}'\"_cpu1", "-oProxy\n{{ }}'\"", "::1", "\\", (1,), "null"),
     )
     tensors = [Tensor("", "float32", (1, 4))]
     tensors += [Tensor(f"t {name}", "float32", (1, 4)) for name in HOSTILE]
@@ -156,27 +154,6 @@ def string_constants(source: str) -> set[str]:
     }
 
 
-def ranks_of(source: str) -> dict[int, Rank]:
-    """Return the value of RANKS, of literals and calls of these classes, without running it."""
-    classes = {kind.__name__: kind for kind in (Rank, Receive, Route, Segment, Send, Turns)}
-
-    def value(node: ast.expr) -> Any:
-        if isinstance(node, ast.Call):
-            assert isinstance(node.func, ast.Name)
-            named = {keyword.arg: value(keyword.value) for keyword in node.keywords}
-            return classes[node.func.id](*map(value, node.args), **named)
-        if isinstance(node, ast.Tuple):
-            return tuple(map(value, node.elts))
-        return ast.literal_eval(node)
-
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "RANKS":
-            assert isinstance(statement.value, ast.Dict)
-            pairs = zip(statement.value.keys, statement.value.values, strict=True)
-            return {value(key): value(item) for key, item in pairs if key is not None}
-    raise AssertionError("no RANKS")
-
-
 @pytest.fixture(params=sorted(CASES))
 def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -211,19 +188,17 @@ def test_the_plan_that_was_written_reads_back_as_it_was(case: str, generated: Pa
     assert CASES[case]() == plan_from_json((generated / "plan.json").read_text())
 
 
-def test_the_drivers_tables_are_the_plans(generated: Path) -> None:
-    expected = dict(enumerate(tables(load_job(generated / "plan.json"))))
-    assert expected == ranks_of((generated / "driver.py").read_text())
+def test_the_drivers_job_is_the_plans(case: str, generated: Path) -> None:
+    assert CASES[case]().job == read_driver(generated / "driver.py")
 
 
-def test_the_driver_loads_with_the_runtime_beside_it_and_has_the_plans_tables(
+def test_the_driver_runs_with_the_runtime_beside_it_and_the_job_that_is_read_of_it(
     generated: Path,
 ) -> None:
     check = (
-        "import runpy, pathlib, sys; driver = runpy.run_path('driver.py');"
-        "from runtime.tables import check_tables; from runtime.job import load_job;"
-        "check_tables(load_job(pathlib.Path('plan.json')), driver['PLAN_SHA256'], driver['RANKS']);"
-        "print(sys.modules['runtime'].__file__)"
+        "import runpy, sys; driver = runpy.run_path('driver.py');"
+        "from runtime.job.check import sound;"
+        "print(sys.modules['runtime'].__file__, sound(driver['JOB'], 'driver.py').sha256)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", check],
@@ -233,13 +208,14 @@ def test_the_driver_loads_with_the_runtime_beside_it_and_has_the_plans_tables(
         text=True,
         check=True,
     )
-    assert str(generated / "runtime" / "__init__.py") == answer.stdout.strip()
+    digest = read_driver(generated / "driver.py").sha256
+    assert [str(generated / "runtime" / "__init__.py"), digest] == answer.stdout.split()
 
 
-def test_the_driver_shows_the_whole_job_in_one_statement_per_table(generated: Path) -> None:
+def test_the_driver_shows_the_whole_job_in_one_statement(generated: Path) -> None:
     body = ast.parse((generated / "driver.py").read_text()).body
     kinds = [type(statement).__name__ for statement in body]
-    assert ["Expr", "ImportFrom", "Assign", "Assign", "Assign", "If"] == kinds
+    assert ["Expr", "ImportFrom", "Assign", "If"] == kinds
 
 
 def test_packages_of_hostile_boards_stay_inside_the_folder(tmp_path: Path) -> None:
@@ -267,10 +243,10 @@ def two_ranks(names: tuple[str, str, str, str, str]) -> Plan:
         (),
     )
     places = tuple(
-        Placement(rank, f"{board}_cpu{rank}", board, "host", "cpu", (rank,), "onnxruntime")
+        Rank(rank, f"{board}_cpu{rank}", board, "host", "cpu", (rank,), "onnxruntime")
         for rank in range(2)
     )
-    info = ModelInfo(model, "0" * 64, "onnx", (tensors[0].name,), (tensors[2].name,))
+    info = ModelInfo(model, "0" * 64, "onnx")
     cut = partition(graph, {f"0{layer}": 0, f"1{layer}": 1})
     return make_plan(info, cut, places)
 
@@ -307,7 +283,7 @@ def test_any_names_reach_the_driver_as_the_strings_they_are(
     names: tuple[str, str, str, str, str],
 ) -> None:
     plan = two_ranks(names)
-    source = render_driver(plan, "0" * 64)
+    source = render_driver(plan)
     wanted = {plan.model.name, *(tensor.name for tensor in plan.tensors)}
     wanted |= {placement.key for placement in plan.ranks}
     assert wanted <= string_constants(source)
@@ -315,13 +291,11 @@ def test_any_names_reach_the_driver_as_the_strings_they_are(
 
 
 @given(plans())
-def test_the_drivers_tables_of_any_plan_are_the_plans(plan: Plan) -> None:
+def test_the_drivers_job_of_any_plan_is_the_plans(plan: Plan) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "runtime").mkdir()
-        write_driver(folder, plan)
-        expected = dict(enumerate(tables(load_job(folder / "plan.json"))))
-        assert expected == ranks_of((folder / "driver.py").read_text())
+        (folder / "driver.py").write_text(render_driver(plan))
+        assert plan.job == read_driver(folder / "driver.py")
 
 
 def comments(source: str) -> Iterator[str]:
@@ -329,7 +303,7 @@ def comments(source: str) -> Iterator[str]:
 
 
 def test_layers_stand_in_comments_shortened_and_on_one_line() -> None:
-    found = list(comments(render_driver(hostile(), "0" * 64)))
+    found = list(comments(render_driver(hostile())))
     half = len(HOSTILE) // 2
     assert "#!/usr/bin/env python3" == found[0]
     assert f"# {half} layers, {Literal(HOSTILE[0])} to {Literal(HOSTILE[-2])}" == found[1]

@@ -11,7 +11,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,9 +20,10 @@ from rankslice.backend.boards.deploy import Package, deploy_packages, read_packa
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import requirements, write_profiler_package
+from rankslice.backend.runtime.job import Rank
+from rankslice.backend.runtime.job.strict import plain
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
-from rankslice.framework.mapping import Placement
 from rankslice.framework.profile import Core, MeasuredBoard
 from rankslice.framework.reading.records import Only, between
 from rankslice.framework.wording import on_one_line
@@ -135,7 +136,7 @@ class Reading:
 def profiler_package(
     folder: Path,
     board: str,
-    ranks: Sequence[Placement],
+    ranks: Sequence[Rank],
     sources: Sequence[Path],
     add_wheels: AddWheels | None = None,
 ) -> Package:
@@ -157,7 +158,7 @@ class Accelerator:
     """An accelerator of a board, and the program there that measures it: a context manager."""
 
     def __init__(
-        self, shell: BoardShell, package: Package, rank: Placement, sources: Sequence[Path]
+        self, shell: BoardShell, package: Package, rank: Rank, sources: Sequence[Path]
     ) -> None:
         """Take a board and its package.
 
@@ -195,16 +196,9 @@ class Accelerator:
                 accelerator.
         """
         self._end()
-        what = {
-            "key": self._rank.key,
-            "accelerator": self._rank.accelerator,
-            "cores": list(self._rank.cores),
-            "engine": self._rank.engine,
-            "options": dict(self._rank.options),
-            "environment": {**dict(self._rank.environment), "OPENBLAS_NUM_THREADS": "1"},
-            "allow_fallback": self._rank.allow_fallback,
-            "idle_s": idle_s,
-        }
+        environment = (*self._rank.environment, ("OPENBLAS_NUM_THREADS", "1"))
+        rank = replace(self._rank, environment=environment)
+        what = {"rank": plain(Rank, rank), "idle_s": idle_s}
         process = self._start(json.dumps(what))
         answer = process.answer(_START_S + idle_s)
         if answer is None:

@@ -37,10 +37,9 @@ from rankslice.backend.keeper.state import (
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.job import Rank, Tensor
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Placement
 from rankslice.framework.wording import printable
 
 Outputs: TypeAlias = "dict[str, NDArray[Any]]"
@@ -95,7 +94,7 @@ class _Result(Future[Outputs]):
 class FailedFrameError(RankSliceError):
     """A frame has no results, as an engine has refused its values; the job goes on."""
 
-    def __init__(self, frame: int, failure: Failure, ranks: Sequence[Placement]) -> None:
+    def __init__(self, frame: int, failure: Failure, ranks: Sequence[Rank]) -> None:
         """Take what the job says, which may come from a board, and its ranks."""
         self.frame = frame
         """How many frames were submitted before it."""
@@ -140,7 +139,7 @@ class Keeper:
         ahead: int,
         limit: int,
         follow: Follow | None = None,
-        ranks_of: Callable[[int], Sequence[Placement]] = lambda epoch: (),
+        ranks_of: Callable[[int], Sequence[Rank]] = lambda epoch: (),
     ) -> None:
         """Keep frames; :meth:`start_job` starts the job that has them.
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .driver import main
-    from .job import Turns
-    from .tables import Rank, Receive, Route, Segment, Send
+    from .job import Job, Rank, Receive, Route, Segment, Send, Tensor, Turns
 
-__all__ = ["Rank", "Receive", "Route", "Segment", "Send", "Turns", "main"]
+__all__ = ["Job", "Rank", "Receive", "Route", "Segment", "Send", "Tensor", "Turns", "main"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +22,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A rank's numpy multiplies no matrices, so it need not start a thread per core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from . import driver, job, tables
+    from . import driver, job
 
-    return getattr({"main": driver, "Turns": job}.get(name, tables), name)
+    return getattr(driver if name == "main" else job, name)

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -23,12 +24,12 @@ from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .figures.events import EventRing, open_ring
 from .figures.rank_figures import helper_processes
-from .job import Job, load_job, rank_name
+from .job import Job, Rank, rank_name
+from .job.check import sound
 from .options import RunOptions, parse_options
 from .pipeline.meeting import together
 from .pipeline.rank import run_rank
 from .summary.by_hand import print_summary
-from .tables import Rank, check_tables
 from .transport.mpi import (
     MpiTransport,
     check_library,
@@ -49,20 +50,25 @@ _OPEN_FILES_OF_A_RANK = 8
 """What it may need for each rank: of its board, or of another one."""
 
 
-def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
-    """Run this process's rank; return the exit code.
+def main(job: Job) -> int:
+    """Run this process's rank of the driver's job; return the exit code.
 
-    Args:
-        driver: path of the driver; ``plan.json`` and the sub-models lie beside it.
-        plan_sha256: hash of the ``plan.json`` from which the driver was generated.
-        ranks: the driver's tables, which must match the plan.
+    The sub-models lie in a folder beside the driver, which is the program that was started.
     """
-    folder = Path(driver).resolve().parent
-    with contextlib.suppress(JobError):  # run() reports what is wrong with the plan
-        start_again_with(_environment(folder))
-    process = _Process(ranks, parse_options(), plan_sha256)
+    driver = Path(getattr(sys.modules["__main__"], "__file__", None) or sys.argv[0])
+    number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    rank, refusal = None, ""
     try:
-        process.run(folder)
+        job = sound(job, driver.name)
+        rank = job.ranks[number] if number < len(job.ranks) else None
+    except JobError as error:
+        refusal = str(error)
+    start_again_with(dict(rank.environment) if rank else {})
+    process = _Process(number, rank, parse_options())
+    try:
+        if refusal:
+            process.refuse(refusal)
+        process.run(job, driver.resolve().parent)
     except ElsewhereError:
         return process.wait_for_end()
     except NeighbourDiedError as error:
@@ -80,15 +86,12 @@ def main(driver: str, plan_sha256: str, ranks: dict[int, Rank]) -> int:
 class _Process:
     """A process around the rank it runs: its guard, deadlines and signals."""
 
-    def __init__(self, ranks: dict[int, Rank], options: RunOptions, plan_sha256: str) -> None:
-        self._ranks = ranks
+    def __init__(self, number: int, rank: Rank | None, options: RunOptions) -> None:
         self._options = options
-        self._plan_sha256 = plan_sha256
         self._transport: MpiTransport | None = None
-        self._number = number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-        rank = ranks.get(number)
-        key, host = (rank.key, rank.host) if rank else ("not in the plan", socket.gethostname())
-        self.name = rank_name(number, key, host)
+        self._number = number
+        gone = rank_name(number, "not in the job", socket.gethostname())
+        self.name = rank.name if rank else gone
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._session = start_guard(self._start_timeout_s)
         self._page = _page_in(self._session, number, self.name)
@@ -98,7 +101,7 @@ class _Process:
         # An exception would print a traceback if it came while another error is reported.
         signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
-    def _open_events(self) -> EventRing:
+    def _open_events(self, job: Job) -> EventRing:
         """Return the ring of the rank's events: in the folder of the options, or with its page.
 
         Raises:
@@ -122,22 +125,22 @@ class _Process:
             found = f"file of events in {folder.resolve()}: {reason_of(error)}"
             raise JobError(f"{self.name}: {found}") from None
         ring.describe(
-            plan=self._plan_sha256,
+            plan=job.sha256,
             rank=self._number,
             host=socket.gethostname(),
             process=os.getpid(),
         )
         return ring
 
-    def run(self, folder: Path) -> None:
+    def run(self, job: Job, folder: Path) -> None:
         """Run the rank to the end of the stream."""
         self._start_watch.start()
-        self._events = self._open_events()
-        self._check_open_files()
+        self._events = self._open_events(job)
+        self._check_open_files(len(job.ranks))
         self._prepare_library()
-        self._prepare_engine(folder)
+        self._prepare_engine(job)
         self._transport = mpi = MpiTransport()
-        job = together(mpi, lambda: self._load_plan(folder, mpi))
+        together(mpi, lambda: self._check_size(job, mpi.size))
         records = run_rank(
             job,
             folder,
@@ -147,7 +150,7 @@ class _Process:
             on_step=self._page.at if self._page is not None else None,
             events=self._events,
         )
-        if mpi.rank == job.sink_rank and not self._options.quiet:
+        if mpi.rank == job.sink and not self._options.quiet:
             print_summary(records, job, self._options)
         self._tell(DONE)
         signal.alarm(_FINALIZE_TIMEOUT_S)
@@ -162,24 +165,23 @@ class _Process:
         # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()
 
-    def _prepare_engine(self, folder: Path) -> None:
+    def _prepare_engine(self, job: Job) -> None:
         """Start the processes that engines run in, before MPI is initialised."""
         with contextlib.suppress(JobError, IndexError):
-            job = load_job(folder / "plan.json")
             rank = job.ranks[self._number]
             settings = engine_settings(rank, exact=self._options.exact)
             segments = sum(len(route.segments_of(rank.rank)) for route in job.routes)
             prepare_engine(rank.engine, settings, segments)
 
-    def _check_open_files(self) -> None:
+    def _check_open_files(self, ranks: int) -> None:
         """Refuse a limit of open files that MPI and the channels to the other ranks may exceed."""
-        wanted = _OPEN_FILES + _OPEN_FILES_OF_A_RANK * len(self._ranks)
+        wanted = _OPEN_FILES + _OPEN_FILES_OF_A_RANK * ranks
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = hard if hard != resource.RLIM_INFINITY else wanted
         if soft in range(wanted):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, limit), hard))
         if limit < wanted:
-            self._refuse(
+            self.refuse(
                 f"the limit of open files is {limit}, expected at least {wanted}: raise it"
                 " (ulimit -n)"
             )
@@ -192,22 +194,20 @@ class _Process:
             prefer(os.environ, version, self._session.path if self._session else None)
             check_room(os.environ, version)
         except JobError as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
 
-    def _refuse(self, message: str) -> NoReturn:
+    def refuse(self, message: str) -> NoReturn:
         """Fail with all ranks of the board, the first of which says why."""
         if os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") != "0":
             raise ElsewhereError(message)
         raise JobError(f"{self.name}: {message}")
 
-    def _load_plan(self, folder: Path, transport: MpiTransport) -> Job:
-        try:
-            job = load_job(folder / "plan.json")
-            check_tables(job, self._plan_sha256, self._ranks)
-            _check_size(job, transport.size)
-        except JobError as error:
-            raise JobError(f"{self.name}: {error}") from None
-        return job
+    def _check_size(self, job: Job, size: int) -> None:
+        if size != len(job.ranks):
+            raise JobError(
+                f"{self.name}: the driver has {len(job.ranks)} ranks, but {size} were started"
+                f" (mpirun -n {len(job.ranks)})"
+            )
 
     def fail(self, message: str) -> int:
         """Print the one message and end all ranks."""
@@ -257,18 +257,3 @@ def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPag
         with contextlib.suppress(OSError):
             return StatusPage(session.descriptor, number, name)
     return None
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return the variables that the plan wants for this process's rank."""
-    ranks = load_job(folder / "plan.json").ranks
-    number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-    return ranks[number].environment if number < len(ranks) else {}
-
-
-def _check_size(job: Job, size: int) -> None:
-    if size != len(job.ranks):
-        raise JobError(
-            f"the plan has {len(job.ranks)} ranks, but {size} were started"
-            f" (mpirun -n {len(job.ranks)})"
-        )

@@ -1,6 +1,6 @@
 """How long sub-models take on one accelerator of this board: ``python -m runtime.profiling WHAT``.
 
-``WHAT`` is a JSON object: the accelerator as the plan would describe it. Requests come on stdin,
+``WHAT`` is a JSON object: the accelerator as the rank of a job. Requests come on stdin,
 one JSON object a line, and each is answered by a line on stdout before the next one is read. At the
 end of stdin the program ends.
 
@@ -23,7 +23,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,7 +47,8 @@ from .faults.private import in_memory, make_private
 from .figures.board import board_record
 from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .figures.sensors import SensorError, find_sensor
-from .job import ALL, Rank, Tensor, read_spec
+from .job import Rank, Tensor
+from .job.strict import as_record
 from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
@@ -63,15 +63,13 @@ _SLOTS = 2
 _WARM_RUNS = 2
 _WARM_S = 0.5
 """Warming up ends after this time, once there was a run."""
-_NOWHERE = {"rank": 0, "board": "", "host": "", "turns": asdict(ALL)}
-"""What an accelerator that is measured has of a rank in a plan."""
 
 
 def main(text: str) -> None:
     """Answer requests until there are no more."""
     what = json.loads(text)
-    rank = read_spec(Rank, {**what, **_NOWHERE})
-    start_again_with(rank.environment)
+    rank: Rank = as_record(Rank, what["rank"])
+    start_again_with(dict(rank.environment))
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")
     say = _take_stdout()

@@ -95,7 +95,7 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
         turns = ALL if ALL in (turns, kept.turns) else turns
         found[name] = replace(kept, turns=turns, made=kept.made or made)
 
-    if rank == job.source_rank:
+    if rank == job.source:
         for spec in job.inputs:
             add(spec.name, ALL, ALL)
     for segment in job.segments_of(rank):
@@ -103,7 +103,7 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
             add(name, own, None)
         for name in segment.outputs:
             add(name, own, own)
-    if rank == job.sink_rank:
+    if rank == job.sink:
         for spec in job.outputs:
             add(spec.name, ALL, None)
     return tuple(found.values())

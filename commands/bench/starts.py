@@ -14,10 +14,9 @@ from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import find_source
-from rankslice.commands.build_folder import PLAN, read_plan
+from rankslice.commands.build_folder import read_plan
 from rankslice.commands.run.run import Listeners, PreparedRun, prepare, run
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
 from rankslice.measurement.bench.records import (
@@ -70,7 +69,7 @@ class Measured:
             name=self.name,
             model=plan.model.name,
             model_sha256=plan.model.sha256,
-            plan=file_sha256(self.folder / PLAN),
+            plan=plan.job.sha256,
             window=self.options.window or plan.window,
             ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
         )

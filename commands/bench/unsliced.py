@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rankslice.backend.boards.login import board_logins, is_this_machine
+from rankslice.backend.runtime.job import Rank
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build_folder import converted_name, unsliced_model
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import MappingEntry, Placement
+from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.frontend.formats.given_sizes import GivenSizes
@@ -20,7 +21,7 @@ from rankslice.frontend.formats.given_sizes import GivenSizes
 _NAME = "unsliced"
 
 
-def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None) -> Placement:
+def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None) -> Rank:
     """Build the unsliced model for the accelerator where frames enter; return where it runs.
 
     If the source's rank has no layers, it is the accelerator of the first ones.
@@ -46,7 +47,7 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
     return rank
 
 
-def _platform(rank: Placement, users: Mapping[str, str]) -> Platform:
+def _platform(rank: Rank, users: Mapping[str, str]) -> Platform:
     """Return a platform with the accelerator of a rank alone."""
     unit = Accelerator(rank.engine, rank.options, rank.environment, rank.allow_fallback)
     kind, number = rank.accelerator[:3], int(rank.accelerator[3:] or 0)
@@ -73,7 +74,7 @@ def _sizes(plan: Plan) -> GivenSizes:
     fixed = {
         tensor.name: tensor.shape
         for tensor in plan.tensors
-        if tensor.shape is not None and tensor.name in plan.model.inputs
+        if tensor.shape is not None and tensor.name in plan.inputs
         if tensor.name not in largest
     }
     return GivenSizes(fixed, largest)

@@ -39,7 +39,7 @@ from rankslice.framework.engines import ENGINES, computes, default_engine, engin
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.graph import AnyTensor, Layer
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import FORMAT, Plan
@@ -104,7 +104,7 @@ class Build:
     packages: tuple[Path, ...]
     """One folder per board."""
     warnings: tuple[str, ...]
-    bounds: tuple[tuple[Tensor, str], ...] = ()
+    bounds: tuple[tuple[AnyTensor, str], ...] = ()
     """Tensors of the plan with open sizes, and what says how large they can be."""
     weights: tuple[ChosenWeights, ...] = ()
     """Those of ranks in turn that a profile decided."""
@@ -251,16 +251,16 @@ def _links_text(boards: Platform) -> str:
     return json.dumps({"boards": names, "links": {**default, "pairs": pairs}}, indent=1) + "\n"
 
 
-def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[Tensor, str]]:
+def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[AnyTensor, str]]:
     """Yield the open tensors of a plan, each with what says how large it can be."""
     for tensor in plan.tensors:
         if tensor.is_open:
-            is_given = tensor.name in plan.model.inputs or _is_bounded_by(given, tensor)
+            is_given = tensor.name in plan.inputs or _is_bounded_by(given, tensor)
             is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most
             yield tensor, "--at-most" if is_given else "frames" if is_seen else "model"
 
 
-def _is_bounded_by(given: GivenSizes, tensor: Tensor) -> bool:
+def _is_bounded_by(given: GivenSizes, tensor: AnyTensor) -> bool:
     """Return whether the bound of a tensor is one that is given; the model's may be smaller."""
     sizes = given.at_most.get(tensor.name, ())
     return any(
@@ -269,7 +269,7 @@ def _is_bounded_by(given: GivenSizes, tensor: Tensor) -> bool:
     )
 
 
-def _large(bounds: Iterable[tuple[Tensor, str]]) -> Iterator[str]:
+def _large(bounds: Iterable[tuple[AnyTensor, str]]) -> Iterator[str]:
     """Yield a warning for each tensor whose slots are large and maybe never filled."""
     for tensor, origin in bounds:
         size = tensor.nbytes or 0
@@ -345,9 +345,9 @@ def _write_submodels(
 ) -> None:
     model = planned.model
     parts = [
-        pair
+        (part, route.ranks[part.rank].runs[part.index])
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
-        for pair in zip(cut.segments, route.segments, strict=True)
+        for part in cut.segments
     ]
     # What is hashed last should be small, so that no core waits.
     parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
@@ -368,7 +368,7 @@ def _write_submodels(
         hashes.begin(path)
 
 
-def _names(parts: Iterable[Layer | Tensor]) -> tuple[str, ...]:
+def _names(parts: Iterable[Layer | AnyTensor]) -> tuple[str, ...]:
     return tuple(part.name for part in parts)
 
 

@@ -16,7 +16,7 @@ from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import Graph, Tensor, dtype_bits
+from rankslice.framework.graph import AnyTensor, Graph, Tensor, dtype_bits
 from rankslice.framework.wording import on_one_line, quoted, size_option
 from rankslice.frontend.formats import Model, submodel_files
 from rankslice.frontend.formats.given_sizes import GivenSizes
@@ -42,7 +42,7 @@ class SeenBounds:
         """Return the sizes that a user gives, and these bounds."""
         return replace(sizes, at_most={**self.bounds, **sizes.at_most})
 
-    def warnings(self, tensors: Sequence[Tensor]) -> Iterator[str]:
+    def warnings(self, tensors: Sequence[AnyTensor]) -> Iterator[str]:
         """Yield on which of some tensors' bounds frames have decided."""
         for tensor in tensors:
             if tensor.name in self.bounds:

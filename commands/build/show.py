@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
 from rankslice.commands.survival import Survival, fallback_lines
-from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import bare
 
@@ -95,7 +94,7 @@ def _traffic(carried: Iterable[Tensor]) -> str:
     if not tensors:
         return "-"
     at_most = "<=" * any(tensor.is_open for tensor in tensors)
-    size = _bytes(sum(tensor.nbytes or 0 for tensor in tensors))
+    size = _bytes(sum(tensor.nbytes for tensor in tensors))
     return f"{len(tensors)} tensor{'s'[: len(tensors) > 1]}, {at_most}{size}"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
+from rankslice.backend.runtime.job import Rank
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.inspect.internals import Internals, Wanted, look_inside
 from rankslice.commands.inspect.optimised import Optimised, look_at_stages
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Plan, Segment
+from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 
@@ -120,7 +120,7 @@ def _look_at_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Insid
         yield _LOOKS[placement.engine](folder / segment.file, plan, segment, placement)
 
 
-def _optimised(path: Path, plan: Plan, segment: Segment, placement: Placement) -> Inside:
+def _optimised(path: Path, plan: Plan, segment: PlannedSegment, placement: Rank) -> Inside:
     bounds = {
         tensor.name: tensor.shape
         for tensor in plan.tensors
@@ -135,7 +135,7 @@ def _optimised(path: Path, plan: Plan, segment: Segment, placement: Placement) -
     return Inside(segment.rank, None, found)
 
 
-def _with_litert(path: Path, plan: Plan, segment: Segment, placement: Placement) -> Inside:
+def _with_litert(path: Path, plan: Plan, segment: PlannedSegment, placement: Rank) -> Inside:
     settings = _settings(placement)
     options = {name: value for name, value in settings.options.items() if name != "api"}
     delegate = options.pop("delegate", "")
@@ -148,7 +148,7 @@ _LOOKS = {"onnxruntime": _optimised, "litert": _with_litert}
 """Engines that can be looked into -> how."""
 
 
-def _settings(placement: Placement) -> EngineSettings:
+def _settings(placement: Rank) -> EngineSettings:
     """Return how a rank runs its sub-models, save that the CPU may help."""
     return EngineSettings(
         threads=max(1, len(placement.cores)),
@@ -158,7 +158,7 @@ def _settings(placement: Placement) -> EngineSettings:
     )
 
 
-def _environment(placement: Placement) -> Mapping[str, str]:
+def _environment(placement: Rank) -> Mapping[str, str]:
     """Return the environment of a rank's process: what is set already stays."""
     return {**dict(placement.environment), **os.environ}
 

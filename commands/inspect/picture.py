@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Channel, Rank, Turns
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.lanes import (
     ROW,
@@ -27,9 +27,8 @@ from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_se
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.commands.output import shortened
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.graph import Tensor
-from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.graph import AnyTensor, Tensor
+from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
@@ -454,7 +453,7 @@ def _ranks(item: _Item) -> str:
     return "|".join(map(str, item.ranks))
 
 
-def _size_text(tensor: Tensor) -> str:
+def _size_text(tensor: AnyTensor) -> str:
     return size_text(tensor.nbytes, at_most=tensor.is_open)
 
 
@@ -555,7 +554,7 @@ def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[
     return tuple(zip(xs, words, strict=True)), rows
 
 
-def _legend_cells(placement: Placement, cost: RankCost) -> dict[str, str]:
+def _legend_cells(placement: Rank, cost: RankCost) -> dict[str, str]:
     return {
         "rank": str(cost.rank),
         "key": shortened(placement.key, _KEY),

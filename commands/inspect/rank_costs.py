@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankslice.backend.runtime.job import make_job
 from rankslice.backend.runtime.pipeline.wiring import (
     CREDIT,
     Wiring,
@@ -14,7 +13,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
 )
 from rankslice.backend.runtime.sizes import slot_bytes
 from rankslice.framework.graph import Graph
-from rankslice.framework.plan import Plan, plan_record
+from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost, held_by, parameters_of
 
 
@@ -68,7 +67,7 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
     """Return what each rank has to do on the one route of a plan."""
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
-    job = make_job(plan_record(plan))
+    job = plan.job
     wirings = wire_all(job, plan.window, pairs_within_boards(job))
     return tuple(
         _rank_cost(graph, plan, rank, macs_of, all_macs, wiring)

@@ -14,7 +14,7 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.output import print_line
-from rankslice.framework.graph import UNNAMED, Graph, Layer, Tensor, constant_layers
+from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.framework.wording import joined, printable
@@ -281,7 +281,7 @@ def _ranks(segments: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{rank}.{segment}" for rank, segment in segments)
 
 
-def are_open(tensors: Iterable[Tensor]) -> bool:
+def are_open(tensors: Iterable[AnyTensor]) -> bool:
     """Return whether the size of one of the tensors changes from frame to frame."""
     return any(tensor.is_open for tensor in tensors)
 
@@ -291,7 +291,7 @@ def size_text(nbytes: int | None, *, at_most: bool = False) -> str:
     return "?" if nbytes is None else f"{'<=' * at_most}{bytes_text(nbytes)}"
 
 
-def shape_text(tensor: Tensor, *, full: bool = True) -> str:
+def shape_text(tensor: AnyTensor, *, full: bool = True) -> str:
     """Return shape and element type: ``1x3x224x224 float32``, ``1 x seq<=128 x 768 float32``.
 
     Args:
@@ -302,7 +302,7 @@ def shape_text(tensor: Tensor, *, full: bool = True) -> str:
     return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape
 
 
-def _sizes_text(tensor: Tensor, shape: Sequence[int]) -> str:
+def _sizes_text(tensor: AnyTensor, shape: Sequence[int]) -> str:
     if not tensor.is_open:
         return "x".join(map(str, shape))
     return " x ".join(

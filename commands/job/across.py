@@ -19,10 +19,9 @@ from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
 from rankslice.backend.runtime.figures.operators import MOST_BYTES as OPERATORS_BYTES
 from rankslice.backend.runtime.figures.operators import NAME as OPERATORS_NAME
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
-from rankslice.commands.build_folder import PLAN, REPORT, RESULTS
+from rankslice.commands.build_folder import REPORT, RESULTS
 from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -112,7 +111,7 @@ def _fetch(
 ) -> None:
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
-    outputs = load_job(prepared.folder / PLAN).outputs
+    outputs = prepared.plan.job.outputs
     frames = prepared.source.frames
     room = shutil.disk_usage(folder).free
     results_bytes = room if frames is None else most_bytes(outputs, frames)
@@ -162,7 +161,7 @@ def _write_clocks(watches: Watches, folder: Path) -> None:
 
 def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
     """Fetch the recorded tensors of each rank, from its board, into a folder."""
-    job = load_job(prepared.folder / PLAN)
+    job = prepared.plan.job
     frames = recording.recorded_frames(job, prepared.options)
     for number, rank in enumerate(prepared.plan.ranks):
         shell, _ = boards.of(rank.board)

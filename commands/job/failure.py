@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime.figures.events import NAME
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run_folder import one_at_a_time
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.measurement.trace.files import (
     CLOCKS,
@@ -58,7 +56,7 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
         A :class:`FailedJobError`; the error itself, if no rank did anything, or nothing can be
         written into the build folder.
     """
-    plan_sha256 = file_sha256(prepared.folder / PLAN)
+    plan_sha256 = prepared.plan.job.sha256
     found = _readable(prepared, folder, plan_sha256)
     if not any(len(rank.events) for rank in found):
         return error

@@ -14,13 +14,12 @@ from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.system.memory import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.arrival_times import read_arrival_times
-from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, read_plan
+from rankslice.commands.build_folder import REPORT, RESULTS, read_plan
 from rankslice.commands.job.memory import least_memory, too_little_memory
 from rankslice.commands.job.results_files import check_results
 from rankslice.commands.switching import refuse_switching
@@ -165,8 +164,7 @@ def prepare(
     _check_runtime(folder)
     is_kept = keeper.is_kept(options.inputs)
     with as_user_errors():
-        job = load_job(folder / PLAN)
-        source = open_source(options, job.inputs)
+        source = open_source(options, plan.job.inputs)
     reaches_launcher = not by_hand and not is_kept
     is_told = source.names_late or (options.stream and options.overflow == "drop")
     options = replace(
@@ -178,7 +176,7 @@ def prepare(
     def again(wanted: RunOptions) -> PreparedRun:
         return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
 
-    needed = least_memory(job, folder, options)
+    needed = least_memory(plan.job, folder, options)
     found = find_mpirun(mpirun)
     if not loopback_is_up():
         raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))

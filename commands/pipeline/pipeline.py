@@ -25,10 +25,10 @@ from rankslice.backend.keeper.keeper import (
 from rankslice.backend.launch.job import end_job
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
-from rankslice.backend.runtime.job import Tensor, load_job
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import Count, Positive, checked
-from rankslice.commands.build_folder import PLAN, read_plan
+from rankslice.commands.build_folder import read_plan
 from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.job import own_folder, put_report, run_in
 from rankslice.commands.job.prepare import PreparedRun, absolute, prepare
@@ -172,7 +172,7 @@ class Pipeline:
         Its frames come from the keeper. It does without the boards that are ``lost``; without
         ``survivors`` no job follows when another one is. See :func:`open_pipeline` for the rest.
         """
-        job = load_job(prepared.folder / PLAN)
+        job = prepared.plan.job
         self.folder = prepared.folder
         self.name = Path(job.model).stem
         """Of the model."""

@@ -19,6 +19,7 @@ from rankslice.backend.boards.accelerator import (
 from rankslice.backend.boards.deploy import Package
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build_folder import SSH_CONFIG
@@ -30,7 +31,6 @@ from rankslice.exploration.times.spans import Span
 from rankslice.framework.errors import CollectedMistakes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import ByteRange
-from rankslice.framework.mapping import Placement
 from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
@@ -74,7 +74,7 @@ class Bench:
         return self._greetings(targets)
 
     def _packages(
-        self, ranks: Sequence[Placement], folder: Path, platform: Platform, options: ProfileOptions
+        self, ranks: Sequence[Rank], folder: Path, platform: Platform, options: ProfileOptions
     ) -> dict[str, tuple[BoardShell, Package]]:
         """Return what goes to each board, by its name."""
         boards = {board.name: board for board in platform.boards}

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rankslice.backend.boards.accelerator import Greeting
+from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.framework.engines import default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import MappingEntry, Placement
+from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import ProfiledKind
 from rankslice.framework.specs.placement import place_ranks
@@ -21,10 +22,10 @@ from rankslice.framework.wording import joined, listed, quoted
 class Target:
     """A kind of accelerator that is to be measured."""
 
-    rank: Placement
+    rank: Rank
     keys: tuple[str, ...]
     """Of all accelerators of the kind."""
-    neighbours: tuple[Placement, ...]
+    neighbours: tuple[Rank, ...]
     """What computes at the same time on the same board."""
 
 
@@ -77,7 +78,7 @@ def alike_targets(
     return [*kinds.values()]
 
 
-def _computes_beside(rank: Placement, other: Placement) -> bool:
+def _computes_beside(rank: Rank, other: Rank) -> bool:
     """Tell whether two ranks could compute at once on a board, each on its own accelerator."""
     if rank.key == other.key or rank.board != other.board:
         return False

@@ -31,7 +31,7 @@ from rankslice.commands.recording_folder import (
 )
 from rankslice.framework.engines import ENGINES, computes, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.framework.plan import Plan, Segment
+from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.recording import RankTensors, read_rank_tensors
 from rankslice.measurement.verify import Difference, Differences
@@ -181,7 +181,7 @@ def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> Engi
 
 
 def _submodels(
-    recorded: RecordingFolder, segments: Sequence[Segment], build: Path | None
+    recorded: RecordingFolder, segments: Sequence[PlannedSegment], build: Path | None
 ) -> dict[int, Path]:
     """Return the sub-model of each segment, by its index: a recorded one, or a build folder's."""
     if build is None:
@@ -199,7 +199,7 @@ def _submodels(
     return {segment.index: build / other.file for segment, other in pairs}
 
 
-def _exchanged(plan: Plan, segments: Sequence[Segment]) -> list[Any]:
+def _exchanged(plan: Plan, segments: Sequence[PlannedSegment]) -> list[Any]:
     """Return the format of segments, and what each of them reads and makes."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     exchanged = [
@@ -210,7 +210,7 @@ def _exchanged(plan: Plan, segments: Sequence[Segment]) -> list[Any]:
 
 
 def _frames_of(
-    tensors: RankTensors, segment: Segment, wanted: Sequence[int] | None
+    tensors: RankTensors, segment: PlannedSegment, wanted: Sequence[int] | None
 ) -> Sequence[int]:
     """Return the frames to replay."""
     name = segment.outputs[0]
@@ -234,7 +234,11 @@ class _SegmentRun:
     """A segment in its engine, with memory for one frame, and what came of it."""
 
     def __init__(
-        self, recorded: RecordingFolder, segment: Segment, engine: Engine, place: dict[int, Path]
+        self,
+        recorded: RecordingFolder,
+        segment: PlannedSegment,
+        engine: Engine,
+        place: dict[int, Path],
     ) -> None:
         tensors = recorded.job.tensors
         self.segment = segment
@@ -293,5 +297,5 @@ def _notes(runs: Sequence[_SegmentRun], own: Rank | None) -> Iterator[str]:
         if run.hindrance and not is_equal:
             yield f"segment {run.segment.index}: {run.hindrance}, so a frame may depend on others"
     if own is not None and own.environment:
-        names = joined(sorted(own.environment))
+        names = joined(sorted(dict(own.environment)))
         yield f"the rank ran with the environment variables {names}, which are not set here"

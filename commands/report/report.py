@@ -10,9 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rankslice.commands.bench.bench import compare
-from rankslice.commands.build_folder import BENCH, BENCH_PAGE, PLAN, REPORT, RUN, read_plan
+from rankslice.commands.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.records import Bench, read_bench
@@ -127,7 +126,7 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     report = report_sha256(folder)
     if (folder / RUN).is_file():
         record = read_run(folder / RUN)
-        if record.plan_sha256 != file_sha256(folder / PLAN):
+        if record.plan_sha256 != plan.job.sha256:
             found = "belongs to a different plan than the one next to it"
             raise RankSliceError(Mistake(str(folder / RUN), found, "run it again"))
         if record.report_sha256 == report:

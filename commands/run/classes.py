@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.summary.classes import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
 
 
 def _first_output(plan: Plan) -> Tensor:
-    return next(each for each in plan.tensors if each.name == plan.model.outputs[0])
+    return plan.job.outputs[0]
 
 
 def classes_json(finished: FinishedRun, names: Sequence[str], count: int) -> list[dict[str, Any]]:

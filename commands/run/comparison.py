@@ -9,9 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import Results
-from rankslice.commands.build_folder import PLAN, converted_name, unsliced_model
+from rankslice.commands.build_folder import converted_name, unsliced_model
 from rankslice.commands.built_model import built_model
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run import unsliced
@@ -114,7 +113,7 @@ def _optimisation_effect(
 ) -> Verification:
     """Return how much the engine's optimisation changes the unsliced model."""
     plain = replace(prepared, options=replace(prepared.options, exact=True))
-    job = load_job(prepared.folder / PLAN)
+    job = prepared.plan.job
     comparison = Comparison([spec.name for spec in job.outputs])
     pairs = zip(
         unsliced_outputs(prepared, reference, arrivals),
@@ -148,7 +147,7 @@ def unsliced_outputs(
     plan = prepared.plan
     return unsliced.unsliced_outputs(
         model,
-        load_job(prepared.folder / PLAN),
+        prepared.plan.job,
         reference_engine(plan.model.format, (rank.engine for rank in plan.ranks)),
         prepared.source,
         arrivals,

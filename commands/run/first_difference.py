@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, PlacedSegment, load_job
+from rankslice.backend.runtime.job import Job, PlacedSegment
 from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.commands.build_folder import PLAN, converted_name
+from rankslice.commands.build_folder import converted_name
 from rankslice.commands.built_model import built_model
 from rankslice.commands.job.job import own_folder, run_in
 from rankslice.commands.job.prepare import PreparedRun
@@ -97,7 +97,7 @@ def _searched(
 
     The text is empty if the model is not cut. The files of the search are gone afterwards.
     """
-    job = load_job(prepared.folder / PLAN)
+    job = prepared.plan.job
     if all(len(route.segments) < 2 for route in job.routes):
         return False, ""
     if reason := _why_not(prepared):
@@ -124,7 +124,7 @@ def _why_not(prepared: PreparedRun) -> str:
     if prepared.again is None:
         return "a run with --survive is not repeated"
     try:
-        recorded_frames(load_job(prepared.folder / PLAN), prepared.options)
+        recorded_frames(prepared.plan.job, prepared.options)
     except JobError as error:
         return str(error)
     return ""
@@ -295,7 +295,7 @@ class _Search:
             for name in segment.outputs:
                 if found := self._differs(name):
                     return f"first difference: {self._place(name)} {found}; {self._inputs(segment)}"
-        arrived = (self._arrival(spec.name, job.sink_rank) for spec in job.outputs)
+        arrived = (self._arrival(spec.name, job.sink) for spec in job.outputs)
         return next(filter(None, arrived), "")
 
     def agreement(self) -> tuple[bool, str]:

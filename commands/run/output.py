@@ -8,10 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.summary.classes import top_classes
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.classes import named_classes
 from rankslice.commands.run.json_lines import JsonLines
@@ -53,7 +51,7 @@ def json_lines(
     def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
         return named_classes(top_classes(scores, best), names)
 
-    outputs = load_job(prepared.folder / PLAN).outputs
+    outputs = prepared.plan.job.outputs
     return JsonLines(
         target,
         outputs,
@@ -65,6 +63,6 @@ def json_lines(
 
 def growth_text(prepared: PreparedRun) -> str:
     """Return what a frame adds to the results of a run without a known end, and what helps."""
-    outputs = load_job(prepared.folder / PLAN).outputs
+    outputs = prepared.plan.job.outputs
     most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
     return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.commands.build_folder import PLAN, REPORT, RUN
+from rankslice.commands.build_folder import REPORT, RUN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.show import rank_notes, verdict_text
 from rankslice.commands.versions import versions
@@ -65,7 +65,7 @@ def record_of(
         ended=ended,
         model=plan.model.name,
         model_sha256=plan.model.sha256,
-        plan_sha256=file_sha256(folder / PLAN),
+        plan_sha256=plan.job.sha256,
         report_sha256=report_sha256(folder),
         command=command,
         versions=versions,

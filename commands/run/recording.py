@@ -9,9 +9,7 @@ from pathlib import Path
 
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.own_folder import what_forbids
 from rankslice.commands.recording_folder import submodel_bytes, why_not_replaced, write_recording
@@ -32,7 +30,7 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
     target = Path(os.path.abspath(prepared.options.record or ""))  # noqa: PTH100 - links stay
     if found := what_forbids(target, why_not_replaced):
         raise RankSliceError(Mistake(str(target), found, f"choose another {_OPTION}"))
-    job, options = load_job(prepared.folder / PLAN), prepared.options
+    job, options = prepared.plan.job, prepared.options
     if prepared.source.frames is not None:
         most = max(1, min(options.record_frames, prepared.source.frames))
         options = replace(options, record_frames=most)
@@ -72,7 +70,7 @@ def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
     """
     from rankslice.measurement.recording import read_tensors
 
-    job = load_job(prepared.folder / PLAN)
+    job = prepared.plan.job
     wanted = recording.recorded_frames(job, prepared.options)
     read_tensors(folder, job, wanted, completed)
     write_recording(

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import Entered, is_streamed
-from rankslice.commands.build_folder import PLAN, REPORT, RESULTS, RUN
+from rankslice.commands.build_folder import REPORT, RESULTS, RUN
 from rankslice.commands.job.callbacks import Callbacks
 from rankslice.commands.job.failure import FailedJobError
 from rankslice.commands.job.job import own_folder, put_report, run_in
@@ -25,7 +24,6 @@ from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.commands.job.results_files import move_results
 from rankslice.commands.run_folder import one_at_a_time
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.measurement.hardware import HardwareLog
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def run(
         from rankslice.measurement.summary import summarise
 
         with as_user_errors():
-            job = load_job(prepared.folder / PLAN)
+            job = prepared.plan.job
             discards = prepared.discards
             results = (
                 no_results(job)
@@ -185,7 +183,7 @@ def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
         return None
     from rankslice.measurement.trace.events import read_trace
 
-    return read_trace(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
+    return read_trace(folder, prepared.plan, prepared.plan.job.sha256)
 
 
 def _keep_recording(prepared: PreparedRun, folder: Path, records: Sequence[dict[str, Any]]) -> None:
@@ -205,7 +203,7 @@ def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]
         from rankslice.commands.job.across import fetch_operators
 
         fetch_operators(prepared, prepared.boards, folder)
-    return read_operators(folder, prepared.plan, file_sha256(prepared.folder / PLAN))
+    return read_operators(folder, prepared.plan, prepared.plan.job.sha256)
 
 
 def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
@@ -236,7 +234,7 @@ def _run_job(
     from rankslice.commands.run.drain import drained_by_signals
     from rankslice.commands.run.standard_input import StandardInput
 
-    outputs = load_job(prepared.folder / PLAN).outputs
+    outputs = prepared.plan.job.outputs
     stdin = StandardInput()
     feed = stdin.send_to if is_streamed(options.inputs) else None
 

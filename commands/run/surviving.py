@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.keeper.keeper import FailedFrameError
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import results_of
@@ -25,7 +25,7 @@ from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.backend.runtime.summary.throughput import throughput_fps
-from rankslice.commands.build_folder import PLAN, RESULTS, read_plan
+from rankslice.commands.build_folder import RESULTS, read_plan
 from rankslice.commands.job.job import own_folder
 from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.commands.job.results_files import check_results, move_results
@@ -132,7 +132,7 @@ def run_surviving(
         from rankslice.commands.run.comparison import find_reference
 
         reference = find_reference(run)
-    job = load_job(run.folder / PLAN)
+    job = run.plan.job
     restarts: list[Restart] = []
     is_over = threading.Event()
 
@@ -204,7 +204,7 @@ def _prepared(folder: Path, options: RunOptions, results: Path | None) -> Prepar
     folder = absolute(folder)
     plan = read_plan(folder)
     with as_user_errors():
-        source = open_source(options, load_job(folder / PLAN).inputs)
+        source = open_source(options, plan.job.inputs)
     if options.overflow == "drop" and not source.is_live:
         found = "drop cannot be combined with --survive, but for a camera"
         raise RankSliceError(Mistake("--overflow", found, "frames of other sources wait"))

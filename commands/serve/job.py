@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime import keeper
-from rankslice.backend.runtime.job import Tensor, load_job
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build_folder import PLAN
-from rankslice.commands.job.prepare import PreparedRun, as_user_errors, prepare
+from rankslice.commands.job.prepare import PreparedRun, prepare
 from rankslice.framework.errors import Mistake, RankSliceError
 
 if TYPE_CHECKING:
@@ -47,9 +46,8 @@ class ServedJob:
         Raises:
             RankSliceError: it cannot be opened, or has another model.
         """
-        folder = self.prepare(self.folder).folder
-        with as_user_errors():
-            found = load_job(folder / PLAN)
+        prepared = self.prepare(self.folder)
+        found = prepared.plan.job
         running = self.pipeline
         if running is None:
             return
@@ -61,7 +59,7 @@ class ServedJob:
         for what, before, after in pairs:
             if before != after:
                 mistake = f"the {what} of its model changed: {after}, before {before}"
-                raise RankSliceError(Mistake(str(folder), mistake, "restart the server"))
+                raise RankSliceError(Mistake(str(prepared.folder), mistake, "restart the server"))
 
     def abort(self) -> None:
         """End the job at once."""

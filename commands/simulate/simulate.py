@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import Channel
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
@@ -30,7 +31,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.mapping import Placements
-from rankslice.framework.plan import Channel, Plan, Segment
+from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.placement import place_ranks
@@ -101,7 +102,7 @@ class Simulated:
     """What is unknown and counted as zero."""
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[PlannedSegment, ...]:
         """Of both routes, if there are two, the usual one first."""
         return tuple(segment for route in self.plan.routes for segment in route.segments)
 

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.job import ALL, Rank
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.mapping import Placement
 from rankslice.framework.wording import bare
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
@@ -113,7 +112,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
     )
 
 
-def _name(rank: Placement) -> str:
+def _name(rank: Rank) -> str:
     """Return a rank's key, and which frames it handles if not all."""
     return bare(rank.key) if rank.turns == ALL else f"{bare(rank.key)}: {rank.turns}"
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.framework.engines import USUAL_ENGINE
-from rankslice.framework.mapping import Mapping, MappingEntry, Placement
+from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.specs.keys import refuse_turns
@@ -124,11 +125,11 @@ def kinds_and_devices(
     return tuple(found), tuple(devices)
 
 
-def _is_cpu(placement: Placement) -> bool:
+def _is_cpu(placement: Rank) -> bool:
     return placement.accelerator == "cpu"
 
 
-def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
+def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
     """Return what devices of one kind have in common."""
     cores: object = ()
     if _is_cpu(placement):
@@ -138,7 +139,7 @@ def _likeness(placement: Placement, board: Board, platform: Platform) -> object:
     return described, accelerator, cores, placement.engine, placement.options
 
 
-def _device(placement: Placement, board: Board, number: int, kind: int) -> Device:
+def _device(placement: Rank, board: Board, number: int, kind: int) -> Device:
     units = 1 + len(board.gpus) + len(board.npus)
     cores = placement.cores if _is_cpu(placement) or "@" in placement.key else ()
     share = len(placement.cores) / len(_cores_of(board)) if _is_cpu(placement) else 1.0

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sizes import HEADER_BYTES
-from rankslice.framework.graph import Tensor
+from rankslice.framework.graph import AnyTensor
 from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import listed
 
 
-def header_bytes(tensor: Tensor) -> int:
+def header_bytes(tensor: AnyTensor) -> int:
     """Return the size of what lies before a tensor's values in slots and in messages."""
     return HEADER_BYTES if tensor.is_open else 0
 
 
-def slot_bytes(tensor: Tensor) -> int:
+def slot_bytes(tensor: AnyTensor) -> int:
     """Return the size of a slot for a tensor; 0 where type or shape are unknown."""
     return 0 if tensor.nbytes is None else tensor.nbytes + header_bytes(tensor)
 
@@ -45,18 +45,18 @@ class FrameBytes:
         """How many frames showed sizes; 0: none."""
         return max(map(len, self._seen.values()), default=0)
 
-    def is_bound(self, tensor: Tensor) -> bool:
+    def is_bound(self, tensor: AnyTensor) -> bool:
         """Whether a tensor's sizes are open and no frame showed them."""
         return tensor.is_open and tensor.name not in self._seen
 
-    def of(self, tensor: Tensor) -> NDArray[np.float64]:
+    def of(self, tensor: AnyTensor) -> NDArray[np.float64]:
         """Return a tensor's messages in bytes: (frames,), or (1,) if all are counted alike."""
         if tensor.name in self._seen:
             return self._seen[tensor.name] + header_bytes(tensor)
         return np.array([slot_bytes(tensor)], np.float64)
 
     def drawn(
-        self, tensors: Iterable[Tensor], frames: int, random: np.random.Generator
+        self, tensors: Iterable[AnyTensor], frames: int, random: np.random.Generator
     ) -> dict[str, NDArray[np.float64]]:
         """Return the messages of frames drawn at random, in bytes, (frames,) by tensor.
 
@@ -68,7 +68,7 @@ class FrameBytes:
         which = random.integers(self.frames, size=frames)
         return {each.name: self.of(each)[which] for each in tensors if each.name in self._seen}
 
-    def mean(self, tensor: Tensor) -> float:
+    def mean(self, tensor: AnyTensor) -> float:
         """Return the mean size of a tensor's messages in bytes."""
         return float(self.of(tensor).mean())
 

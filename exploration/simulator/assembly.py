@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import ALL, EACH, Job, Turns, make_job
+from rankslice.backend.runtime.job import ALL, EACH, Job, Turns
 from rankslice.backend.runtime.pipeline.wiring import (
     Reader,
     StageSpec,
@@ -34,7 +34,7 @@ from rankslice.exploration.simulator.parts import (
     make_ring,
 )
 from rankslice.framework.engines import computes
-from rankslice.framework.plan import Plan, plan_record
+from rankslice.framework.plan import Plan
 
 SentBytes: TypeAlias = Mapping[str, NDArray[np.float64]]
 """By tensor: the size of its messages in bytes, frame by frame and again from the beginning."""
@@ -81,7 +81,7 @@ def assemble(
 
     ``frames``: how many come at most; ``ports``: of all routes, to which this one adds its own.
     """
-    job = make_job(plan_record(plan))
+    job = plan.job
     wirings = wire_all(job, window, pairs_within_boards(job))
     rings = [list(map(make_ring, wiring.rings)) for wiring in wirings]
     ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]

@@ -139,8 +139,9 @@ def simulate(
         for route in plan.routes
     ]
     machine = _Machine(plan, routes, ports, links, switching, traced)
-    inputs = [tensor for tensor in plan.tensors if tensor.name in plan.model.inputs]
-    machine.read_s = overheads.read_s + overheads.read_s_per_byte * sum(map(slot_bytes, inputs))
+    machine.read_s = overheads.read_s + overheads.read_s_per_byte * sum(
+        map(slot_bytes, plan.job.inputs)
+    )
     machine.wake_s = 0.0 if arrivals is None else overheads.arrival_s
     machine.run(frames, arrivals)
     return machine.outcome()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.times.spans import KindTimes, kind_times
 from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.profile import Profile, ProfiledKind
 from rankslice.framework.wording import listed, quoted
@@ -84,7 +84,7 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
     return tuple(found)
 
 
-def slept_s(rank: Placement) -> float | None:
+def slept_s(rank: Rank) -> float | None:
     """Return how long each segment of a rank sleeps instead of computing; ``None``: it computes."""
     if computes(rank.engine):
         return None
@@ -94,7 +94,7 @@ def slept_s(rank: Placement) -> float | None:
         return 0.0
 
 
-def _kind(profile: Profile | None, rank: Placement) -> ProfiledKind | None:
+def _kind(profile: Profile | None, rank: Rank) -> ProfiledKind | None:
     """Return what was measured of a rank's accelerator, its number among sharers left out."""
     if profile is None:
         return None

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rankslice.backend.runtime.job import Turns
+from rankslice.backend.runtime.job import Rank, Turns
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.mapping import Mapping, Placement, Placements
+from rankslice.framework.mapping import Mapping, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.cores import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
@@ -255,12 +255,12 @@ def _sharing(claim: _Claim, core: int) -> str:
     return str(Mistake(claim.where, found, expected))
 
 
-def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Placement:
+def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Rank:
     board, kind = claim.board, claim.key.kind
     accelerators = _accelerators(kind, board)
     cpu = board.cpu or Accelerator(board.engine or default_engine)
     driver = accelerators[claim.number] if accelerators else cpu
-    return Placement(
+    return Rank(
         rank=claim.rank,
         key=claim.key.text,
         board=board.name,

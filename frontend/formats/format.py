@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Graph, Layer
-from rankslice.framework.mapping import Placement
 from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
@@ -80,7 +80,7 @@ class Format(Generic[_M]):
     empty if they are copies of parts of the file."""
     arrange: Callable[[Graph, Mapping[str, int]], Arrangement] = Arrangement
     """Puts layers that converting merges on the same rank."""
-    mistakes: Callable[[_M, Partition, Sequence[Placement]], Iterable[Mistake]] = (
+    mistakes: Callable[[_M, Partition, Sequence[Rank]], Iterable[Mistake]] = (
         lambda model, cut, ranks: ()
     )
     """Finds layers that the engines of their ranks cannot run."""

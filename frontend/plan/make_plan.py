@@ -1,24 +1,25 @@
-"""The plan of a partition on its accelerators: files, channels, levels."""
+"""The plan of a partition on its accelerators: who runs, receives and sends what."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from dataclasses import replace
 
-from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Job, Rank, Receive, Segment, Send, Tensor, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
-from rankslice.framework.graph import Layer, Tensor
-from rankslice.framework.mapping import Placement
-from rankslice.framework.plan import Channel, ModelInfo, Plan, Segment
+from rankslice.framework.graph import Graph, Layer
+from rankslice.framework.graph import Tensor as GraphTensor
+from rankslice.framework.plan import ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted
-from rankslice.frontend.partition.partition import Partition, PartitionSegment
+from rankslice.frontend.partition.partition import Partition
 
 
 def make_plan(
     model: ModelInfo,
     partition: Partition,
-    placements: Sequence[Placement],
+    placements: Sequence[Rank],
     *,
     source_rank: int | None = None,
     sink_rank: int | None = None,
@@ -30,14 +31,12 @@ def make_plan(
     leave at the sink, the rank of the last layer that makes a model output: the first rank, if
     several take turns. A tensor gets one channel to each other rank that needs it, straight from
     the rank that has it first; one that the sink both reads and gives out crosses once. Between
-    ranks that take turns there is a channel if some frames are handled by both. Channels are
-    numbered from 1, model inputs first, then in the order of segments, their outputs and the
-    destinations.
+    ranks that take turns there is a channel if some frames are handled by both.
 
-    A model input that no segment reads stays in the plan's model and tensors, but in no channel.
+    A model input that no segment reads stays among the job's inputs, but is in no channel.
 
     Args:
-        model: What to say of the model; its inputs and outputs are the graph's.
+        model: What to say of the model.
         partition: The segments; their ranks are positions in ``placements``.
         placements: Where the ranks run, by rank.
         source_rank: Where frames enter, if not at the first layer's rank.
@@ -53,25 +52,19 @@ def make_plan(
         found = f"there is no rank {source}"
         raise RankSliceError(Mistake("source", found, f"expected 0 to {len(placements) - 1}"))
     sink = _sink(partition) if sink_rank is None else sink_rank
-    levels, last = _levels(partition, placements, source, sink)
+    ranks = tuple(_with_work(partition, placements, source, sink, model.format))
+    inputs, outputs = _ends(partition.graph)
+    job = Job(model.name, 0, source, sink, inputs, _between(partition), outputs, ranks)
     return Plan(
-        model=model,
-        ranks=tuple(placements),
-        tensors=_tensors(partition),
-        segments=tuple(
-            _segment(segment, level, placements[segment.rank], model.format)
-            for segment, level in zip(partition.segments, levels, strict=True)
-        ),
-        channels=tuple(_channels(partition, placements, source, sink)),
-        source=source,
-        sink=sink,
-        path_length=last - 1,
-        minimal=partition.minimal,
+        model,
+        replace(job, window=job.path_length + 1),
+        tuple(_layers(partition, ranks)),
+        partition.minimal,
     )
 
 
 def _idle_ranks(
-    partition: Partition, placements: Sequence[Placement], idle: Collection[int]
+    partition: Partition, placements: Sequence[Rank], idle: Collection[int]
 ) -> Iterator[Mistake]:
     """Yield the ranks for which nothing is left to run."""
     busy = {segment.rank for segment in partition.segments}.union(idle)
@@ -115,46 +108,27 @@ def _sink(partition: Partition) -> int:
     return next(makers)
 
 
-def _names(tensors: Iterable[Tensor]) -> set[str]:
+def _names(tensors: Iterable[GraphTensor]) -> set[str]:
     return {tensor.name for tensor in tensors}
 
 
-def _levels(
-    partition: Partition, placements: Sequence[Placement], source: int, sink: int
-) -> tuple[list[int], int]:
-    """Return the level of each segment, and the sink's."""
-    made: _Made = {tensor.name: [(source, ALL, 0)] for tensor in partition.graph.inputs}
-    levels = []
-    for segment in partition.segments:
-        rank, turns = segment.rank, placements[segment.rank].turns
-        level = _before(rank, turns, segment.inputs, made) + turns.levels
-        for tensor in segment.outputs:
-            made.setdefault(tensor.name, []).append((rank, turns, level))
-        levels.append(level)
-    return levels, 1 + _before(sink, ALL, partition.graph.outputs, made)
-
-
-_Made: TypeAlias = dict[str, list[tuple[int, Turns, int]]]
-"""By tensor: the ranks that make it, in which frames, and at which level."""
-
-
-def _before(rank: int, turns: Turns, inputs: Iterable[Tensor], made: _Made) -> int:
-    """Return the highest level of what comes in; a hop between ranks counts."""
-    found = (
-        level + (maker != rank)
-        for tensor in inputs
-        for maker, other, level in made[tensor.name]
-        if turns.shared_with(other)
+def _ends(graph: Graph) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the model's inputs and outputs."""
+    steps = {each.name: (each.scale, each.zero_point) for each in graph.quantised}
+    inputs = (
+        replace(tensor.in_job(), quantisation=steps.get(tensor.name, ())) for tensor in graph.inputs
     )
-    return max(found, default=0)
+    return tuple(inputs), tuple(tensor.in_job() for tensor in graph.outputs)
 
 
-def _tensors(partition: Partition) -> tuple[Tensor, ...]:
-    """Return the model's inputs and all that segments take in or give out, once each."""
+def _between(partition: Partition) -> tuple[Tensor, ...]:
+    """Return what else segments take in or give out, once each."""
+    ends = _names((*partition.graph.inputs, *partition.graph.outputs))
     exchanged = (
         tensor for segment in partition.segments for tensor in (*segment.inputs, *segment.outputs)
     )
-    return tuple({t.name: t for t in (*partition.graph.inputs, *exchanged)}.values())
+    found = {tensor.name: tensor.in_job() for tensor in exchanged if tensor.name not in ends}
+    return tuple(found.values())
 
 
 def submodel_file(key: str, index: int, suffix: str) -> str:
@@ -162,25 +136,44 @@ def submodel_file(key: str, index: int, suffix: str) -> str:
     return f"submodels/{safe_file_name(key)}.{index}.{suffix}"
 
 
-def _segment(segment: PartitionSegment, level: int, place: Placement, suffix: str) -> Segment:
-    """Return a segment as the plan describes it."""
-    return Segment(
-        rank=segment.rank,
-        index=segment.index,
-        file=submodel_file(place.key, segment.index, suffix),
-        layers=tuple(layer.name for layer in segment.layers),
-        inputs=tuple(tensor.name for tensor in segment.inputs),
-        outputs=tuple(tensor.name for tensor in segment.outputs),
-        level=level,
-        levels=place.turns.levels,
-    )
+def _layers(partition: Partition, ranks: Sequence[Rank]) -> Iterator[SegmentLayers]:
+    for segment in partition.segments:
+        file = ranks[segment.rank].runs[segment.index].file
+        yield SegmentLayers(file, tuple(layer.name for layer in segment.layers))
+
+
+def _with_work(
+    partition: Partition, placements: Sequence[Rank], source: int, sink: int, suffix: str
+) -> Iterator[Rank]:
+    """Yield the ranks with what they receive, run and send."""
+    receives: dict[int, list[Receive]] = defaultdict(list)
+    runs: dict[int, list[Segment]] = defaultdict(list)
+    sends: dict[int, list[Send]] = defaultdict(list)
+    for tensor, origin, destination in _channels(partition, placements, source, sink):
+        receives[destination].append(Receive(tensor, origin))
+        sends[origin].append(Send(tensor, destination))
+    for segment in partition.segments:
+        inputs, outputs = (
+            tuple(tensor.name for tensor in side) for side in (segment.inputs, segment.outputs)
+        )
+        file = submodel_file(placements[segment.rank].key, segment.index, suffix)
+        runs[segment.rank].append(Segment(file, inputs, outputs))
+    for number, rank in enumerate(placements):
+        yield replace(
+            rank,
+            receives=tuple(receives[number]),
+            runs=tuple(runs[number]),
+            sends=tuple(sends[number]),
+        )
 
 
 def _channels(
-    partition: Partition, placements: Sequence[Placement], source: int, sink: int
-) -> Iterator[Channel]:
-    """Yield a channel for each tensor and each pair of ranks that make it and need it."""
-    needing = {name: {sink: ALL} for name in _names(partition.graph.outputs)}
+    partition: Partition, placements: Sequence[Rank], source: int, sink: int
+) -> Iterator[tuple[str, int, int]]:
+    """Yield each tensor with each pair of ranks that make it and need it: a channel each."""
+    needing: dict[str, dict[int, Turns]] = {
+        name: {sink: ALL} for name in _names(partition.graph.outputs)
+    }
     for segment in partition.segments:
         for tensor in segment.inputs:
             found = needing.setdefault(tensor.name, {})
@@ -191,9 +184,7 @@ def _channels(
         for s in partition.segments
         for tensor in s.outputs
     ]
-    number = 0
     for tensor, origin, turns in made:
         for destination, needed in sorted(needing.get(tensor.name, {}).items()):
             if destination != origin and turns.shared_with(needed):
-                number += 1
-                yield Channel(number, tensor.name, origin, destination)
+                yield tensor.name, origin, destination

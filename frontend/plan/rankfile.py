@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.mapping import Placement
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import quoted
 
@@ -14,7 +14,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}")
 
 
-def rankfile(placements: Sequence[Placement]) -> str:
+def rankfile(placements: Sequence[Rank]) -> str:
     """Return the text of a rankfile: ``rank 0=host slot=0-3,6``, one line per rank from 0.
 
     Cores are the kernel's numbers, which are slots of Open MPI only if each core has one thread and
@@ -31,7 +31,7 @@ def rankfile(placements: Sequence[Placement]) -> str:
     )
 
 
-def hostfile(placements: Sequence[Placement]) -> str:
+def hostfile(placements: Sequence[Rank]) -> str:
     """Return the text of a hostfile: ``host slots=N``, in the order in which ranks name hosts.
 
     A host gets a slot for each core in use, and one for each rank at least.
@@ -44,13 +44,13 @@ def hostfile(placements: Sequence[Placement]) -> str:
     return "".join(f"{host} slots={_slots(host, placements)}\n" for host in hosts)
 
 
-def _slots(host: str, placements: Sequence[Placement]) -> int:
+def _slots(host: str, placements: Sequence[Rank]) -> int:
     """Return how many slots the ranks on a host need."""
     here = [placement for placement in placements if placement.host == host]
     return max(len(here), len({core for placement in here for core in placement.cores}))
 
 
-def _mistakes(placements: Sequence[Placement]) -> Iterator[Mistake]:
+def _mistakes(placements: Sequence[Rank]) -> Iterator[Mistake]:
     """Yield what Open MPI could not read."""
     for placement in placements:
         where = f"rank {placement.rank}, key {quoted(placement.key)}"

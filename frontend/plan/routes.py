@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.job import ALL, Rank, Route
 from rankslice.framework.errors import Mistake
-from rankslice.framework.mapping import Placement, Placements
-from rankslice.framework.plan import Plan, Route
+from rankslice.framework.mapping import Placements
+from rankslice.framework.plan import Plan, SegmentLayers
 from rankslice.frontend.plan.make_plan import submodel_file
 
 
@@ -17,9 +17,9 @@ from rankslice.frontend.plan.make_plan import submodel_file
 class JoinedRanks:
     """The ranks of two mappings; a key that is in both is one rank."""
 
-    usual: tuple[Placement, ...]
+    usual: tuple[Rank, ...]
     """All ranks, with their turns on the usual route."""
-    surge: tuple[Placement, ...]
+    surge: tuple[Rank, ...]
     """All ranks, with their turns on the route for a surge."""
     number: tuple[int, ...]
     """Of each rank of the mapping for a surge."""
@@ -58,8 +58,8 @@ def join_ranks(usual: Placements, surge: Placements) -> JoinedRanks:
 
 
 def _with_one_core(
-    usual: Sequence[Placement], surge: Sequence[Placement]
-) -> tuple[list[Placement], tuple[str, ...]]:
+    usual: Sequence[Rank], surge: Sequence[Rank]
+) -> tuple[list[Rank], tuple[str, ...]]:
     """Return the usual ranks with cores that suit both routes, and where none does.
 
     A key has the same place in both mappings, but for the core that drives a GPU or NPU: each
@@ -80,7 +80,7 @@ def _with_one_core(
     return ranks, tuple(warnings)
 
 
-def _has_rival(rank: Placement, others: Iterable[Placement]) -> bool:
+def _has_rival(rank: Rank, others: Iterable[Rank]) -> bool:
     """Whether another one has a core of a rank."""
     return any(
         other.key != rank.key and other.board == rank.board and {*other.cores} & {*rank.cores}
@@ -88,7 +88,7 @@ def _has_rival(rank: Placement, others: Iterable[Placement]) -> bool:
     )
 
 
-def with_surge(plan: Plan, ranks: Sequence[Placement], surge: Plan) -> Plan:
+def with_surge(plan: Plan, ranks: Sequence[Rank], surge: Plan) -> Plan:
     """Return a plan with a second route.
 
     Args:
@@ -96,24 +96,38 @@ def with_surge(plan: Plan, ranks: Sequence[Placement], surge: Plan) -> Plan:
         ranks: all ranks, with their turns on the usual route.
         surge: the plan of the other route, whose ranks are these with their turns there.
     """
-    before = Counter(segment.rank for segment in plan.segments)
-    segments = (
-        replace(
-            segment,
-            index=(index := segment.index + before[segment.rank]),
-            file=submodel_file(ranks[segment.rank].key, index, plan.model.format),
+    job, other = plan.job, surge.job
+    joined, files = [], {}
+    for rank, way in zip(ranks, other.ranks, strict=True):
+        usual = job.ranks[rank.rank] if rank.rank < len(job.ranks) else Route()
+        runs = []
+        for index, segment in enumerate(way.runs, len(usual.runs)):
+            file = submodel_file(rank.key, index, plan.model.format)
+            files[segment.file] = file
+            runs.append(replace(segment, file=file))
+        route = Route(way.turns, way.receives, tuple(runs), way.sends)
+        joined.append(
+            replace(
+                rank,
+                receives=usual.receives,
+                runs=usual.runs,
+                sends=usual.sends,
+                surge=route,
+            )
         )
-        for segment in surge.segments
+    ends = {tensor.name for tensor in (*job.inputs, *job.outputs)}
+    between = {each.name: each for each in (*job.between, *other.between) if each.name not in ends}
+    return replace(
+        plan,
+        job=replace(
+            job,
+            ranks=tuple(joined),
+            between=tuple(between.values()),
+            surge_window=other.window,
+        ),
+        layers=(
+            *plan.layers,
+            *(SegmentLayers(files[each.file], each.layers) for each in surge.layers),
+        ),
+        surge_minimal=surge.minimal,
     )
-    channels = (
-        replace(channel, number=channel.number + len(plan.channels)) for channel in surge.channels
-    )
-    route = Route(
-        turns=tuple(rank.turns for rank in surge.ranks),
-        segments=tuple(segments),
-        channels=tuple(channels),
-        path_length=surge.path_length,
-        minimal=surge.minimal,
-    )
-    tensors = {tensor.name: tensor for tensor in (*plan.tensors, *surge.tensors)}
-    return replace(plan, ranks=tuple(ranks), tensors=tuple(tensors.values()), surge=route)

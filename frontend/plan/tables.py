@@ -1,15 +1,15 @@
 """Who sends what to whom, for people and other tools: the tables of AutoDiCE (section III-C).
 
-The runtime does not read them: :mod:`rankslice.framework.plan` is authoritative.
+The runtime does not read them: what a rank sends and receives stands in ``driver.py``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from rankslice.framework.plan import Channel, Plan
+from rankslice.framework.plan import Plan
 
 Table: TypeAlias = dict[str, dict[str, list[int]]]
 """Ranks by tensor by mapping key; every key is present."""
@@ -21,17 +21,23 @@ def sender_table(plan: Plan) -> Table:
     Model inputs on their way from the source and model outputs on their way to the sink are
     tensors like any other. Of two routes it has what is sent on either, once.
     """
-    return _table(plan, ((each.source, each.tensor, each.destination) for each in _channels(plan)))
+    return _table(
+        plan,
+        ((r.rank, s.tensor, s.to) for route in plan.routes for r in route.ranks for s in r.sends),
+    )
 
 
 def receiver_table(plan: Plan) -> Table:
     """Return, for each key, the tensors that its rank receives and the ranks they come from."""
-    return _table(plan, ((each.destination, each.tensor, each.source) for each in _channels(plan)))
-
-
-def _channels(plan: Plan) -> Iterator[Channel]:
-    for route in plan.routes:
-        yield from route.channels
+    return _table(
+        plan,
+        (
+            (rank.rank, each.tensor, each.source)
+            for route in plan.routes
+            for rank in route.ranks
+            for each in rank.receives
+        ),
+    )
 
 
 def _table(plan: Plan, rows: Iterable[tuple[int, str, int]]) -> Table:

@@ -19,7 +19,7 @@ from rankslice.backend.runtime.figures.events import (
     WAIT,
     WRITE,
 )
-from rankslice.backend.runtime.job import make_job
+from rankslice.backend.runtime.job import Channel
 from rankslice.backend.runtime.pipeline.wiring import (
     NO_PAIRS,
     Wiring,
@@ -27,7 +27,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.plan import Channel, Plan, plan_record
+from rankslice.framework.plan import Plan
 from rankslice.measurement.trace.events import Events, RankEvents, Trace
 
 Times = NDArray[np.int64]
@@ -252,7 +252,7 @@ def _rows(
 
 def _wirings(trace: Trace, plan: Plan, window: int) -> tuple[Wiring, ...]:
     """Return how the ranks were wired: those of a board share memory unless they sent messages."""
-    job = make_job(plan_record(plan))
+    job = plan.job
     board = [rank.board for rank in plan.ranks]
     within = {c.number for c in plan.channels if board[c.source] == board[c.destination]}
     sent = {int(number) for rank in trace.ranks for number in np.unique(rank.of(SEND)["number"])}

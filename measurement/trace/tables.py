@@ -21,7 +21,7 @@ _LEAST = 0.005
 
 def rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
     """Yield what each rank did with its time."""
-    inputs = found.journeys.plan.model.inputs
+    inputs = found.journeys.plan.inputs
     for use, rank in zip(found.ranks, found.journeys.plan.ranks, strict=True):
         from_source = sum(
             wait.share

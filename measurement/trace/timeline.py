@@ -157,8 +157,8 @@ def _channels(found: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ..
         segment = next(s for s in plan.segments if (s.rank, s.index) == (each.rank, each.number))
         inputs, outputs = segment.inputs, segment.outputs
     else:
-        inputs = plan.model.outputs if each.kind == WRITE else ()
-        outputs = plan.model.inputs if each.kind == READ else ()
+        inputs = plan.outputs if each.kind == WRITE else ()
+        outputs = plan.inputs if each.kind == READ else ()
     return (
         tuple(c.number for c in plan.channels if c.destination == each.rank and c.tensor in inputs),
         tuple(c.number for c in plan.channels if c.source == each.rank and c.tensor in outputs),

@@ -314,7 +314,7 @@ def _what(plan: Plan, wait: Wait) -> str:
         return "for older frames to finish: the window is full"
     if wait.why is Why.room:
         return f"for room: rank {wait.rank} still reads older frames of {quoted(wait.tensor)}"
-    if wait.tensor in plan.model.inputs:
+    if wait.tensor in plan.inputs:
         return "for frames from the source"
     text = f"for rank {wait.rank}'s tensor {quoted(wait.tensor)}"
     if wait.channel == NEVER:

@@ -13,7 +13,7 @@ import pytest
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
 from rankslice.backend.package import requirements, write_driver, write_packages
-from rankslice.framework.mapping import Placement
+from rankslice.backend.runtime.job import Rank
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -53,7 +53,7 @@ def test_there_is_a_package_for_each_board(out: Path) -> None:
 
 def test_a_package_has_what_its_board_runs_and_nothing_of_other_boards(out: Path) -> None:
     runtime = {f"runtime/{name}" for name in files(out / "runtime")}
-    common = {"driver.py", "plan.json", "sender.json", "receiver.json", "rankfile", "hostfile"}
+    common = {"driver.py", "sender.json", "receiver.json", "rankfile", "hostfile"}
     own = {"requirements.txt", "manifest.json"}
     models = {
         "edge01": {"edge01_arm123.0.onnx", "edge01_arm123.1.onnx", "edge01_gpu.0.onnx"},
@@ -87,7 +87,6 @@ def test_the_manifest_has_size_and_hash_of_every_other_file(out: Path) -> None:
 def test_nothing_is_stored_twice(out: Path) -> None:
     for name in (
         "driver.py",
-        "plan.json",
         "runtime/pipeline/rank.py",
         "submodels/edge01_gpu.0.onnx",
     ):
@@ -142,8 +141,8 @@ def test_where_the_file_system_has_no_hard_links_files_are_copied(tmp_path: Path
         target.unlink()
 
 
-def rank_with(engine: str, **options: str) -> Placement:
-    return Placement(0, "b_npu", "b", "b", "npu", (0,), engine, tuple(options.items()))
+def rank_with(engine: str, **options: str) -> Rank:
+    return Rank(0, "b_npu", "b", "b", "npu", (0,), engine, tuple(options.items()))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def rank_with(engine: str, **options: str) -> Placement:
         ),
     ],
 )
-def test_a_board_installs_what_its_ranks_need(ranks: list[Placement], expected: list[str]) -> None:
+def test_a_board_installs_what_its_ranks_need(ranks: list[Rank], expected: list[str]) -> None:
     assert ("mpi4py>=4.0", "numpy>=1.26", *expected) == requirements(ranks)
 
 

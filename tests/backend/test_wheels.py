@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankslice.backend.boards.accelerator import profiler_package
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.wheels import collect_wheels, wheels_for
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Placement
 from rankslice.framework.platform import Board
 
 
@@ -59,7 +59,7 @@ def fake_wheel(folder: Path, name: str, version: str) -> None:
 
 def test_what_measures_on_a_board_brings_its_wheels_along(tmp_path: Path) -> None:
     fake_wheel(tmp_path, "numpy", "9.9")
-    rank = Placement(0, "edge01_cpu0", "edge01", "10.0.0.1", "cpu", (0,), "null")
+    rank = Rank(0, "edge01_cpu0", "edge01", "10.0.0.1", "cpu", (0,), "null")
     add_wheels = wheels_for([board()], str(tmp_path))
     package = profiler_package(tmp_path / "package", "edge01", [rank], [], add_wheels)
     assert "wheels/numpy-9.9-py3-none-any.whl" in package.files

@@ -198,10 +198,10 @@ def test_a_dry_run_changes_nothing(fresh: Boards, fresh_out: Path) -> None:
 
 
 def test_hosts_that_look_like_options_are_refused(fresh: Boards, fresh_out: Path) -> None:
-    plan = fresh_out / "plan.json"
-    text = plan.read_text().replace(fresh[0].address, "-oProxyCommand=touch /tmp/owned")
-    plan.unlink()
-    plan.write_text(text)
+    driver = fresh_out / "driver.py"
+    text = driver.read_text().replace(fresh[0].address, "-oProxyCommand=touch /tmp/owned")
+    driver.unlink()
+    driver.write_text(text)
     ended = rankslice("deploy", fresh_out)
     assert 1 == ended.code
     assert "cannot be a host name or address" in ended.err

@@ -34,8 +34,8 @@ from boards.deployments import (
 )
 from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.framework.reading.read_driver import read_driver
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
@@ -139,7 +139,7 @@ class Fed:
 
 def frames_of(out: Path, seed: int) -> Callable[[], NDArray[np.float32]]:
     """Return a function that makes random frames for a build folder's model."""
-    (given,) = load_job(out / "plan.json").inputs
+    (given,) = read_driver(out / "driver.py").inputs
     rng = np.random.default_rng(seed)
     return lambda: rng.standard_normal(given.shape).astype(np.float32)
 

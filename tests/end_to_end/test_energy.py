@@ -188,7 +188,7 @@ def test_a_rank_on_nvidias_gpu_tells_its_energy_and_memory(
 def on_a_gpu(plan: Plan) -> Plan:
     """Return the plan with its second rank on a GPU."""
     first, second = plan.ranks
-    return replace(plan, ranks=(first, replace(second, accelerator="gpu")))
+    return plan.with_ranks([first, replace(second, accelerator="gpu")])
 
 
 def test_each_board_tells_its_own(tmp_path: Path, chip: Path) -> None:

@@ -109,7 +109,7 @@ def verdict_of(finished: FinishedRun) -> Verification:
 
 def crossing(plan: Plan) -> set[str]:
     """Return the tensors that go from one rank to another, model inputs and outputs aside."""
-    ends = {*plan.model.inputs, *plan.model.outputs}
+    ends = {*plan.inputs, *plan.outputs}
     return {channel.tensor for channel in plan.channels} - ends
 
 
@@ -153,7 +153,7 @@ def check_cuts(case: Case, model: Path, workshop: Path) -> Plan:
     compared = {spec.name for spec in finished.results.outputs}
     verdict = verdict_of(finished)
     assert expected
-    assert {*plan.model.outputs, *expected} == compared
+    assert {*plan.outputs, *expected} == compared
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
     return ran
 

@@ -24,12 +24,12 @@ import psutil
 import pytest
 from real_jobs import chain, chain_folder, debians_mpirun, let_ranks_sleep, ranks_of
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.run.run import FinishedRun, Listeners, prepare, run
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -67,7 +67,7 @@ def summing_folder(
 def assert_in_order_and_as_they_entered(folder: Path, results: Results, frames: int) -> None:
     assert frames == len(results)
     np.testing.assert_array_equal(np.arange(frames), results.records["frame"])
-    inputs = load_job(folder / "plan.json").inputs
+    inputs = read_driver(folder / "driver.py").inputs
     source = RandomSource(RunOptions(frames=frames), inputs)
     slot = np.empty(inputs[0].shape, inputs[0].dtype)
     sums = np.empty(frames, np.uint32)

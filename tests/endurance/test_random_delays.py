@@ -18,11 +18,11 @@ from plans import turn_weights
 from strategies import Network, assignments, networks, pairs_of
 from twin import ThreadLinks, TwinTransport
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.transport.transport import Completion
+from rankslice.framework.reading.read_driver import read_driver
 
 pytestmark = pytest.mark.ci
 
@@ -61,7 +61,7 @@ def dawdle(seed: int) -> Callable[[int, bytes], None]:
 def run(
     folder: Path, window: int, eager_bytes: int, direct: Collection[tuple[int, int]], seed: int
 ) -> Results:
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     options = RunOptions(
         results=folder / "results.bin", frames=FRAMES, window=window, exact=True, bind=False
     )
@@ -97,7 +97,7 @@ def test_whatever_takes_how_long_every_frame_comes_out_in_order_and_right(exampl
         eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
         with tempfile.TemporaryDirectory() as temporary:
             folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
-            direct = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
+            direct = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
             results = run(folder, window, eager_bytes, direct, seed)
             expected = unsliced_outputs(folder, ["random"], FRAMES)
             assert list(range(FRAMES)) == results.records["frame"].tolist()

@@ -6,7 +6,6 @@ results that had come out are kept, and nothing of the job is left behind.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -38,6 +37,7 @@ from real_jobs import (
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.framework.reading.read_driver import read_driver
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -302,9 +302,8 @@ def full_disk(folder: Path, victim: int) -> tuple[str, ...]:
 
 
 def submodel(folder: Path, victim: int) -> Path:
-    plan = json.loads((folder / "plan.json").read_text())
-    (file,) = (item["file"] for item in plan["segments"] if item["rank"] == victim)
-    return folder / file
+    (segment,) = read_driver(folder / "driver.py").segments_of(victim)
+    return folder / segment.file
 
 
 def cut_short(folder: Path, victim: int) -> tuple[str, ...]:
@@ -326,7 +325,9 @@ def one_board_of_another_build(folder: Path, victim: int) -> tuple[str, ...]:
     for rank in range(RANKS):
         copy(folder, folder / "boards" / str(rank))
     let_ranks_sleep(folder / "boards" / str(victim), SLEEP_MS + 1)
-    replace_file(folder / "driver.py", ON_SEPARATE_BOARDS.encode())
+    # The launcher reads the job behind it.
+    driver = ON_SEPARATE_BOARDS.encode() + (folder / "driver.py").read_bytes()
+    replace_file(folder / "driver.py", driver)
     return UNENDING
 
 
@@ -626,8 +627,7 @@ def suffer(case: Case, folder: Path, mpirun: Path) -> Outcome:
 
 def place(folder: Path, rank: int) -> str:
     """Return a pattern for how messages name a rank."""
-    spec = json.loads((folder / "plan.json").read_text())["ranks"][rank]
-    return re.escape(f"rank {rank} ({spec['key']} on {spec['host']})")
+    return re.escape(read_driver(folder / "driver.py").ranks[rank].name)
 
 
 def crowding() -> float:

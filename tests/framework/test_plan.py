@@ -37,7 +37,7 @@ def mistakes(text):
 
 
 def test_engine_options_read_back():
-    text = changed("ranks", 1, "options", {"delegate": "libQnnTFLiteDelegate.so"})
+    text = changed("job", "ranks", 1, "options", {"delegate": "libQnnTFLiteDelegate.so"})
     options = plan_from_json(text).ranks[1].options
     assert (("delegate", "libQnnTFLiteDelegate.so"),) == options
 
@@ -47,9 +47,9 @@ def test_a_text_that_is_no_plan_is_refused_as_such(text):
     assert "plan.json: this is not a plan" in mistakes(text)[0]
 
 
-@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("version", [4, 6])
 def test_a_plan_of_another_version_asks_to_be_built_again(version):
-    found = f"plan.json: this is a plan of version {version}, not 4"
+    found = f"plan.json: this is a plan of version {version}, not 5"
     expected = [f"{found}; made by another version of RankSlice: build it again"]
     assert expected == mistakes(changed("version", version))
 
@@ -59,36 +59,76 @@ def test_a_plan_of_another_version_asks_to_be_built_again(version):
     [
         (("source", "0"), "source: found '0'; expected a whole number"),
         (("source", True), "source: found true; expected a whole number"),
-        (("source", 3), "source: there is no rank 3"),
-        (("minimal", 1), "minimal: found 1; expected true or false"),
-        (("window", 3), "window: found 3; expected 8"),
+        (("source", 3), "source: there is no rank 3; expected 0 to 2"),
+        (("window", 0), "window: found 0; expected a number from 1 to 65536"),
+        (("window", 2**70), f"window: found {2**70}; expected a number from 1 to 65536"),
         (("ranks", "x"), "ranks: found 'x'; expected a list"),
-        (("ranks", 0, "rank", 1), "ranks[0].rank: found 1"),
+        (("ranks", []), "ranks: there are none; expected one at least"),
+        (("ranks", 0, "rank", 1), "ranks[0].rank: found 1; expected 0"),
         (("ranks", 0, "options", {"a": 1}), "ranks[0].options.a: found 1; expected a text"),
+        (("ranks", 0, "cores", []), "ranks[0].cores: found []; expected numbers of cores"),
+        (("ranks", 0, "cores", [1, 1]), "ranks[0].cores: found [1, 1]; expected numbers of cores"),
         (("ranks", 1, "key", "edge01_arm123"), "ranks: two ranks have the same key"),
-        (("tensors", 1, "shape", None), "tensors[1]: it has no type and shape of a fixed size"),
-        (("tensors", 1, "shape", [-1, -4]), "tensors[1]: it has no type and shape of a fixed size"),
-        (("segments", 0, "inputs", ["z"]), "segments[0].inputs: there is no tensor 'z'"),
-        (("segments", 0, "index", 1), "segments[0].index: found 1"),
-        (("segments", 1, "rank", 7), "segments[1].rank: there is no rank 7"),
+        (("ranks", 1, "surge", {}), "ranks[1].surge: the field 'turns' is missing"),
+        (("surge_window", 3), "ranks[0].surge: it is missing; expected both or neither"),
+        (("between", 1, "shape", [-1, -4]), "between[1]: it has no type and shape"),
+        (("between", 1, "dtype", "string"), "between[1]: it has no type and shape"),
+        (("between", 1, "name", "Buff1"), "tensors: two tensors have the same name"),
+        (("between", 1, "name", "input"), "between: 'input' is an input or output, too"),
         (
-            ("segments", 0, "file", "submodels/../../etc/passwd"),
-            "segments[0].file: 'submodels/../../etc/passwd' is not the name of a sub-model's file",
+            ("ranks", 0, "runs", 0, "inputs", ["z"]),
+            "ranks[0].runs[0].inputs: there is no tensor 'z'",
         ),
         (
-            ("segments", 0, "inputs", ["Buff4"]),
-            "segments[0].inputs: nothing before it makes 'Buff4'",
+            ("ranks", 0, "sends", 0, "to", 7),
+            "ranks[0].sends[0].to: there is no rank 7",
         ),
-        (("segments", 1, "outputs", ["Buff1"]), "segments[1].outputs: 'Buff1' is there already"),
-        (("channels", 0, "number", 5), "channels[0].number: found 5; expected 1"),
-        (("channels", 0, "destination", 2), "segments[1].inputs: no channel carries 'Buff1'"),
-        (("channels", 0, "source", 2), "channels[0]: it does not lead 'Buff1' away"),
-        (("segments", 0, "level", 0), "segments[0].level: found 0"),
-        (("sink", 1), "model.outputs: 'output' does not reach the sink"),
+        (
+            ("ranks", 0, "runs", 0, "file", "submodels/../../etc/passwd"),
+            "ranks[0].runs[0].file: 'submodels/../../etc/passwd' is not the name of a sub-model's",
+        ),
+        (
+            ("ranks", 1, "runs", 0, "file", "submodels/edge01_arm123.0.onnx"),
+            "ranks[1].runs[0].file: two segments have the same file",
+        ),
+        (
+            ("ranks", 1, "runs", 0, "inputs", ["Buff3"]),
+            "ranks[1].runs[0].inputs: rank 1 does not get 'Buff3' in each of its frames; rank 2",
+        ),
+        (
+            ("ranks", 1, "runs", 0, "outputs", ["Buff1"]),
+            "ranks[1].runs[0].outputs: rank 0 makes 'Buff1' already; expected one rank to make it",
+        ),
+        (
+            ("ranks", 1, "runs", 0, "outputs", []),
+            "ranks[0].runs[1].inputs: nobody makes 'Buff2'",
+        ),
+        (
+            ("ranks", 0, "sends", []),
+            "ranks[1].receives[0]: rank 1 receives 'Buff1' from 0; rank 0 sends it to nobody",
+        ),
+        (
+            ("ranks", 1, "receives", 0, "source", 2),
+            "ranks[1].receives[0]: rank 1 receives 'Buff1' from 2; rank 2 sends it to nobody",
+        ),
+        (
+            ("ranks", 1, "receives", []),
+            "ranks[0].sends[0]: rank 0 sends 'Buff1' to 1; rank 1 receives it from nobody",
+        ),
+        (
+            ("ranks", 1, "sends", 0, "tensor", "Buff4"),
+            "ranks[1].sends[0]: rank 1 does not make 'Buff4', or sends it to itself",
+        ),
+        (
+            ("ranks", 0, "runs", 1, "inputs", ["Buff3"]),
+            "ranks[0].receives[0]: rank 0 receives 'Buff2' from 1; it needs that for none",
+        ),
+        (("ranks", 0, "runs", 0, "inputs", ["Buff4"]), "ranks: segments wait for each other"),
+        (("sink", 1), "outputs[0]: 'output' does not reach the sink, rank 1"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(path_and_value, mistake):
-    assert f"plan.json: {mistake}" in "\n".join(mistakes(changed(*path_and_value)))
+    assert f"plan.json: job.{mistake}" in "\n".join(mistakes(changed("job", *path_and_value)))
 
 
 def turns(period, *positions):
@@ -100,8 +140,8 @@ def test_a_plan_with_turns_reads_back_as_it_was():
     assert ["all", "0, 2 of 3", "1 of 3", "all"] == [str(rank.turns) for rank in IN_TURN.ranks]
 
 
-PERIOD, POSITIONS = "ranks[1].turns.period", "ranks[1].turns.positions"
-NUMBERS = "expected numbers from 0 to 2, ascending"
+PERIOD, POSITIONS = "job.ranks[1].turns.period", "job.ranks[1].turns.positions"
+NUMBERS = "expected 0 to 2, ascending"
 
 
 @pytest.mark.parametrize(
@@ -116,96 +156,71 @@ NUMBERS = "expected numbers from 0 to 2, ascending"
         (("turns", turns(3, 0, 0, 2)), f"{POSITIONS}: found [0, 0, 2]; {NUMBERS}"),
         (("turns", turns(3, 0, 3)), f"{POSITIONS}: found [0, 3]; {NUMBERS}"),
         (("turns", turns(3, -1, 0)), f"{POSITIONS}: found [-1, 0]; {NUMBERS}"),
-        (("turns", None), "ranks[1].turns: found nothing; expected an object"),
-        (("turns", [3, [0, 2]]), "ranks[1].turns: found a list; expected an object"),
+        (("turns", None), "job.ranks[1].turns: found nothing; expected an object"),
+        (("turns", [3, [0, 2]]), "job.ranks[1].turns: found a list; expected an object"),
         (("turns", "period", "3"), f"{PERIOD}: found '3'; expected a whole number"),
         (("turns", "positions", ["0"]), f"{POSITIONS}[0]: found '0'; expected a whole number"),
     ],
 )
 def test_turns_that_are_none_are_told_with_their_place(path_and_value, mistake):
-    text = changed("ranks", 1, *path_and_value, plan=IN_TURN)
+    text = changed("job", "ranks", 1, *path_and_value, plan=IN_TURN)
     assert [f"plan.json: {mistake}"] == mistakes(text)
 
 
-@pytest.mark.parametrize("levels", [0, -1, 5, 2**70])
-def test_a_segment_has_at_least_one_level_and_none_before_the_source(levels):
-    # It is at level 4: one of the first segment, a hop, and two of its own.
-    text = changed("segments", 1, "levels", levels, plan=IN_TURN)
-    assert [f"plan.json: segments[1].levels: found {levels}"] == mistakes(text)
-
-
 def test_a_frame_that_no_rank_has_is_told_at_who_needs_it():
-    text = changed("ranks", 1, "turns", turns(3, 0), plan=IN_TURN)
-    assert ["plan.json: segments[3].inputs: no channel carries 'u'"] == mistakes(text)
+    text = changed("job", "ranks", 1, "turns", turns(3, 0), plan=IN_TURN)
+    found = "rank 3 does not get 'u' in each of its frames; rank 1 and rank 2 can send it"
+    assert [f"plan.json: job.ranks[3].runs[0].inputs: {found}"] == mistakes(text)
 
 
 def test_a_frame_that_two_ranks_have_is_told_at_the_second():
-    text = changed("ranks", 2, "turns", turns(3, 1, 2), plan=IN_TURN)
-    assert ["plan.json: segments[2].outputs: 'u' is there already"] == mistakes(text)
+    text = changed("job", "ranks", 2, "turns", turns(3, 1, 2), plan=IN_TURN)
+    found = "rank 1 makes 'u' already; expected one rank to make it in a frame"
+    assert [f"plan.json: job.ranks[2].runs[0].outputs: {found}"] == mistakes(text)
 
 
 def test_frames_that_both_lack_and_share_are_told_though_their_number_is_right():
-    text = changed("ranks", 1, "turns", turns(3, 0, 1), plan=IN_TURN)
-    assert "plan.json: segments[2].outputs: 'u' is there already" in mistakes(text)
+    text = changed("job", "ranks", 1, "turns", turns(3, 0, 1), plan=IN_TURN)
+    assert "ranks[2].runs[0].outputs: rank 1 makes 'u' already" in "".join(mistakes(text))
 
 
 def test_results_of_some_frames_that_do_not_reach_the_sink_are_told():
     plan = planned(line_graph("a: x -> y", outputs="y"), {"a": 0}, weights={0: (1, 1)})
-    text = changed("ranks", 1, "turns", turns(4, 1), plan=plan)
-    assert ["plan.json: model.outputs: 'y' does not reach the sink"] == mistakes(text)
-
-
-def without_channels(plan, *numbers):
-    """Return the text of a plan without some channels, the others numbered anew."""
-    record = json.loads(plan_to_json(plan))
-    left = [each for each in record["channels"] if each["number"] not in numbers]
-    record["channels"] = [{**each, "number": n} for n, each in enumerate(left, 1)]
-    return json.dumps(record)
-
-
-def test_each_rank_that_takes_turns_needs_a_channel_of_its_own():
-    to_first, from_second = 1, 5
-    assert [("s", 0, 1), ("u", 2, 3)] == [
-        (each.tensor, each.source, each.destination)
-        for each in IN_TURN.channels
-        if each.number in (to_first, from_second)
-    ]
-    found = mistakes(without_channels(IN_TURN, to_first, from_second))
-    assert [
-        "plan.json: segments[1].inputs: no channel carries 's'",
-        "plan.json: segments[3].inputs: no channel carries 'u'",
-    ] == found
+    text = changed("job", "ranks", 1, "turns", turns(4, 1), plan=plan)
+    expected = "plan.json: job.outputs[0]: 'y' does not reach the sink, rank 0"
+    assert [expected] == mistakes(text)
 
 
 def test_a_channel_between_ranks_without_a_common_frame_is_refused():
     chain = line_graph("a: x -> s\nb: s -> y", outputs="y")
     plan = planned(chain, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1)})
     record = json.loads(plan_to_json(plan))
-    first, other = record["channels"][0], len(record["channels"])
-    assert ("x", 1) == (first["tensor"], first["destination"])
-    wrong = {"number": other + 1, "tensor": "s", "source": 0, "destination": 3}
-    record["channels"].append(wrong)
-    expected = f"plan.json: channels[{other}]: its ranks have no frame in common"
+    ranks = record["job"]["ranks"]
+    ranks[0]["sends"].append({"tensor": "s", "to": 3})
+    ranks[3]["receives"].append({"tensor": "s", "source": 0})
+    place = f"job.ranks[0].sends[{len(ranks[0]['sends']) - 1}]"
+    expected = f"plan.json: {place}: ranks 0 and 3 have no frame in common"
     assert [expected] == mistakes(json.dumps(record))
 
 
 def test_a_tensor_comes_once_from_each_rank_that_makes_it():
-    record = json.loads(plan_to_json(IN_TURN))
-    last = record["channels"][-1]
-    record["channels"].append({**last, "number": last["number"] + 1})
-    assert [
-        "plan.json: channels: two of them carry the same tensor between the same ranks"
-    ] == mistakes(json.dumps(record))
+    record = json.loads(plan_to_json(PLAN))
+    for rank, table in ((0, "sends"), (1, "receives")):
+        rows = record["job"]["ranks"][rank][table]
+        rows.append(rows[0])
+    found = mistakes(json.dumps(record))
+    assert "plan.json: job.ranks[0].sends[0]: rank 0 sends 'Buff1' to 1 twice" in found
+    assert "plan.json: job.ranks[1].receives[1]: rank 1 receives 'Buff1' from 0 twice" in found
 
 
 def test_missing_and_unknown_fields_are_told_together():
     record = json.loads(plan_to_json(PLAN))
-    del record["sink"]
-    record["sinks"] = record["segments"][0].pop("level")
+    del record["job"]["sink"]
+    record["sinks"] = record["job"]["ranks"][0].pop("key")
     found = mistakes(json.dumps(record))
     assert "plan.json: there is no field 'sinks'" in found[0]
-    assert "plan.json: the field 'sink' is missing" in found
-    assert "plan.json: segments[0]: the field 'level' is missing" in found
+    assert "plan.json: job: the field 'sink' is missing" in found
+    assert "plan.json: job.ranks[0]: the field 'key' is missing" in found
 
 
 @given(plans(), st.randoms(use_true_random=False), st.sampled_from([None, -1, "x", [], {}, 2**70]))
@@ -260,11 +275,6 @@ CHAIN = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
 ROUTED = routed(CHAIN, {"conv": 0, "relu": 0}, {"conv": 0, "relu": 1}, surge_weights={1: (2, 1)})
 
 
-def changed_surge(*path_and_value):
-    """Return the text of a plan with two routes, with the value at a path of the surge replaced."""
-    return changed("surge", *path_and_value, plan=ROUTED)
-
-
 def test_a_plan_with_two_routes_reads_back():
     assert ROUTED == plan_from_json(plan_to_json(ROUTED))
 
@@ -283,39 +293,29 @@ def test_a_route_has_turns_segments_and_channels_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("path_and_value", "mistake"),
+    ("rank", "path_and_value", "mistake"),
     [
-        (("turns", []), "surge.turns: found 0; expected 3, one for each rank"),
+        (1, ("turns", "period", 0), "ranks[1].surge.turns.period: found 0; expected 1 to"),
+        (2, ("turns", "positions", [4]), "ranks[2].surge.turns.positions: found [4]; expected 0"),
+        (1, ("receives", 0, "source", 7), "ranks[1].surge.receives[0].source: there is no rank 7"),
+        (0, ("sends", 0, "to", 2), "ranks[0].surge.sends[0]: rank 0 sends 'a' to 2 twice"),
+        (1, ("runs", 0, "inputs", ["b"]), "ranks[1].surge.runs[0].inputs: there is no tensor 'b'"),
         (
-            ("turns", 1, "period", 0),
-            "surge.turns[1].period: found 0; expected 1 to",
+            1,
+            ("runs", 0, "file", ROUTED.segments[0].file),
+            "ranks[1].surge.runs[0].file: two segments have the same file",
         ),
-        (
-            ("turns", 2, "positions", [4]),
-            "surge.turns[2].positions: found [4]; expected numbers from 0 to 2, ascending",
-        ),
-        (("channels", 0, "number", 9), "surge: channels[0].number: found 9; expected 1"),
-        (("channels", 1, "source", 7), "surge: channels[1].source: there is no rank 7"),
-        (("channels", 0, "destination", 2), "surge: channels: two of them carry the same tensor"),
-        (("segments", 0, "index", 0), "surge: segments[0].index: found 0"),
-        (("segments", 1, "inputs", ["b"]), "surge: segments[1].inputs: there is no tensor 'b'"),
-        (("segments", 1, "inputs", ["y"]), "surge: segments[1].inputs: nothing before it makes"),
-        (
-            ("segments", 1, "file", ROUTED.segments[0].file),
-            "segments: two segments have the same file",
-        ),
-        (("path_length", 0), "surge: path_length: found 0"),
         # The first of two that take turns has all frames: the other one's are made twice.
-        (
-            ("turns", 1, {"period": 1, "positions": [0]}),
-            "surge: segments[2].outputs: 'y' is there already",
-        ),
+        (1, ("turns", turns(1, 0)), "ranks[2].surge.runs[0].outputs: rank 1 makes 'y' already"),
         # The first of two has a part of its frames: the others do not reach the sink.
-        (("turns", 1, "positions", [0]), "surge: model.outputs: 'y' does not reach the sink"),
+        (1, ("turns", "positions", [0]), "outputs[0]: 'y' does not reach the sink, rank 0"),
     ],
 )
-def test_what_is_wrong_with_the_route_for_a_surge_is_told_with_its_place(path_and_value, mistake):
-    assert f"plan.json: {mistake}" in "\n".join(mistakes(changed_surge(*path_and_value)))
+def test_what_is_wrong_with_the_route_for_a_surge_is_told_with_its_place(
+    rank, path_and_value, mistake
+):
+    text = changed("job", "ranks", rank, "surge", *path_and_value, plan=ROUTED)
+    assert f"plan.json: job.{mistake}" in "\n".join(mistakes(text))
 
 
 def test_a_plan_with_two_routes_is_described_route_by_route():

@@ -20,19 +20,20 @@ import numpy as np
 import onnx
 from sample_model import SAMPLE_MODEL
 
+from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Tensor, load_job
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sizes import disagreement, make_slot
 from rankslice.backend.runtime.sources import open_source
-from rankslice.backend.runtime.tables import tables
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import plan_from_json, plan_to_json
 from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
@@ -130,15 +131,19 @@ def _read_platform(path: Path) -> None:
 
 
 def _read_plan(path: Path) -> None:
-    """Read a plan as the launcher does and as the ranks do, which may take what we refuse."""
-    try:
-        job = load_job(path)
-    except JobError:
-        job = None
+    """Read a plan, and the driver that is made of it."""
     plan = plan_from_json(read_text(path, "a plan"))
-    assert job is not None
     assert plan == plan_from_json(plan_to_json(plan))
-    assert len(plan.ranks) == len(tables(job))
+    driver = path.with_name("driver.py")
+    driver.write_text(render_driver(plan))
+    assert plan.job == read_driver(driver)
+
+
+def _read_driver(path: Path) -> None:
+    """Read a driver, and find what follows from its job."""
+    for route in read_driver(path).routes:
+        assert len(route.segments) == sum(len(rank.runs) for rank in route.ranks)
+        assert len(route.channels) == sum(len(rank.sends) for rank in route.ranks)
 
 
 def _read_results(path: Path) -> None:
@@ -294,6 +299,15 @@ TARGETS = {
         _read_plan,
         ((ROOT / "tests" / "golden" / "figure2" / "plan.json").read_bytes(),),
         (*_WORDS, b'"rank"', b'"shape": [9999999999]', b'"float32"', b"[" * 3000),
+    ),
+    "driver": Target(
+        "driver.py",
+        _read_driver,
+        tuple(
+            (ROOT / "tests" / "golden" / name / "driver.py").read_bytes()
+            for name in ("figure2", "surge")
+        ),
+        (*_WORDS, b"Send(", b"source=", b"to=-1", b"(" * 300, b"**{}", b"__import__('os')", b"-"),
     ),
     "results": Target(
         "results.bin",

@@ -11,10 +11,11 @@ import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from recorded import record
 
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RecordedFrames, head_of, kept_tensors
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recording import read_rank_tensors
 
 FRAMES = RecordedFrames(0, 3)
@@ -27,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, bytes]:
     folder = tmp_path_factory.mktemp("tensors")
     out = build_folder(folder, figure_2(), FIGURE_2_RANKS)
     record(out, folder / "ran", RunOptions(frames=4, record_frames=3))
-    return load_job(out / "plan.json"), (folder / "ran" / "tensors-1").read_bytes()
+    return read_driver(out / "driver.py"), (folder / "ran" / "tensors-1").read_bytes()
 
 
 def record_bytes(job: Job) -> int:
@@ -61,7 +62,7 @@ def test_a_file_of_another_plan_rank_or_request_is_refused(
     (tmp_path / "tensors-0").write_bytes(raw)
     assert read_rank_tensors(tmp_path, job, RANK, FRAMES, 4).has(2, "fc")
     for other in (
-        (replace(job, sha256="0" * 64), RANK, FRAMES),
+        (replace(job, window=job.window + 1), RANK, FRAMES),
         (job, 0, FRAMES),
         (job, RANK, RecordedFrames(0, 4)),
     ):

@@ -15,12 +15,12 @@ from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from rich.console import Console
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import results_of
 from rankslice.commands.run.show import print_run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.report import read_report
 from rankslice.measurement.summary import summarise
 
@@ -55,7 +55,7 @@ def read(text: str, folder: Path, plan: Plan) -> str:
 
 def test_what_a_job_writes_is_read(folder: Path, plan: Plan) -> None:
     assert "6 frames" in read((folder / "report.json").read_text(), folder, plan)
-    assert FRAMES == len(results_of(load_job(folder / "plan.json"), folder / "results.bin"))
+    assert FRAMES == len(results_of(read_driver(folder / "driver.py"), folder / "results.bin"))
 
 
 def test_lies_in_any_field_of_a_report_are_one_message_or_do_nothing(
@@ -110,7 +110,7 @@ def test_a_report_of_ranks_that_take_other_turns_is_refused(folder: Path, plan: 
 
 
 def test_results_of_another_job_or_out_of_order_are_refused(folder: Path, tmp_path: Path) -> None:
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     whole = (folder / "results.bin").read_bytes()
     bad = tmp_path / "results.bin"
     bad.write_bytes(whole.replace(job.sha256.encode(), b"f" * 64))

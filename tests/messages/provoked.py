@@ -568,6 +568,12 @@ def _folders() -> Iterator[Provoked]:
 
         return Provoked(title, "run out", {"out/plan.json": write})
 
+    def driver(title: str, *words: str) -> Provoked:
+        def write(path: Path) -> None:
+            path.write_text(path.read_text().replace(*words, 1))
+
+        return Provoked(title, "run out", {"out/driver.py": write})
+
     def replaced(*words: str) -> Callable[[str], str]:
         return lambda text: text.replace(*words, 1)
 
@@ -580,15 +586,16 @@ def _folders() -> Iterator[Provoked]:
         return edit
 
     def turns(record: dict[str, Any], rank: int, period: int, *positions: int) -> None:
-        record["ranks"][rank]["turns"] = {"period": period, "positions": positions}
+        record["job"]["ranks"][rank]["turns"] = {"period": period, "positions": positions}
 
     def parted(record: dict[str, Any]) -> None:
         turns(record, 0, 2, 0)
         turns(record, 1, 2, 1)
 
     def doubled(record: dict[str, Any]) -> None:
-        last = record["channels"][-1]
-        record["channels"].append({**last, "number": last["number"] + 1})
+        first, second = record["job"]["ranks"][:2]
+        first["sends"].append(first["sends"][0])
+        second["receives"].append(second["receives"][0])
 
     yield Provoked("no such folder", "run nothing")
     yield Provoked("a file", "run model.onnx")
@@ -596,26 +603,39 @@ def _folders() -> Iterator[Provoked]:
     yield plan("a plan that is empty", lambda text: "")
     yield plan("a plan that ends early", lambda text: text[:500])
     yield plan("a plan that is another file", lambda text: MAPPING)
-    yield plan("a plan of an earlier version", replaced('"version": 4', '"version": 3'))
-    yield plan("a plan of a later version", replaced('"version": 4', '"version": 5'))
+    yield plan("a plan of an earlier version", replaced('"version": 5', '"version": 4'))
+    yield plan("a plan of a later version", replaced('"version": 5', '"version": 6'))
     yield plan("a plan with a key too much", replaced('"source"', '"sauce": 1, "source"'))
     yield plan("a plan with another key", replaced('"minimal"', '"maximal"'))
     yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))
     yield plan(
         "a plan that names a file outside",
-        edited(lambda plan: plan["segments"][0].update(file="../../peter.onnx")),
+        edited(lambda plan: plan["job"]["ranks"][0]["runs"][0].update(file="../../peter.onnx")),
     )
     yield plan("a plan with a rank too much", replaced('"source": 0', '"source": 99'))
     yield plan("a plan with turns of no period", replaced('"period": 1', '"period": 0'))
     yield plan("a plan with a long period", replaced('"period": 1', '"period": 101'))
-    yield plan("a plan with no turns", replaced('"positions": [\n     0\n    ]', '"positions": []'))
+    yield plan("a plan with no turns", edited(lambda plan: turns(plan, 0, 1)))
     yield plan("a plan with turns out of order", edited(lambda plan: turns(plan, 0, 3, 2, 0)))
     yield plan("a plan whose ranks have no frame in common", edited(parted))
-    yield plan("a plan with a segment of too many levels", replaced('"levels": 1', '"levels": 9'))
     yield plan("a plan with a tensor that comes twice", edited(doubled))
     yield plan("a plan of deep nesting", lambda text: "[" * 100_000)
     yield plan("a plan with a huge number", replaced('"sink": 2', '"sink": ' + "9" * 5000))
     yield plan("a plan that is not a number", replaced('"sink": 2', '"sink": NaN'))
+    for title, before, after in (
+        ("a driver that is no Python", "JOB =", "JOB = ="),
+        ("a driver of an earlier version", "JOB =", "RANKS ="),
+        ("a driver that computes", "source=0", "source=1 - 1"),
+        ("a driver with a call of its own", "cores=(0,)", "cores=tuple(range(1))"),
+        ("a driver with a field too much", "window=", "widow=1, window="),
+        ("a driver that lacks a field", "window=8,", ""),
+        ("a driver with another type", "cores=(0,)", "cores=0"),
+        ("a driver without cores", "cores=(0,)", "cores=()"),
+        ("a driver whose window is none", "window=", "window=-"),
+        ("a driver with a rank that is not there", "source=0", "source=99"),
+        ("a driver that sends to somebody else", "to=1", "to=2"),
+    ):
+        yield driver(title, before, after)
     yield Provoked(
         "a runtime of another version",
         "run out",
@@ -722,14 +742,13 @@ def _runs() -> Iterator[Provoked]:
         needed = {name: content for name, content in files.items() if name in options}
         yield Provoked(title, f"run out {options}", needed)
 
-    def let_output_change(plan: Path) -> None:
-        record = json.loads(plan.read_text())
-        output = next(tensor for tensor in record["tensors"] if tensor["name"] == "y")
-        output["symbols"] = ["rows", "", "", ""]
-        plan.write_text(json.dumps(record))
+    def let_output_change(driver: Path) -> None:
+        before = 'Tensor("y", "float32", (1, 4, 4, 4))'
+        after = before.replace("))", '), symbols=("rows", "", "", ""))')
+        driver.write_text(driver.read_text().replace(before, after))
 
     title = "classes of an output whose shape changes"
-    yield Provoked(title, "run out --top 1", {"out/plan.json": let_output_change})
+    yield Provoked(title, "run out --top 1", {"out/driver.py": let_output_change})
 
 
 def _reports() -> Iterator[Provoked]:
@@ -805,27 +824,27 @@ def _routes() -> Iterator[Provoked]:
     def folder(title: str, change: Callable[[dict[str, Any]], None]) -> Provoked:
         def write(path: Path) -> None:
             plan = json.loads(path.read_text())
-            plan["surge"] = _second_route(plan)
-            change(plan)
+            _second_route(plan["job"])
+            plan["surge_minimal"] = True
+            change(plan["job"])
             path.write_text(json.dumps(plan))
 
         return Provoked(title, "run out", {"out/plan.json": write})
 
-    yield folder("a rank too much on the second route", lambda plan: plan["ranks"].pop())
     yield folder(
-        "turns of no period on the second route",
-        lambda plan: plan["surge"]["turns"][0].update(period=0),
+        "a rank that lacks the second route", lambda job: job["ranks"][1].update(surge=None)
     )
     yield folder(
-        "a channel of both routes", lambda plan: plan["surge"]["channels"][0].update(number=1)
+        "turns of no period on the second route",
+        lambda job: job["ranks"][0]["surge"]["turns"].update(period=0),
     )
     yield folder(
         "a sub-model of both routes",
-        lambda plan: plan["surge"]["segments"][0].update(file=plan["segments"][0]["file"]),
+        lambda job: job["ranks"][0]["surge"].update(runs=job["ranks"][0]["runs"]),
     )
     yield folder(
         "a tensor that does not arrive on the second route",
-        lambda plan: plan["surge"]["channels"].pop(),
+        lambda job: job["ranks"][0]["surge"].update(sends=[]),
     )
     traces: dict[str, Content] = {
         "t.txt": "0\n0.5\n",
@@ -849,24 +868,17 @@ def _routes() -> Iterator[Provoked]:
     yield Provoked("a route to simulate where there is one", "simulate out --switch surge")
 
 
-def _second_route(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan's own route as a second one."""
-    before = [segment["rank"] for segment in plan["segments"]]
-
-    def added(segment: dict[str, Any]) -> dict[str, Any]:
-        index = segment["index"] + before.count(segment["rank"])
-        return {**segment, "index": index, "file": f"{segment['file']}.onnx"}
-
-    return {
-        "turns": [rank["turns"] for rank in plan["ranks"]],
-        "segments": [added(segment) for segment in plan["segments"]],
-        "channels": [
-            {**channel, "number": channel["number"] + len(plan["channels"])}
-            for channel in plan["channels"]
-        ],
-        "path_length": plan["path_length"],
-        "minimal": plan["minimal"],
-    }
+def _second_route(job: dict[str, Any]) -> None:
+    """Give a job its own route as a second one, too."""
+    job["surge_window"] = job["window"]
+    for rank in job["ranks"]:
+        runs = [{**run, "file": f"{run['file']}.onnx"} for run in rank["runs"]]
+        rank["surge"] = {
+            "turns": dict(rank["turns"]),
+            "receives": rank["receives"],
+            "runs": runs,
+            "sends": rank["sends"],
+        }
 
 
 def _inspections() -> Iterator[Provoked]:

@@ -11,9 +11,9 @@ from typing import Any
 from twin import ThreadLinks
 
 from rankslice.backend.runtime.errors import ElsewhereError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
+from rankslice.framework.reading.read_driver import read_driver
 
 
 def run_in_process(
@@ -36,7 +36,7 @@ def run_in_process(
     Raises:
         JobError: of the rank that failed first.
     """
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes, direct=direct)
     results = options.results
     if results == RunOptions().results:  # not in the folder where the tests run

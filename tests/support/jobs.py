@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -15,13 +16,16 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import open_source
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build_folder import read_plan
+from rankslice.framework.plan import Plan
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.given_sizes import GivenSizes
 
 onnxruntime = load_onnxruntime()
@@ -122,12 +126,17 @@ def build_folder(
 
 
 def use_null_engine(folder: Path, sleep_ms: float = 0.0) -> None:
-    """Change a build folder's plan so that its ranks sleep instead of computing."""
-    plan = json.loads((folder / "plan.json").read_text())
-    for rank in plan["ranks"]:
-        rank["engine"] = "null"
-        rank["options"] = {"sleep_ms": str(sleep_ms)}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    """Change a build folder's driver so that its ranks sleep instead of computing."""
+    plan = read_plan(folder)
+    options = (("sleep_ms", str(sleep_ms)),)
+    ranks = [replace(rank, engine="null", options=options) for rank in plan.ranks]
+    write_job(folder, plan.with_ranks(ranks))
+
+
+def write_job(folder: Path, plan: Plan) -> None:
+    """Write the driver of a build folder anew, for its package has the same file."""
+    (folder / "driver.py").unlink()
+    (folder / "driver.py").write_text(render_driver(plan))
 
 
 def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[NDArray[Any]]:
@@ -135,13 +144,13 @@ def unsliced_outputs(folder: Path, inputs: Sequence[str], frames: int) -> list[N
     found = unsliced_frames(folder, inputs, frames)
     return [
         np.array([outputs[number] for outputs in found], spec.dtype).reshape(frames, *spec.shape)
-        for number, spec in enumerate(load_job(folder / "plan.json").outputs)
+        for number, spec in enumerate(read_driver(folder / "driver.py").outputs)
     ]
 
 
 def unsliced_frames(folder: Path, inputs: Sequence[str], frames: int) -> list[list[NDArray[Any]]]:
     """Run the unsliced, unoptimised model; return the outputs of each frame, in their shapes."""
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     source = open_source(RunOptions(tuple(inputs), frames=frames), job.inputs)
     found = []
     with closing(open_engine("onnxruntime", EngineSettings(exact=True))) as engine:

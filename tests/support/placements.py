@@ -1,12 +1,12 @@
 """Places for ranks, for tests that need no platform."""
 
-from rankslice.framework.mapping import Placement
+from rankslice.backend.runtime.job import Rank
 
 
-def placements(*keys: str) -> tuple[Placement, ...]:
+def placements(*keys: str) -> tuple[Rank, ...]:
     """Return a rank for each key ``<board>_cpu<core>``: one core each."""
     return tuple(
-        Placement(
+        Rank(
             rank=rank,
             key=key,
             board=key.rpartition("_")[0],
@@ -19,6 +19,6 @@ def placements(*keys: str) -> tuple[Placement, ...]:
     )
 
 
-def many_placements(count: int) -> tuple[Placement, ...]:
+def many_placements(count: int) -> tuple[Rank, ...]:
     """Return that many ranks on one board."""
     return placements(*(f"board_cpu{rank}" for rank in range(count)))

@@ -12,10 +12,12 @@ from line_graphs import line_graph, opened
 from placements import many_placements, placements
 from strategies import mapped_graphs
 
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.codegen import render_driver
+from rankslice.backend.runtime.job import Job, Rank
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Placement, Placements
-from rankslice.framework.plan import ModelInfo, Plan, plan_to_json
+from rankslice.framework.mapping import Placements
+from rankslice.framework.plan import ModelInfo, Plan
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.framework.turns import by_weights
 from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import partition
@@ -40,7 +42,7 @@ FIGURE_2_PLACEMENTS = placements("edge01_arm123", "edge01_gpu", "edge04_arm45")
 def planned(
     graph: Graph,
     ranks: dict[str, int],
-    places: tuple[Placement, ...] = (),
+    places: tuple[Rank, ...] = (),
     source_rank: int | None = None,
     weights: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> Plan:
@@ -53,8 +55,6 @@ def planned(
         name=graph.name,
         sha256="0" * 64,
         format=graph.format,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-        outputs=tuple(tensor.name for tensor in graph.outputs),
     )
     entries = range(max(ranks.values()) + 1)
     turns = [by_weights(weights.get(entry, (1,))) for entry in entries]
@@ -105,11 +105,11 @@ def routed(
 
 
 def job_of(plan: Plan) -> Job:
-    """Return what the runtime reads of a plan."""
+    """Return what the driver of a plan says."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "plan.json")
-        path.write_text(plan_to_json(plan))
-        return load_job(path)
+        path = Path(folder, "driver.py")
+        path.write_text(render_driver(plan))
+        return read_driver(path)
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -19,8 +18,9 @@ from onnx import TensorProto, helper
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.commands.build_folder import read_plan
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
+from rankslice.framework.plan import Plan, plan_to_json
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 CORES = sorted(os.sched_getaffinity(0))
@@ -144,11 +144,9 @@ def digits_folder(place: Path) -> Path:
 
 def change_plan(folder: Path, change: Callable[[Plan], Plan]) -> None:
     """Put another plan into a build folder, with the driver that belongs to it."""
-    plan_file, driver = folder / "plan.json", folder / "driver.py"
-    plan = change(plan_from_json(plan_file.read_text()))
-    text = plan_to_json(plan).encode()
-    replace_file(plan_file, text)
-    replace_file(driver, render_driver(plan, hashlib.sha256(text).hexdigest()).encode())
+    plan = change(read_plan(folder))
+    replace_file(folder / "plan.json", plan_to_json(plan).encode())
+    replace_file(folder / "driver.py", render_driver(plan).encode())
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -185,7 +183,7 @@ def let_ranks_sleep(
             )
             for rank in plan.ranks
         )
-        return replace(plan, ranks=ranks)
+        return plan.with_ranks(ranks)
 
     change_plan(folder, sleeping)
     code = folder / "runtime" / "engines" / "null_engine.py"

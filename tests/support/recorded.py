@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from in_process import run_in_process
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
@@ -18,6 +17,7 @@ from rankslice.commands.build_folder import read_plan
 from rankslice.commands.recording_folder import write_recording
 from rankslice.commands.run.first_difference import first_difference
 from rankslice.commands.run.run import prepare
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recording import RankTensors, read_tensors
 
 
@@ -36,14 +36,14 @@ def record(
 def recorded(out: Path, ran: Path, options: RunOptions) -> tuple[Results, tuple[RankTensors, ...]]:
     """Return the results of a run, and what its ranks have recorded."""
     results = record(out, ran, options)
-    job = load_job(out / "plan.json")
+    job = read_driver(out / "driver.py")
     return results, read_tensors(ran, job, recorded_frames(job, options), len(results))
 
 
 def recording_of(out: Path, parent: Path, options: RunOptions) -> Path:
     """Return a folder as ``run --record`` makes it."""
     results = record(out, parent / "ran", options)
-    frames = recorded_frames(load_job(out / "plan.json"), options)
+    frames = recorded_frames(read_driver(out / "driver.py"), options)
     target, plan = parent / "recorded", read_plan(out)
     ran = parent / "ran"
     write_recording(target, out, ran, plan, frames, len(results), exact=options.exact)

@@ -12,11 +12,11 @@ from placements import placements
 from plans import planned
 from problems import board
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
-from rankslice.framework.mapping import Placement
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform
 
@@ -74,7 +74,7 @@ def _plan(draw: np.random.Generator, *, in_turn: bool) -> Plan:
     return planned(graph, ranks, found, source, weights)
 
 
-def _varied(draw: np.random.Generator, rank: Placement) -> Placement:
+def _varied(draw: np.random.Generator, rank: Rank) -> Rank:
     kind = draw.choice(["core", "cores", "shared", "gpu", "null"], p=[0.4, 0.1, 0.3, 0.1, 0.1])
     changes: dict[str, dict[str, Any]] = {
         "core": {},

@@ -114,7 +114,7 @@ def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
     return EngineSettings(
         threads=max(1, len(rank.cores)),
         exact=exact,
-        options=rank.options,
+        options=dict(rank.options),
         accelerator=rank.accelerator.rstrip("0123456789"),
         allow_fallback=rank.allow_fallback,
     )

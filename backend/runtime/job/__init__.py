@@ -1,31 +1,30 @@
 """The job as a driver describes it, and what follows from it: the same on boards and launcher."""
 
-from .records import (
-    Channel as Channel,
-)
+from .places import Channel as Channel
+from .places import PlacedSegment as PlacedSegment
 from .records import (
     Job as Job,
-)
-from .records import (
-    PlacedSegment as PlacedSegment,
 )
 from .records import (
     Rank as Rank,
 )
 from .records import (
+    Receive as Receive,
+)
+from .records import (
+    Route as Route,
+)
+from .records import (
+    Segment as Segment,
+)
+from .records import (
+    Send as Send,
+)
+from .records import (
     Tensor as Tensor,
 )
 from .records import (
-    load_job as load_job,
-)
-from .records import (
-    make_job as make_job,
-)
-from .records import (
     rank_name as rank_name,
-)
-from .records import (
-    read_spec as read_spec,
 )
 from .records import (
     typed_view as typed_view,

@@ -1,25 +1,23 @@
-"""``plan.json`` as the runtime needs it."""
+"""What a job is: the records of which a generated driver consists."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BoundError, JobError, what_is_wrong
+from ..errors import BoundError, JobError
+from .places import Channel, PlacedSegment, channels_of, places_of
+from .strict import plain
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-_FORMAT = "rankslice-plan"
-_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +113,73 @@ def rank_name(rank: int, key: str, host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Receive:
+    """A tensor that comes from another rank, in each frame that both handle."""
+
+    tensor: str
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A convex piece of a rank's layers: with its inputs there, it runs without waiting."""
+
+    file: str
+    """Path of the sub-model file inside the build folder."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A tensor that goes to another rank, in each frame that both handle."""
+
+    tensor: str
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a rank does with each frame that it handles on a second route: in a surge, say."""
+
+    turns: Turns = ALL
+    receives: tuple[Receive, ...] = ()
+    runs: tuple[Segment, ...] = ()
+    sends: tuple[Send, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Rank:
-    """Where one rank runs and with what."""
+    """Where one rank runs, with what, and what it does with each frame that it handles."""
 
     rank: int
     key: str
+    """Of the mapping."""
     board: str
     host: str
+    """Address that ssh and mpirun use."""
     accelerator: str
+    """``cpu``, ``gpu`` or ``npu``, the latter two with their number if the board has several."""
     cores: tuple[int, ...]
+    """Cores of the board (the kernel's numbers) that compute, or that drive the GPU or NPU."""
     engine: str
-    options: dict[str, str]
-    environment: dict[str, str] = field(default_factory=dict)
+    """Inference engine, by the name of its module in ``backend/runtime/engines``."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Of the engine (delegate library, provider options)."""
+    environment: tuple[tuple[str, str], ...] = ()
     """Variables that must be set when the rank's process starts."""
     allow_fallback: bool = False
     """Whether layers that the accelerator cannot run may run on the CPU."""
+    shared: bool = False
+    """Whether another rank has one of these cores too."""
     turns: Turns = ALL
-    """The frames that its segments handle."""
+    """The frames that its segments handle: not all if other ranks have the same ones."""
+    receives: tuple[Receive, ...] = ()
+    runs: tuple[Segment, ...] = ()
+    """In the order in which a frame passes them."""
+    sends: tuple[Send, ...] = ()
+    surge: Route | None = None
+    """What it does instead while more frames come than the usual route can handle."""
 
     @property
     def name(self) -> str:
@@ -139,57 +187,93 @@ class Rank:
         return rank_name(self.rank, self.key, self.host)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedSegment:
-    """One sub-model file of a rank."""
-
-    rank: int
-    index: int
-    file: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    level: int
-    levels: int = 1
-    """How many of the levels up to ``level`` are its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """One tensor that goes from one rank to another, in every frame that both handle."""
-
-    number: int
-    tensor: str
-    source: int
-    destination: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
-    """A plan, ready to be run."""
+    """What runs where, and who sends what to whom.
 
-    sha256: str
-    """Hash of the bytes of plan.json."""
+    Numbers of channels and levels of segments follow from it; they are not written down.
+    """
+
     model: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    tensors: dict[str, Tensor]
-    ranks: tuple[Rank, ...]
-    segments: tuple[PlacedSegment, ...]
-    channels: tuple[Channel, ...]
-    source_rank: int
-    """Where frames enter."""
-    sink_rank: int
-    """Where results leave."""
-    path_length: int
+    """Name of its file."""
     window: int
-    """Default number of frames inside the pipeline."""
-    surge: Job | None = None
-    """The same ranks and tensors, with the segments and channels of the route for a surge."""
+    """Frames inside the pipeline at most, unless a run is given another number."""
+    source: int
+    """Rank where frames enter."""
+    sink: int
+    """Rank where results come out."""
+    inputs: tuple[Tensor, ...]
+    """What a frame brings."""
+    between: tuple[Tensor, ...]
+    """What else segments take in or give out."""
+    outputs: tuple[Tensor, ...]
+    """What comes out."""
+    ranks: tuple[Rank, ...]
+    surge_window: int | None = None
+    """Frames inside at most on the second route, if there is one."""
+    usual: Job | None = field(default=None, init=False, repr=False, compare=False)
+    """Of a second route, the job of the usual one: its numbers come first."""
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found = {each.name: each for each in (*self.inputs, *self.between, *self.outputs)}
+        # Of an output that is an input, too, the input knows more.
+        return found | {each.name: each for each in self.inputs}
+
+    @cached_property
+    def segments(self) -> tuple[PlacedSegment, ...]:
+        """All segments, in an order in which a frame may pass them."""
+        return self._places[0]
 
     @property
+    def path_length(self) -> int:
+        """Longest path from source to sink, in levels."""
+        return self._places[1]
+
+    @cached_property
+    def _places(self) -> tuple[tuple[PlacedSegment, ...], int]:
+        return places_of(self)
+
+    @cached_property
+    def channels(self) -> tuple[Channel, ...]:
+        """All channels: of model inputs first, then in the order of the segments."""
+        return channels_of(self)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of all that the driver says, whatever its line breaks and comments are."""
+        text = json.dumps(plain(Job, self), separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def surge(self) -> Job | None:
+        """The same ranks and tensors with their work on the second route, if there is one."""
+        if self.surge_window is None:
+            return None
+        ways = [rank.surge or Route() for rank in self.ranks]
+        ranks = (
+            replace(
+                rank,
+                turns=way.turns,
+                receives=way.receives,
+                runs=way.runs,
+                sends=way.sends,
+                surge=None,
+            )
+            for rank, way in zip(self.ranks, ways, strict=True)
+        )
+        job = replace(self, ranks=tuple(ranks), window=self.surge_window, surge_window=None)
+        object.__setattr__(job, "usual", self)
+        return job
+
+    @cached_property
     def routes(self) -> tuple[Job, ...]:
         """The job of each way of frames through the ranks, the usual one first."""
-        return (self,) if self.surge is None else (replace(self, surge=None), self.surge)
+        if self.surge is None:
+            return (self,)
+        ranks = tuple(replace(rank, surge=None) for rank in self.ranks)
+        return replace(self, ranks=ranks, surge_window=None), self.surge
 
     def segments_of(self, rank: int) -> tuple[PlacedSegment, ...]:
         """Return the segments of one rank, in the order in which a frame passes them."""
@@ -202,101 +286,8 @@ class Job:
 
     def turns_of_reader(self, rank: int, tensor: str) -> Turns:
         """Return the frames in which a rank needs a tensor: all at the sink, if it is an output."""
-        is_result = rank == self.sink_rank and any(each.name == tensor for each in self.outputs)
+        is_result = rank == self.sink and any(each.name == tensor for each in self.outputs)
         return ALL if is_result else self.ranks[rank].turns
-
-
-def load_job(path: Path) -> Job:
-    """Read ``plan.json``.
-
-    Raises:
-        JobError: the file is missing, or no plan of the version that this runtime reads.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise JobError(f"{path}: {error.strerror}") from None
-    try:
-        record = json.loads(text)
-        if record["format"] != _FORMAT:
-            raise JobError(f"{path}: format is {record['format']!r}, expected {_FORMAT!r}")
-        if record["version"] != _VERSION:
-            raise JobError(
-                f"{path}: this is a plan of version {record['version']!r}, not {_VERSION}; made by"
-                " another version of RankSlice: build again"
-            )
-        return make_job(record, hashlib.sha256(text).hexdigest())
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise JobError(f"{path}: not a plan ({what_is_wrong(error)}); build again") from None
-
-
-def make_job(record: dict[str, Any], sha256: str = "") -> Job:
-    """Return the job of a plan.
-
-    Raises:
-        KeyError, TypeError: it is no plan of the version that this runtime reads.
-    """
-    tensors = {item["name"]: read_spec(Tensor, item) for item in record["tensors"]}
-    model = record["model"]
-    steps = {each["name"]: (each["scale"], each["zero_point"]) for each in model["quantised"]}
-    job = Job(
-        sha256=sha256,
-        model=model["name"],
-        inputs=tuple(
-            replace(tensors[name], quantisation=steps.get(name, ())) for name in model["inputs"]
-        ),
-        outputs=tuple(tensors[name] for name in model["outputs"]),
-        tensors=tensors,
-        ranks=tuple(read_spec(Rank, item) for item in record["ranks"]),
-        source_rank=record["source"],
-        sink_rank=record["sink"],
-        window=record["window"],
-        **_way(record),
-    )
-    other = record["surge"]
-    if other is None:
-        return job
-    turns = [read_spec(Turns, item) for item in other["turns"]]
-    ranks = (replace(rank, turns=each) for rank, each in zip(job.ranks, turns, strict=True))
-    window = other["path_length"] + 1
-    return replace(job, surge=replace(job, ranks=tuple(ranks), window=window, **_way(other)))
-
-
-def _way(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what is of a route's own."""
-    return {
-        "segments": tuple(read_spec(PlacedSegment, item) for item in record["segments"]),
-        "channels": tuple(
-            Channel(item["number"], item["tensor"], item["source"], item["destination"])
-            for item in record["channels"]
-        ),
-        "path_length": record["path_length"],
-    }
-
-
-def read_spec(kind: Any, item: dict[str, Any]) -> Any:
-    """Return a record of some kind, made from an object of plan.json with the same names.
-
-    Raises:
-        KeyError, TypeError: a name is missing, or its value is of another type.
-    """
-    kinds: dict[str, Callable[[Any], Any]] = {
-        "tuple": tuple,
-        "dict": dict,
-        "bool": bool,
-        "Turns": partial(read_spec, Turns),
-    }
-    return kind(
-        **{
-            each.name: kinds.get(str(each.type).partition("[")[0], _same)(item[each.name])
-            for each in fields(kind)
-            if each.compare  # the others come from elsewhere in the plan
-        }
-    )
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def typed_view(spec: Tensor, buffer: NDArray[np.uint8]) -> NDArray[Any]:

@@ -26,7 +26,7 @@ def sample_clocks(job: Job, transport: Transport) -> list[Sample]:
     Returns:
         Of a rank that has exchanged messages for its board, its samples; of others, none.
     """
-    source = job.source_rank
+    source = job.source
     first_ranks: dict[str, int] = {}
     for spec in job.ranks:
         first_ranks.setdefault(spec.board, spec.rank)

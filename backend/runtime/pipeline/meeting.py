@@ -46,7 +46,7 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         ElsewhereError: on the other ranks: the same.
     """
     mine: dict[str, Any] = {
-        "plan": job.sha256,
+        "driver": job.sha256,
         "runtime version": RUNTIME_VERSION,
         "window": options.window or job.window,
         "exact": options.exact,

@@ -414,7 +414,7 @@ def run_rank(
             _sample(setup, clocks)
             records = share(transport, record)
             events.close()
-        if options.report is not None and spec.rank == job.sink_rank:
+        if options.report is not None and spec.rank == job.sink:
             _write_report(options.report, records)
     except NeighbourDiedError:
         raise

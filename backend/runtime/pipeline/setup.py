@@ -235,7 +235,7 @@ def open_frames(setup: Setup) -> OpenedSource | None:
     Raises:
         JobError: it cannot be opened.
     """
-    if setup.spec.rank != setup.job.source_rank:
+    if setup.spec.rank != setup.job.source:
         return None
     source = open_source(setup.options, setup.job.inputs)
     setup.resources.callback(source.close)

@@ -218,7 +218,7 @@ class _Ways:
         """By channel, the rank whose slots its destination reads: its own if a message comes."""
         self._home_of: dict[tuple[_Origin, int], int] = {}
         """By what is made and a rank that reads it elsewhere."""
-        self._made_at = {(each.name, job.source_rank): (0, 0) for each in job.inputs}
+        self._made_at = {(each.name, job.source): (0, 0) for each in job.inputs}
         """The first and the last level of what makes a tensor."""
         for segment in job.segments:
             levels = segment.level - segment.levels + 1, segment.level
@@ -241,7 +241,7 @@ class _Ways:
             for name in segment.inputs:
                 self._read(segment.rank, name, segment.level)
         for each in job.outputs:
-            self._read(job.sink_rank, each.name, job.path_length + 1)
+            self._read(job.sink, each.name, job.path_length + 1)
         for channel in messages:
             origin = channel.tensor, channel.source
             self._read_at(channel.source, origin, self._made_at[origin][1] + 1)
@@ -336,7 +336,12 @@ def wire(job: Job, rank: int, window: int | None = None, direct: Pairs = NO_PAIR
     """
     routes = [(route, _Ways(route, direct)) for route in job.routes]
     return _with_credits(
-        _joined([_wire(route, rank, window, ways) for route, ways in routes]),
+        _joined(
+            [
+                _wire(route, rank, window, ways, route.segments_of(rank), route.channels)
+                for route, ways in routes
+            ]
+        ),
         job,
         rank,
         window,
@@ -362,34 +367,36 @@ def _wire_route(job: Job, window: int | None, ways: _Ways) -> list[Wiring]:
         for one in {channel.source, channel.destination, ways.homes[channel.number]}:
             channels[one].append(channel)
     return [
-        _wire(
-            replace(job, segments=tuple(segments[rank]), channels=tuple(channels[rank])),
-            rank,
-            window,
-            ways,
-        )
+        _wire(job, rank, window, ways, segments[rank], channels[rank])
         for rank in range(len(job.ranks))
     ]
 
 
-def _wire(job: Job, rank: int, window: int | None, ways: _Ways) -> Wiring:
+def _wire(
+    job: Job,
+    rank: int,
+    window: int | None,
+    ways: _Ways,
+    segments: Sequence[PlacedSegment],
+    channels: Sequence[Channel],
+) -> Wiring:
     """Return the wiring of a rank on one route, without credits.
 
-    The job has the segments and channels of the rank, at least.
+    ``channels``: those of the rank, at least.
     """
     window = window or job.window
     rings = _Rings()
-    is_source, is_sink = rank == job.source_rank, rank == job.sink_rank
+    is_source, is_sink = rank == job.source, rank == job.sink
 
     def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
         return rings.add(ways.ring(rank, (tensor, maker), window, home), maker)
 
     source_outputs = tuple(add(tensor.name) for tensor in job.inputs) if is_source else ()
-    for segment in job.segments_of(rank):
+    for segment in segments:
         for name in segment.outputs:
             add(name)
     receives, views = [], []
-    for c in (each for each in job.channels if each.destination == rank):
+    for c in (each for each in channels if each.destination == rank):
         home = ways.homes[c.number]
         if home == rank:
             receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
@@ -404,10 +411,10 @@ def _wire(job: Job, rank: int, window: int | None, ways: _Ways) -> Wiring:
                 rings.written(segment),
             ),
         )
-        for segment in job.segments_of(rank)
+        for segment in segments
     )
     sends, shares = [], []
-    for c in job.channels:
+    for c in channels:
         home, origin, carried = ways.homes[c.number], (c.tensor, c.source), ways.carried(c)
         if home == rank and c.destination != rank:
             reader = rings.reader_of(origin, carried, elsewhere=True)
@@ -499,7 +506,7 @@ def _with_credits(wiring: Wiring, job: Job, rank: int, window: int | None, direc
         return wiring
     # Their ring is as deep as the window on both sides, so it never holds up the sink.
     depth = window or max(route.window for route in job.routes)
-    credit, is_direct = len(wiring.rings), _is_pair(direct, job.source_rank, job.sink_rank)
+    credit, is_direct = len(wiring.rings), _is_pair(direct, job.source, job.sink)
     taken = (Reader(credit, 0),)
     is_sink, is_source = wiring.sink is not None, wiring.source is not None
     is_view = is_source and not is_sink and is_direct
@@ -508,7 +515,7 @@ def _with_credits(wiring: Wiring, job: Job, rank: int, window: int | None, direc
         depth,
         (EACH,),
         is_shared=is_sink and not is_source and is_direct,
-        home=job.sink_rank if is_view else None,
+        home=job.sink if is_view else None,
     )
     wiring = replace(wiring, rings=(*wiring.rings, ring))
     if wiring.source is not None:
@@ -516,12 +523,12 @@ def _with_credits(wiring: Wiring, job: Job, rank: int, window: int | None, direc
     if wiring.sink is not None:
         wiring = replace(wiring, sink=replace(wiring.sink, outputs=(credit,)))
     if is_sink and not is_source:
-        send = SendSpec(CREDIT_CHANNEL, job.source_rank, *taken)
+        send = SendSpec(CREDIT_CHANNEL, job.source, *taken)
         if is_direct:
             return replace(wiring, shares=(*wiring.shares, send))
         return replace(wiring, sends=(*wiring.sends, send))
     if is_source and not is_sink:
-        receive = ReceiveSpec(CREDIT_CHANNEL, job.sink_rank, credit)
+        receive = ReceiveSpec(CREDIT_CHANNEL, job.sink, credit)
         if is_direct:
             return replace(wiring, views=(*wiring.views, receive))
         return replace(wiring, receives=(*wiring.receives, receive))

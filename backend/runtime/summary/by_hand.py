@@ -45,7 +45,7 @@ def _lines(
 ) -> Iterator[str]:
     ranks = [RankWork(**work_of(record)) for record in records]
     pace = pace_of(records, ranks, None if results is None else results.completed_s)
-    source, sink = records[job.source_rank]["source"], records[job.sink_rank]["sink"]
+    source, sink = records[job.source]["source"], records[job.sink]["sink"]
     windows = source["window"], source.get("surge_window")
     yield rate_text(pace.completed, pace.fps, pace.of, *windows)
     if sink["failed"]:

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
 from rankslice.backend.runtime.sources.image_sizes import ImageInput, image_input
 from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
 from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
@@ -100,7 +98,7 @@ def prepare_boxes(
     if not (isinstance(source, ImageSource) or follows_here):
         found = f"{' '.join(prepared.options.inputs)} gives no images on this machine to draw on"
         raise RankSliceError(Mistake("--boxes", found, "name images or a folder with --input"))
-    job = load_job(prepared.folder / PLAN)
+    job = prepared.plan.job
     outputs = find_outputs(reading, job.outputs)
     known = tuple(names) or model_names(prepared.folder)
     takes = image_input(job.inputs[0], prepared.options.preprocessing)

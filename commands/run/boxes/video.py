@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.opencv import load_opencv
 from rankslice.backend.runtime.sources.video_source import VideoSource
-from rankslice.commands.build_folder import PLAN
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
@@ -75,7 +73,7 @@ def prepare_video(
         found = "is made from the frames of a video and all results"
         hint = "name a video with --input, and keep the results"
         raise RankSliceError(Mistake(str(target), found, hint))
-    outputs = load_job(prepared.folder / PLAN).outputs
+    outputs = prepared.plan.job.outputs
     options = prepared.options
     return VideoWork(
         prepared.source,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake
-from rankslice.framework.mapping import Placement
 from rankslice.framework.wording import listed
 from rankslice.frontend.partition.partition import Partition
 
@@ -15,7 +15,7 @@ _CPU = "cpu"
 _INTERPRETER = "interpreter"
 
 
-def open_size_mistakes(path: Path, cut: Partition, ranks: Sequence[Placement]) -> Iterator[Mistake]:
+def open_size_mistakes(path: Path, cut: Partition, ranks: Sequence[Rank]) -> Iterator[Mistake]:
     """Yield the ranks that exchange tensors of open sizes, which their accelerators cannot take."""
     for placement in ranks:
         used = _accelerates(placement)
@@ -36,7 +36,7 @@ def open_size_mistakes(path: Path, cut: Partition, ranks: Sequence[Placement]) -
             )
 
 
-def _accelerates(placement: Placement) -> str:
+def _accelerates(placement: Rank) -> str:
     """Say what runs a rank's layers and takes fixed sizes only; empty: nothing."""
     options = dict(placement.options)
     if not ENGINES[placement.engine].accelerates_fixed_sizes_only:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rankslice.backend.runtime.job import Rank
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake
-from rankslice.framework.mapping import Placement
 from rankslice.framework.wording import listed
 from rankslice.frontend.formats.tflite.operators import operator_name
 from rankslice.frontend.formats.tflite.reader import TfliteModel
@@ -19,9 +19,7 @@ from rankslice.frontend.partition.partition import Partition
 _FLEX = "Flex"
 
 
-def flex_mistakes(
-    model: TfliteModel, cut: Partition, ranks: Sequence[Placement]
-) -> Iterator[Mistake]:
+def flex_mistakes(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> Iterator[Mistake]:
     """Yield the layers that need operators of TensorFlow which their rank's engine lacks.
 
     A delegate library may have them. Of ranks that take turns each says the same, which is told
@@ -30,7 +28,7 @@ def flex_mistakes(
     yield from dict.fromkeys(_of_ranks(model, cut, ranks))
 
 
-def _of_ranks(model: TfliteModel, cut: Partition, ranks: Sequence[Placement]) -> Iterator[Mistake]:
+def _of_ranks(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> Iterator[Mistake]:
     flex = _flex_operators(model.root, model.bodies)
     for placement in ranks if flex else ():
         needed: dict[str, tuple[str, ...]] = {

@@ -64,10 +64,10 @@ from rankslice.backend.boards.probed import (
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.mpirun import MpiRun
+from rankslice.backend.runtime.job import Rank
 from rankslice.commands import output
 from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Placement
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
 
@@ -204,7 +204,7 @@ def network(liar: Liar) -> None:
 
 
 def accelerator(liar: Liar) -> None:
-    rank = Placement(0, "edge01_cpu0", "edge01", "liar.invalid", "cpu0", (0,), "onnxruntime", ())
+    rank = Rank(0, "edge01_cpu0", "edge01", "liar.invalid", "cpu0", (0,), "onnxruntime", ())
     with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as found:
         found.greet().board("edge01")
         model = SubModel({"x.onnx": [b""]}, (), ())

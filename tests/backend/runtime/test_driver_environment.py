@@ -10,30 +10,23 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
-
-from rankslice.framework.plan import plan_to_json
 
 PROGRAM = textwrap.dedent("""
-    import os, sys
-    from pathlib import Path
-    from rankslice.backend.runtime import driver, environment
+    import json, os, sys
+    from rankslice.backend.runtime import environment
     with open(sys.argv[1], "a") as starts:
         print(os.getpid(), file=starts)
-    environment.start_again_with(driver._environment(Path(sys.argv[1]).parent))
-    print(os.environ.get("A", ""), os.environ.get("LD_LIBRARY_PATH", ""), sys.argv[2:])
+    environment.start_again_with(dict(json.loads(sys.argv[2])))
+    print(os.environ.get("A", ""), os.environ.get("LD_LIBRARY_PATH", ""), sys.argv[3:])
 """)
 
 
 def started(folder: Path, variables: dict[str, str], **environment: str) -> tuple[str, int]:
-    """Return what rank 1 prints, and how often it was started, in one process."""
-    record = json.loads(plan_to_json(planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)))
-    record["ranks"][1]["environment"] = variables
-    (folder / "plan.json").write_text(json.dumps(record))
+    """Return what a rank prints, and how often it was started, in one process."""
     starts = folder / "starts"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, starts, "--frames", "two words"],
-        env={**os.environ, "OMPI_COMM_WORLD_RANK": "1", **environment},
+        [sys.executable, "-c", PROGRAM, starts, json.dumps(variables), "--frames", "two words"],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,

@@ -26,13 +26,13 @@ from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.figures.board import core_kinds
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.system.cores import core_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
-from rankslice.framework.mapping import Placement
 
 CORE = min(os.sched_getaffinity(0))
-RANK = Placement(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")
+RANK = Rank(0, f"local_cpu{CORE}", "local", "localhost", "cpu", (CORE,), "onnxruntime")
 SLEEPING = replace(RANK, engine="null", options=(("sleep_ms", "3"),))
 X, Y = Tensor("x", "float32", (1, 1000)), Tensor("y", "float32", (1, 1000))
 RUNS = Timings(min_runs=3, min_s=0.0)
@@ -53,7 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def accelerator(folder: Path, model: Path, rank: Placement = RANK) -> Accelerator:
+def accelerator(folder: Path, model: Path, rank: Rank = RANK) -> Accelerator:
     shell = BoardShell(Login("local", "localhost"))
     return Accelerator(shell, profiler_package(folder, "local", [rank], [model]), rank, [model])
 

@@ -14,10 +14,11 @@ from recorded import record, recorded
 
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, PlacedSegment, Rank, Tensor, load_job
+from rankslice.backend.runtime.job import Job, Rank, Segment, Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RecordedFrames, Recorder, most_bytes
 from rankslice.backend.runtime.sizes import OpenSlot, Slot, make_slot, values_in
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recording import read_rank_tensors
 
 DTYPES = [
@@ -30,10 +31,9 @@ g (float[n,3] x) => (float[n,3] y) { a = Relu(x) y = Sigmoid(a) }
 
 
 def job_of(given: Tensor, made: Tensor) -> Job:
-    rank = Rank(0, "key", "board", "host", "cpu", (0,), "onnxruntime", {})
-    segment = PlacedSegment(0, 0, "submodels/a.onnx", (given.name,), (made.name,), 1)
-    tensors = {spec.name: spec for spec in (given, made)}
-    return Job("f" * 64, "m", (given,), (made,), tensors, (rank,), (segment,), (), 0, 0, 1, 2)
+    runs = (Segment("submodels/a.onnx", (given.name,), (made.name,)),)
+    rank = Rank(0, "key", "board", "host", "cpu", (0,), "onnxruntime", runs=runs)
+    return Job("m", 2, 0, 0, (given,), (), (made,), (rank,))
 
 
 def filled(spec: Tensor, seed: int) -> Slot:
@@ -103,7 +103,7 @@ def test_messages_bring_what_was_made_and_both_ends_are_recorded(
 ) -> None:
     options = RunOptions(frames=2, record_first=1, record_frames=5)
     record(built, tmp_path / "ran", options, direct=())
-    job = load_job(built / "plan.json")
+    job = read_driver(built / "driver.py")
     frames = RecordedFrames(1, 5)
     ranks = [read_rank_tensors(tmp_path / "ran", job, rank, frames, 2) for rank in range(3)]
     np.testing.assert_array_equal(ranks[1].values(1, "fc"), ranks[0].values(1, "fc"))

@@ -81,7 +81,7 @@ def test_each_route_has_weights_of_its_own(folder: Path) -> None:
     plan = planned(folder, mapping(folder, {BOTH: "L0..L3"}, "surge.json"))
     assert ["all", "all"] == told(plan)
     assert plan.surge is not None
-    assert ["0, 2 of 3", "1 of 3"] == [str(turns) for turns in plan.surge.turns]
+    assert ["0, 2 of 3", "1 of 3"] == [str(rank.turns) for rank in plan.surge.ranks]
 
 
 def test_inspect_shows_the_same_ranks_as_build(folder: Path) -> None:

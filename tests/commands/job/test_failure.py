@@ -20,7 +20,6 @@ from rankslice.commands.job.failure import FailedJobError, keep_failure
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.measurement.trace.failure import failure_of, read_failure
 from rankslice.measurement.trace.files import CLOCKS, FAILURE, LAST_FAILURE
 
@@ -45,7 +44,7 @@ def place(tmp_path: Path) -> Iterator[int]:
 def note(place: int, prepared: PreparedRun, rank: int, *frames: int) -> None:
     """Write what a rank did."""
     ring = open_ring(place, rank, 8)
-    ring.describe(plan=file_sha256(prepared.folder / PLAN), rank=rank)
+    ring.describe(plan=prepared.plan.job.sha256, rank=rank)
     for frame in frames:
         ring.add(COMPUTE, 1.0 + frame, 2.0 + frame, frame)
 
@@ -126,7 +125,7 @@ def test_samples_of_clocks_that_are_none_are_refused(
 ) -> None:
     note(place, prepared, 0, 3)
     ring = open_ring(place, 1, 8)
-    ring.describe(plan=file_sha256(prepared.folder / PLAN), rank=1, clock=[[1, 2]])
+    ring.describe(plan=prepared.plan.job.sha256, rank=1, clock=[[1, 2]])
     ring.add(COMPUTE, 1.0, 2.0, 0)
     keep_failure(prepared, tmp_path, ERROR)
     assert (1,) == failure_of(prepared.folder).missing

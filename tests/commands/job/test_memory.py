@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, use_null_engine
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.system.memory import free_bytes
 from rankslice.commands.job.memory import least_memory, too_little_memory
 from rankslice.commands.job.prepare import prepare
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 
 USUAL = RunOptions()
 
 
 def needed(folder: Path, options: RunOptions = USUAL) -> dict[str, tuple[int, ...]]:
-    return least_memory(load_job(folder / "plan.json"), folder, options)
+    return least_memory(read_driver(folder / "driver.py"), folder, options)
 
 
 def test_memory_and_swap_count(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_memory_that_is_not_told_is_unknown(text: str, tmp_path: Path) -> None:
 
 def test_both_routes_count(tmp_path: Path) -> None:
     folder = routed_figure(tmp_path)
-    routes = load_job(folder / "plan.json").routes
+    routes = read_driver(folder / "driver.py").routes
     files = [
         sum((folder / segment.file).stat().st_size for segment in route.segments)
         for route in routes
@@ -74,7 +74,7 @@ def test_a_board_that_may_have_enough_is_not_refused(free: int | None) -> None:
 
 def test_a_job_that_cannot_fit_does_not_start(tmp_path: Path) -> None:
     folder = routed_figure(tmp_path)
-    surge = load_job(folder / "plan.json").routes[1]
+    surge = read_driver(folder / "driver.py").routes[1]
     os.truncate(folder / surge.segments[0].file, 1 << 42)  # without blocks on the disk
     with pytest.raises(RankSliceError) as error:
         prepare(folder, USUAL)

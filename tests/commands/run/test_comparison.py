@@ -14,6 +14,7 @@ from line_graphs import line_graph
 from plans import routed
 from recorded import record
 
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.run.comparison import _rounds, find_reference, verified
 from rankslice.commands.run.run import prepare
@@ -26,13 +27,15 @@ WHOLE, HALVES = {"conv": 0, "relu": 0}, {"conv": 0, "relu": 1}
 
 def in_float16(plan: Plan, name: str) -> Plan:
     """Return a plan in which one tensor is of the type float16."""
-    return replace(
-        plan,
-        tensors=tuple(
-            replace(tensor, dtype="float16") if tensor.name == name else tensor
-            for tensor in plan.tensors
-        ),
-    )
+
+    def changed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(
+            replace(each, dtype="float16") if each.name == name else each for each in tensors
+        )
+
+    job = plan.job
+    job = replace(job, inputs=changed(job.inputs), between=changed(job.between))
+    return replace(plan, job=job)
 
 
 @pytest.mark.parametrize(("usual", "surge"), [(WHOLE, HALVES), (HALVES, WHOLE)])

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from real_jobs import chain
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.keeper import ROLE_SINK, VARIABLE, connect, keeper_from
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.run.connection import Connection, OnResult
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 
 HERE = ("127.0.0.1", "127.0.0.1")
 
 
 def connected(folder: Path, on_result: OnResult | None = None) -> Connection:
-    return Connection(load_job(folder / "plan.json").outputs, HERE, on_result)
+    return Connection(read_driver(folder / "driver.py").outputs, HERE, on_result)
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from dataclasses import replace
@@ -31,6 +30,7 @@ from rankslice.commands.build_folder import read_plan
 from rankslice.commands.run.first_difference import first_difference
 from rankslice.commands.run.run import prepare, run
 from rankslice.framework.quantisers import is_quantiser
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.models import convert_digits
@@ -40,8 +40,8 @@ MODELS = Path(convert_digits.__file__).parent
 
 def submodel(folder: Path, output: str) -> Path:
     """Return the sub-model that makes a tensor."""
-    plan = json.loads((folder / "plan.json").read_text())
-    return next(folder / s["file"] for s in plan["segments"] if output in s["outputs"])
+    job = read_driver(folder / "driver.py")
+    return next(folder / s.file for s in job.segments if output in s.outputs)
 
 
 @pytest.mark.ci

@@ -167,7 +167,7 @@ def test_a_view_says_what_limits_and_what_heats(plan: Plan) -> None:
 
 def test_boards_keep_the_order_of_the_plan_whichever_tells_first(plan: Plan) -> None:
     ranks = [replace(rank, board=f"edge0{rank.rank + 1}") for rank in plan.ranks]
-    state = LiveState(replace(plan, ranks=tuple(ranks)), 1000)
+    state = LiveState(plan.with_ranks(ranks), 1000)
     for board in ("edge02", "edge01", "edge02"):
         state.take(board, RUBIK_PI)
     assert ["edge01", "edge02"] == list(state.samples)

@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import Slot, make_slot
 from rankslice.backend.runtime.sources import Source
@@ -25,6 +24,7 @@ from rankslice.commands.pipeline.pipeline import Restart
 from rankslice.commands.run.show import print_survived
 from rankslice.commands.run.surviving import Survived, _gap_s, _live, _read
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 
 
 class Camera(Source):
@@ -65,7 +65,7 @@ def prepared(built: Path, source: Source, **options: Any) -> PreparedRun:
 
 
 def slots_of(built: Path) -> list[Slot]:
-    return [make_slot(spec) for spec in load_job(built / "plan.json").inputs]
+    return [make_slot(spec) for spec in read_driver(built / "driver.py").inputs]
 
 
 def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> None:

@@ -14,11 +14,12 @@ from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from jobs import unsliced_outputs as outputs_one_after_the_other
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.run import unsliced
 from rankslice.commands.run.unsliced import most_at_once, unsliced_outputs
+from rankslice.framework.reading.read_driver import read_driver
 
 RANDOM = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8] x) => (float[1,8] y) {
   noise = RandomNormalLike <seed = 3.0> (x)
@@ -41,7 +42,7 @@ class Noting(RandomSource):
 
 
 def outputs(folder: Path, source: Noting, arrivals: Sequence[int]) -> list[NDArray[Any]]:
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     found = unsliced_outputs(
         (folder / "model").resolve(), job, "onnxruntime", source, arrivals, exact=True
     )
@@ -56,7 +57,7 @@ def test_frames_are_those_of_one_engine_and_come_in_order(
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     (expected,) = outputs_one_after_the_other(folder, ["random"], 10)
     monkeypatch.setattr(unsliced, "most_at_once", lambda *_: copies)
-    source = Noting(load_job(folder / "plan.json"), 10)
+    source = Noting(read_driver(folder / "driver.py"), 10)
     arrivals = [9, 2, 3, 0, 5, 4, 8][:count]
     found = outputs(folder, source, arrivals)
     assert [expected[arrival].tobytes() for arrival in arrivals] == [f.tobytes() for f in found]
@@ -73,7 +74,7 @@ def test_a_model_that_draws_random_numbers_draws_them_in_order(
     folder = build_folder(tmp_path, model, {"L0": 0, "L1": 0})
     (expected,) = outputs_one_after_the_other(folder, ["random"], 6)
     monkeypatch.setattr(unsliced, "most_at_once", lambda *_: 3)
-    found = outputs(folder, Noting(load_job(folder / "plan.json"), 6), range(6))
+    found = outputs(folder, Noting(read_driver(folder / "driver.py"), 6), range(6))
     assert expected.tobytes() == np.stack(found).tobytes()
 
 
@@ -84,8 +85,8 @@ def test_what_goes_wrong_in_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.M
     def fail(copy: object) -> None:
         raise RuntimeError(threading.current_thread().name)
 
-    source = Noting(load_job(folder / "plan.json"), 10)
-    job = load_job(folder / "plan.json")
+    source = Noting(read_driver(folder / "driver.py"), 10)
+    job = read_driver(folder / "driver.py")
     found = unsliced_outputs(
         (folder / "model").resolve(), job, "onnxruntime", source, range(10), exact=True
     )

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rankslice.backend.runtime.job import load_job
 from rankslice.commands.serve.job import ServedJob, prepare_beside
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.reading.read_driver import read_driver
 
 
 def served(folder: Path, **changed: Any) -> ServedJob:
     """Return the job of a folder, whose model was another one as far as it is changed."""
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     specs = {"name": Path(job.model).stem, "inputs": job.inputs, "outputs": job.outputs}
     pipeline: Any = SimpleNamespace(**{**specs, **changed})
 
@@ -39,7 +39,7 @@ def test_a_model_of_another_name_may_not(built: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
 def test_a_model_with_other_tensors_may_not(built: Path, kind: str) -> None:
-    spec = getattr(load_job(built / "plan.json"), kind)[0]
+    spec = getattr(read_driver(built / "driver.py"), kind)[0]
     other = dataclasses.replace(spec, shape=(7, *spec.shape[1:]))
     with pytest.raises(
         RankSliceError, match=rf"{kind} of its model changed: .*, before {spec.name} .*\[7, "

@@ -42,7 +42,7 @@ def traced(
 
         def moved(plan: Plan) -> Plan:
             ranks = (replace(rank, cores=(cores[rank.rank],)) for rank in plan.ranks)
-            return replace(plan, ranks=tuple(ranks))
+            return plan.with_ranks(ranks)
 
         change_plan(out, moved)
     return trace_run(prepare_trace(out, RunOptions(**{"frames": 60, **options})))  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ def test_a_source_reads_frames_one_after_the_other():
 @pytest.mark.parametrize(("cores", "period_s"), [((0,), 0.055), ((0, 1), 0.035)])
 def test_a_rank_of_one_core_reads_frames_besides_and_others_meanwhile(cores, period_s):
     first, *others = THREE.ranks
-    plan = replace(THREE, ranks=(replace(first, cores=cores), *others))
+    plan = THREE.with_ranks([replace(first, cores=cores), *others])
     found = simulate(plan, took(0.02, 0.01, 0.01), links(), frames=200, overheads=READING)
     assert found.throughput_fps == pytest.approx(1 / period_s, rel=1e-3)
     busy = found.ranks[0].utilisation

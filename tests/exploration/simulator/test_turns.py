@@ -18,13 +18,14 @@ from plans import planned, plans
 from problems import CHAIN
 from simulated_jobs import links, took
 
+from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.exploration.problem.overheads import Overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
-from rankslice.framework.plan import Plan, plan_to_json
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link
 
 RANKS = {"a": 0, "b": 1, "c": 2}
@@ -178,9 +179,7 @@ def test_a_dropped_frame_has_no_turn() -> None:
 def spread_plans(draw: st.DrawFn) -> Plan:
     """Draw plans, their ranks on up to three boards."""
     plan = draw(plans())
-    return replace(
-        plan, ranks=tuple(replace(r, board=draw(st.sampled_from("abc"))) for r in plan.ranks)
-    )
+    return plan.with_ranks([replace(r, board=draw(st.sampled_from("abc"))) for r in plan.ranks])
 
 
 def handled(plan: Plan, rank: int, frames: int) -> list[int]:
@@ -210,7 +209,7 @@ def null_folder(folder: Path, plan: Plan, sleep_ms: Sequence[float]) -> Path:
         replace(rank, engine="null", options=(("sleep_ms", str(each)),))
         for rank, each in zip(plan.ranks, sleep_ms, strict=True)
     )
-    (folder / "plan.json").write_text(plan_to_json(replace(plan, ranks=ranks)))
+    (folder / "driver.py").write_text(render_driver(plan.with_ranks(ranks)))
     return folder
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Rank, Turns
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Mapping, MappingEntry, Placement, Placements
+from rankslice.framework.mapping import Mapping, MappingEntry, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.placement import place_ranks
 
@@ -37,13 +37,13 @@ def mistakes_of(*keys: str, share_cores: bool = False) -> list[str]:
 
 
 def test_a_cpu_rank_gets_its_cores_and_the_boards_engine() -> None:
-    expected = Placement(0, "edge_02_cpu01", "edge_02", "edge_02", "cpu", (0, 1), "litert")
+    expected = Rank(0, "edge_02_cpu01", "edge_02", "edge_02", "cpu", (0, 1), "litert")
     assert Placements((expected,), entries=(0,)) == placed("edge_02_cpu01")
 
 
 def test_a_gpu_rank_gets_its_host_core_and_the_gpus_engine_and_options() -> None:
     options = (("delegate", "libgpu.so"),)
-    expected = Placement(0, "edge01_gpu@4", "edge01", "10.0.0.1", "gpu", (4,), "litert", options)
+    expected = Rank(0, "edge01_gpu@4", "edge01", "10.0.0.1", "gpu", (4,), "litert", options)
     assert Placements((expected,), entries=(0,)) == placed("edge01_gpu@4")
 
 

@@ -31,7 +31,7 @@ def frames_of(plan, turns):
 def made(plan):
     """Return by tensor what makes it: rank, frames and segment, if it is no model input."""
     every = frames_of(plan, ALL)
-    found = {name: [(plan.source, every, None)] for name in plan.model.inputs}
+    found = {name: [(plan.source, every, None)] for name in plan.inputs}
     for segment in plan.segments:
         for name in segment.outputs:
             frames = frames_of(plan, plan.ranks[segment.rank].turns)
@@ -46,7 +46,7 @@ def needed(plan):
         for segment in plan.segments
         for name in segment.inputs
     }
-    return found | {(name, plan.sink): frames_of(plan, ALL) for name in plan.model.outputs}
+    return found | {(name, plan.sink): frames_of(plan, ALL) for name in plan.outputs}
 
 
 @given(plans())
@@ -87,14 +87,14 @@ def test_a_level_is_the_length_of_the_longest_way_from_the_source(plan):
         turns = plan.ranks[segment.rank].turns
         before = longest(segment.rank, frames_of(plan, turns), segment.inputs)
         assert (turns.levels, before + turns.levels) == (segment.levels, segment.level)
-    assert plan.path_length == longest(plan.sink, frames_of(plan, ALL), plan.model.outputs)
+    assert plan.path_length == longest(plan.sink, frames_of(plan, ALL), plan.outputs)
 
 
 @given(plans())
 def test_every_tensor_at_a_border_is_described_once(plan):
     borders = {name for s in plan.segments for name in (*s.inputs, *s.outputs)}
     described = [tensor.name for tensor in plan.tensors]
-    assert sorted(borders | set(plan.model.inputs)) == sorted(described)
+    assert sorted(borders | set(plan.inputs)) == sorted(described)
 
 
 @given(mapped_graphs())

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """SPMD driver of a sliced neural network: every MPI rank runs this file.
 
-The rank's number selects its block in RANKS. A block says, for each frame, which tensors
-the rank receives from whom, which sub-models it runs on its accelerator, and which tensors it
-sends to whom. The library in the folder runtime/ does the rest: it overlaps receiving and
-sending with computing, keeps frames in order, and ends all ranks if one fails.
-
-plan.json is authoritative. The blocks are compared with it at the start, so a change of the
-mapping needs a new build.
+JOB is all that a rank is told: which tensors it receives from whom in each frame, which sub-models
+it runs on its accelerator, and which tensors it sends to whom. The library in the folder runtime/
+does the rest: it overlaps receiving and sending with computing, keeps frames in order, and ends all
+ranks if one fails.
 
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
+
+What stands here is what runs: it may be edited, in the same way on all boards. What contradicts
+itself is refused before the start. sender.json, receiver.json, rankfile, hostfile and plan.json say
+what was built.
 
 Ranks take turns: the segments of one with turns=Turns(period, positions) handle the frames whose
 number, modulo the period, is one of the positions. A tensor goes from rank to rank in the frames
@@ -34,101 +35,75 @@ In a cell, f3 is frame 3; a frame under out is a result.
 Steps 5 to 7 repeat: 3 frames in 3 steps.
 """
 
-from runtime import Rank, Receive, Segment, Send, Turns, main
+from runtime import Job, Rank, Receive, Segment, Send, Tensor, Turns, main
 
-MODEL = "model.onnx"
-PLAN_SHA256 = "72da26c9527e12f1e1a8c53798fbdbfef999c368af47440e5585e46afce6599b"
-
-RANKS = {
-    # 1 layers, "conv" to "conv"
-    0: Rank(
-        key="edge01_cpu0",
-        host="edge01",
-        accelerator="cpu",
-        cores=(0,),
-        engine="onnxruntime",
-        receives=(
+JOB = Job(
+    model="model.onnx",
+    window=8,
+    source=0,
+    sink=3,
+    inputs=(Tensor("x", "float32", (1, 4)),),
+    between=(
+        Tensor("a", "float32", (1, 4)),
+        Tensor("b", "float32", (1, 4)),
+        Tensor("c", "float32", (1, 4)),
+    ),
+    outputs=(Tensor("y", "float32", (1, 4)),),
+    ranks=(
+        # 1 layer, "conv" to "conv"
+        Rank(
+            0,
+            "edge01_cpu0",
+            board="edge01",
+            host="edge01",
+            accelerator="cpu",
+            cores=(0,),
+            engine="onnxruntime",
+            runs=(Segment("submodels/edge01_cpu0.0.onnx", inputs=("x",), outputs=("a", "b")),),
+            sends=(Send("a", to=1), Send("a", to=2), Send("b", to=3)),
         ),
-        segments=(
-            Segment(
-                "submodels/edge01_cpu0.0.onnx",
-                inputs=("x",),
-                outputs=("a", "b"),
-            ),
+        # 1 layer, "fc" to "fc"
+        Rank(
+            1,
+            "edge02_cpu0-2",
+            board="edge02",
+            host="edge02",
+            accelerator="cpu",
+            cores=(1,),
+            engine="onnxruntime",
+            turns=Turns(3, (0, 2)),
+            receives=(Receive("a", source=0),),
+            runs=(Segment("submodels/edge02_cpu0-2.0.onnx", inputs=("a",), outputs=("c",)),),
+            sends=(Send("c", to=3),),
         ),
-        sends=(
-            Send("a", destination=1, channel=1),
-            Send("a", destination=2, channel=2),
-            Send("b", destination=3, channel=3),
+        # 1 layer, "fc" to "fc"
+        Rank(
+            2,
+            "edge03_cpu0",
+            board="edge03",
+            host="edge03",
+            accelerator="cpu",
+            cores=(2,),
+            engine="onnxruntime",
+            turns=Turns(3, (1,)),
+            receives=(Receive("a", source=0),),
+            runs=(Segment("submodels/edge03_cpu0.0.onnx", inputs=("a",), outputs=("c",)),),
+            sends=(Send("c", to=3),),
+        ),
+        # 1 layer, "add" to "add"
+        Rank(
+            3,
+            "edge01_cpu3",
+            board="edge01",
+            host="edge01",
+            accelerator="cpu",
+            cores=(3,),
+            engine="onnxruntime",
+            receives=(Receive("b", source=0), Receive("c", source=1), Receive("c", source=2)),
+            runs=(Segment("submodels/edge01_cpu3.0.onnx", inputs=("b", "c"), outputs=("y",)),),
         ),
     ),
-    # 1 layers, "fc" to "fc"
-    1: Rank(
-        key="edge02_cpu0-2",
-        host="edge02",
-        accelerator="cpu",
-        cores=(1,),
-        engine="onnxruntime",
-        receives=(
-            Receive("a", source=0, channel=1),
-        ),
-        segments=(
-            Segment(
-                "submodels/edge02_cpu0-2.0.onnx",
-                inputs=("a",),
-                outputs=("c",),
-            ),
-        ),
-        sends=(
-            Send("c", destination=3, channel=4),
-        ),
-        turns=Turns(3, (0, 2)),
-    ),
-    # 1 layers, "fc" to "fc"
-    2: Rank(
-        key="edge03_cpu0",
-        host="edge03",
-        accelerator="cpu",
-        cores=(2,),
-        engine="onnxruntime",
-        receives=(
-            Receive("a", source=0, channel=2),
-        ),
-        segments=(
-            Segment(
-                "submodels/edge03_cpu0.0.onnx",
-                inputs=("a",),
-                outputs=("c",),
-            ),
-        ),
-        sends=(
-            Send("c", destination=3, channel=5),
-        ),
-        turns=Turns(3, (1,)),
-    ),
-    # 1 layers, "add" to "add"
-    3: Rank(
-        key="edge01_cpu3",
-        host="edge01",
-        accelerator="cpu",
-        cores=(3,),
-        engine="onnxruntime",
-        receives=(
-            Receive("b", source=0, channel=3),
-            Receive("c", source=1, channel=4),
-            Receive("c", source=2, channel=5),
-        ),
-        segments=(
-            Segment(
-                "submodels/edge01_cpu3.0.onnx",
-                inputs=("b", "c"),
-                outputs=("y",),
-            ),
-        ),
-        sends=(
-        ),
-    ),
-}
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main(__file__, PLAN_SHA256, RANKS))
+    raise SystemExit(main(JOB))

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """SPMD driver of a sliced neural network: every MPI rank runs this file.
 
-The rank's number selects its block in RANKS. A block says, for each frame, which tensors
-the rank receives from whom, which sub-models it runs on its accelerator, and which tensors it
-sends to whom. The library in the folder runtime/ does the rest: it overlaps receiving and
-sending with computing, keeps frames in order, and ends all ranks if one fails.
-
-plan.json is authoritative. The blocks are compared with it at the start, so a change of the
-mapping needs a new build.
+JOB is all that a rank is told: which tensors it receives from whom in each frame, which sub-models
+it runs on its accelerator, and which tensors it sends to whom. The library in the folder runtime/
+does the rest: it overlaps receiving and sending with computing, keeps frames in order, and ends all
+ranks if one fails.
 
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
+
+What stands here is what runs: it may be edited, in the same way on all boards. What contradicts
+itself is refused before the start. sender.json, receiver.json, rankfile, hostfile and plan.json say
+what was built.
 
 Frames enter at rank 0 and leave at rank 0; at most 2 are inside at once.
 
@@ -22,32 +23,30 @@ In a cell, f3 is frame 3; a frame under out is a result.
 All further steps are like step 0: 1 frame in each.
 """
 
-from runtime import Rank, Receive, Segment, Send, main
+from runtime import Job, Rank, Segment, Tensor, main
 
-MODEL = "model.onnx"
-PLAN_SHA256 = "0e4886708da83592f4092a17d7e9b19efac0e29046ccdf9d7a74de815173fe1d"
-
-RANKS = {
-    # 2 layers, "conv" to "relu"
-    0: Rank(
-        key="board_cpu0",
-        host="board",
-        accelerator="cpu",
-        cores=(0,),
-        engine="onnxruntime",
-        receives=(
-        ),
-        segments=(
-            Segment(
-                "submodels/board_cpu0.0.onnx",
-                inputs=("x",),
-                outputs=("y",),
-            ),
-        ),
-        sends=(
+JOB = Job(
+    model="model.onnx",
+    window=2,
+    source=0,
+    sink=0,
+    inputs=(Tensor("x", "float32", (1, 4)),),
+    between=(),
+    outputs=(Tensor("y", "float32", (1, 4)),),
+    ranks=(
+        # 2 layers, "conv" to "relu"
+        Rank(
+            0,
+            "board_cpu0",
+            board="board",
+            host="board",
+            accelerator="cpu",
+            cores=(0,),
+            engine="onnxruntime",
+            runs=(Segment("submodels/board_cpu0.0.onnx", inputs=("x",), outputs=("y",)),),
         ),
     ),
-}
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main(__file__, PLAN_SHA256, RANKS))
+    raise SystemExit(main(JOB))

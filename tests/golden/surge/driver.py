@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """SPMD driver of a sliced neural network: every MPI rank runs this file.
 
-The rank's number selects its block in RANKS. A block says, for each frame, which tensors
-the rank receives from whom, which sub-models it runs on its accelerator, and which tensors it
-sends to whom. The library in the folder runtime/ does the rest: it overlaps receiving and
-sending with computing, keeps frames in order, and ends all ranks if one fails.
-
-plan.json is authoritative. The blocks are compared with it at the start, so a change of the
-mapping needs a new build.
+JOB is all that a rank is told: which tensors it receives from whom in each frame, which sub-models
+it runs on its accelerator, and which tensors it sends to whom. The library in the folder runtime/
+does the rest: it overlaps receiving and sending with computing, keeps frames in order, and ends all
+ranks if one fails.
 
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
+
+What stands here is what runs: it may be edited, in the same way on all boards. What contradicts
+itself is refused before the start. sender.json, receiver.json, rankfile, hostfile and plan.json say
+what was built.
 
 Ranks take turns: the segments of one with turns=Turns(period, positions) handle the frames whose
 number, modulo the period, is one of the positions. A tensor goes from rank to rank in the frames
@@ -58,154 +59,112 @@ On the second route:
 Steps 13 to 18 repeat: 3 frames in 6 steps.
 """
 
-from runtime import Rank, Receive, Route, Segment, Send, Turns, main
+from runtime import Job, Rank, Receive, Route, Segment, Send, Tensor, Turns, main
 
-MODEL = "model.onnx"
-PLAN_SHA256 = "0257430063b47ee07fb1351904fcc8186543b463e4e7945b25e49d3459f95d13"
-
-RANKS = {
-    # 5 layers, "MaxPool1" to "Relu1"
-    0: Rank(
-        key="board_cpu0",
-        host="board",
-        accelerator="cpu",
-        cores=(0,),
-        engine="onnxruntime",
-        receives=(
-        ),
-        segments=(
-            Segment(
-                "submodels/board_cpu0.0.onnx",
-                inputs=("input",),
-                outputs=("output",),
-            ),
-        ),
-        sends=(
-        ),
-        surge=Route(
-            receives=(
-                Receive("Buff2", source=1, channel=4),
-                Receive("Buff2", source=2, channel=5),
-                Receive("Buff3", source=3, channel=6),
-                Receive("output", source=3, channel=8),
-            ),
-            segments=(
-                Segment(
-                    "submodels/board_cpu0.1.onnx",
-                    inputs=("input",),
-                    outputs=("Buff1",),
+JOB = Job(
+    model="model.onnx",
+    window=2,
+    source=0,
+    sink=0,
+    inputs=(Tensor("input", "float32", (1, 4)),),
+    between=(
+        Tensor("Buff1", "float32", (1, 4)),
+        Tensor("Buff2", "float32", (1, 4)),
+        Tensor("Buff3", "float32", (1, 4)),
+        Tensor("Buff4", "float32", (1, 4)),
+    ),
+    outputs=(Tensor("output", "float32", (1, 4)),),
+    ranks=(
+        # 5 layers, "MaxPool1" to "Relu1"
+        Rank(
+            0,
+            "board_cpu0",
+            board="board",
+            host="board",
+            accelerator="cpu",
+            cores=(0,),
+            engine="onnxruntime",
+            runs=(Segment("submodels/board_cpu0.0.onnx", inputs=("input",), outputs=("output",)),),
+            surge=Route(
+                receives=(
+                    Receive("Buff2", source=1),
+                    Receive("Buff2", source=2),
+                    Receive("Buff3", source=3),
+                    Receive("output", source=3),
                 ),
-                Segment(
-                    "submodels/board_cpu0.2.onnx",
-                    inputs=("Buff2", "Buff3"),
-                    outputs=("Buff4",),
+                runs=(
+                    Segment("submodels/board_cpu0.1.onnx", inputs=("input",), outputs=("Buff1",)),
+                    Segment(
+                        "submodels/board_cpu0.2.onnx",
+                        inputs=("Buff2", "Buff3"),
+                        outputs=("Buff4",),
+                    ),
+                ),
+                sends=(
+                    Send("Buff1", to=1),
+                    Send("Buff1", to=2),
+                    Send("Buff1", to=3),
+                    Send("Buff4", to=3),
                 ),
             ),
-            sends=(
-                Send("Buff1", destination=1, channel=1),
-                Send("Buff1", destination=2, channel=2),
-                Send("Buff1", destination=3, channel=3),
-                Send("Buff4", destination=3, channel=7),
+        ),
+        # only on the route for a surge
+        Rank(
+            1,
+            "board_cpu1",
+            board="board",
+            host="board",
+            accelerator="cpu",
+            cores=(1,),
+            engine="onnxruntime",
+            surge=Route(
+                turns=Turns(3, (0, 2)),
+                receives=(Receive("Buff1", source=0),),
+                runs=(
+                    Segment("submodels/board_cpu1.0.onnx", inputs=("Buff1",), outputs=("Buff2",)),
+                ),
+                sends=(Send("Buff2", to=0),),
+            ),
+        ),
+        # only on the route for a surge
+        Rank(
+            2,
+            "board_cpu2",
+            board="board",
+            host="board",
+            accelerator="cpu",
+            cores=(2,),
+            engine="onnxruntime",
+            surge=Route(
+                turns=Turns(3, (1,)),
+                receives=(Receive("Buff1", source=0),),
+                runs=(
+                    Segment("submodels/board_cpu2.0.onnx", inputs=("Buff1",), outputs=("Buff2",)),
+                ),
+                sends=(Send("Buff2", to=0),),
+            ),
+        ),
+        # only on the route for a surge
+        Rank(
+            3,
+            "board_cpu3",
+            board="board",
+            host="board",
+            accelerator="cpu",
+            cores=(3,),
+            engine="onnxruntime",
+            surge=Route(
+                receives=(Receive("Buff1", source=0), Receive("Buff4", source=0)),
+                runs=(
+                    Segment("submodels/board_cpu3.0.onnx", inputs=("Buff1",), outputs=("Buff3",)),
+                    Segment("submodels/board_cpu3.1.onnx", inputs=("Buff4",), outputs=("output",)),
+                ),
+                sends=(Send("Buff3", to=0), Send("output", to=0)),
             ),
         ),
     ),
-    # only on the route for a surge
-    1: Rank(
-        key="board_cpu1",
-        host="board",
-        accelerator="cpu",
-        cores=(1,),
-        engine="onnxruntime",
-        receives=(
-        ),
-        segments=(
-        ),
-        sends=(
-        ),
-        surge=Route(
-            receives=(
-                Receive("Buff1", source=0, channel=1),
-            ),
-            segments=(
-                Segment(
-                    "submodels/board_cpu1.0.onnx",
-                    inputs=("Buff1",),
-                    outputs=("Buff2",),
-                ),
-            ),
-            sends=(
-                Send("Buff2", destination=0, channel=4),
-            ),
-            turns=Turns(3, (0, 2)),
-        ),
-    ),
-    # only on the route for a surge
-    2: Rank(
-        key="board_cpu2",
-        host="board",
-        accelerator="cpu",
-        cores=(2,),
-        engine="onnxruntime",
-        receives=(
-        ),
-        segments=(
-        ),
-        sends=(
-        ),
-        surge=Route(
-            receives=(
-                Receive("Buff1", source=0, channel=2),
-            ),
-            segments=(
-                Segment(
-                    "submodels/board_cpu2.0.onnx",
-                    inputs=("Buff1",),
-                    outputs=("Buff2",),
-                ),
-            ),
-            sends=(
-                Send("Buff2", destination=0, channel=5),
-            ),
-            turns=Turns(3, (1,)),
-        ),
-    ),
-    # only on the route for a surge
-    3: Rank(
-        key="board_cpu3",
-        host="board",
-        accelerator="cpu",
-        cores=(3,),
-        engine="onnxruntime",
-        receives=(
-        ),
-        segments=(
-        ),
-        sends=(
-        ),
-        surge=Route(
-            receives=(
-                Receive("Buff1", source=0, channel=3),
-                Receive("Buff4", source=0, channel=7),
-            ),
-            segments=(
-                Segment(
-                    "submodels/board_cpu3.0.onnx",
-                    inputs=("Buff1",),
-                    outputs=("Buff3",),
-                ),
-                Segment(
-                    "submodels/board_cpu3.1.onnx",
-                    inputs=("Buff4",),
-                    outputs=("output",),
-                ),
-            ),
-            sends=(
-                Send("Buff3", destination=0, channel=6),
-                Send("output", destination=0, channel=8),
-            ),
-        ),
-    ),
-}
+    surge_window=11,
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main(__file__, PLAN_SHA256, RANKS))
+    raise SystemExit(main(JOB))

@@ -33,7 +33,7 @@ def hostile_run() -> str:
 
 def hostile_report() -> str:
     odd = plan()
-    odd = replace(odd, segments=tuple(replace(s, layers=(HOSTILE, LONG)) for s in odd.segments))
+    odd = replace(odd, layers=tuple(replace(s, layers=(HOSTILE, LONG)) for s in odd.layers))
     pages = (("Timeline", "o%20ut/trace.html"),)
     runs = [
         replace(kept_run(), pages=pages),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kept_runs import CONDITIONS, kept_run, plan, rank_run
+from line_graphs import line_graph
+from plans import planned
 
+from rankslice.framework.plan import Plan
 from rankslice.measurement.runs.side_by_side import differences, figures, moves
 
 
@@ -66,7 +67,10 @@ def test_layers_that_moved_are_told_as_groups() -> None:
 
 
 def test_layers_that_follow_each_other_and_moved_together_are_one_group() -> None:
-    segment = replace(plan().segments[0], layers=("a", "b", "c"))
-    before = replace(plan(), segments=(segment,))
-    after = replace(before, segments=(replace(segment, rank=1),))
+    def chain(rank: int) -> Plan:
+        ranks = dict.fromkeys("abc", rank) | {"d": 0, "e": 1}
+        lines = "\n".join(f"{name}: t{n} -> t{n + 1}" for n, name in enumerate("dabce"))
+        return planned(line_graph(lines, outputs="t5", inputs="t0"), ranks)
+
+    before, after = chain(0), chain(1)
     assert ["3 layers, 'a' to 'c': board_cpu1 instead of board_cpu0"] == moves(before, after)

@@ -151,7 +151,7 @@ def test_a_slow_rank_is_to_have_fewer_layers_or_if_it_takes_turns_frames(
     span = steady_span(shown)
     assert span is not None
     first, second = trace.plan.ranks
-    plan = replace(trace.plan, ranks=(first, replace(second, turns=turns)))
+    plan = trace.plan.with_ranks([first, replace(second, turns=turns)])
     text = findings(replace(shown, plan=plan), span).limit.text
     assert text.endswith(f"of the time; {fewer} would make it faster")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from in_process import run_in_process
-from jobs import build_folder, figure_2
+from jobs import build_folder, figure_2, write_job
 from numpy.typing import NDArray
 from toy_cuda import NOT_CAPTURED, NOT_PARTITIONED, ToyDriver, ToyOnnxRuntime
 from toys import toy_library
@@ -28,6 +27,7 @@ from rankslice.backend.runtime.job import Tensor, typed_view
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build_folder import read_plan
 
 ALL = ("device buffers", "CUDA graph", "pinned slots", "blocking sync")
 
@@ -400,9 +400,10 @@ def test_a_pipeline_over_cpu_and_gpu_gives_the_results_of_the_cpu(gpu: Gpu, tmp_
     ranks = {"MaxPool1": 0, "Conv1": 1, "FC1": 1, "Add1": 1, "Relu1": 0}
     folder = build_folder(tmp_path, figure_2(), ranks)
     expected, _ = ran(folder, tmp_path)
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["ranks"][1] |= {"accelerator": "gpu", "options": {"provider": "CUDA"}}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    plan = read_plan(folder)
+    first, second = plan.ranks
+    second = replace(second, accelerator="gpu", options=(("provider", "CUDA"),))
+    write_job(folder, plan.with_ranks([first, second]))
     found, records = ran(folder, tmp_path)
     assert expected == found
     assert [None, ["device buffers", "CUDA graph", "pinned slots", "blocking sync"]] == [

@@ -7,14 +7,15 @@ import pytest
 from real_jobs import chain_folder
 from twin import ThreadLinks
 
-from rankslice.backend.runtime.job import Job, load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.pipeline.clock_samples import KEPT, Sample, sample_clocks
+from rankslice.framework.reading.read_driver import read_driver
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A job of four ranks, the first of which has the source."""
-    return load_job(chain_folder(tmp_path_factory.mktemp("job"), 4) / "plan.json")
+    return read_driver(chain_folder(tmp_path_factory.mktemp("job"), 4) / "driver.py")
 
 
 def sampled(job: Job, *boards: str) -> list[list[Sample]]:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from strategies import Network, assignments, networks, pairs_of
 from twin import ThreadLinks
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import load_job
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.wiring import pairs_within_boards
@@ -40,6 +41,7 @@ from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.summary import summarise
 
 
@@ -107,7 +109,7 @@ def test_ranks_that_take_turns_compute_what_the_unsliced_model_does(
     eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
-        pairs = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
+        pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
         results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=frames, window=window)
         assert list(range(frames)) == results.records["frame"].tolist()
         for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
@@ -125,7 +127,7 @@ def test_ranks_that_take_turns_with_an_open_size_compute_what_the_unsliced_model
     window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), entries, {"n": (5,)}, weights)
-        pairs = data.draw(pairs_of(len(load_job(folder / "plan.json").ranks)))
+        pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
         results = run(folder, pairs=pairs, frames=11, window=window)
         expected = unsliced_frames(folder, ["random"], 11)
         assert list(range(11)) == results.records["frame"].tolist()
@@ -151,7 +153,7 @@ def test_a_stream_of_any_length_ends_though_ranks_wait_for_their_turn(
 def test_steps_of_ranks_that_take_turns_name_the_frames_of_the_stream(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS, weights={1: (2, 1)})
     use_null_engine(folder)
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     options = RunOptions(results=folder / "results.bin", frames=6, bind=False)
     links = ThreadLinks(len(job.ranks))
     steps: list[list[str]] = [[] for _ in job.ranks]
@@ -190,8 +192,8 @@ def test_frames_may_enter_at_any_of_the_ranks_that_take_turns(
     paths = (tmp_path / "mapping.json", tmp_path / "platform.yaml", tmp_path / "out")
     options = BuildOptions(source_board=board)
     folder = build(tmp_path / "model.onnx", paths[0], str(paths[1]), paths[2], options).folder
-    job = load_job(folder / "plan.json")
-    assert source == job.source_rank
+    job = read_driver(folder / "driver.py")
+    assert source == job.source
     results = run(folder, frames=20, window=window, pairs=pairs_within_boards(job))
     assert list(range(20)) == results.records["frame"].tolist()
     (expected,) = unsliced_outputs(folder, ["random"], 20)
@@ -341,18 +343,17 @@ def test_a_source_that_fails_later_ends_the_job_with_its_frame(built: Path, tmp_
     assert 3 >= len(read_results(folder / "results.bin"))
 
 
-def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
+def refusals(folder: Path, jobs: Sequence[Job], windows: Sequence[int]) -> list[str]:
+    """Return what ranks say that are started with these jobs and windows."""
     import threading
 
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    job = load_job(folder / "plan.json")
     network = ThreadLinks(3)
     messages: list[str] = []
 
     def work(rank: int) -> None:
-        options = RunOptions(results=tmp_path / "r", window=4 if rank == 2 else 5, bind=False)
+        options = RunOptions(results=folder / "r", window=windows[rank], bind=False)
         try:
-            run_rank(job, folder, options, network.transport(rank))
+            run_rank(jobs[rank], folder, options, network.transport(rank))
         except JobError as error:
             messages.append(str(error))
 
@@ -361,8 +362,27 @@ def test_ranks_of_different_plans_refuse_to_start(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    return messages
+
+
+def test_ranks_of_different_options_refuse_to_start(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    job = read_driver(folder / "driver.py")
+    messages = refusals(folder, [job] * 3, [5, 5, 4])
     assert len(messages) == 3
     assert all("rank 2 was started with window 4, rank 0 with 5" in text for text in messages)
+
+
+def test_boards_with_different_drivers_refuse_to_start_and_name_both_digests(
+    tmp_path: Path,
+) -> None:
+    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
+    job = read_driver(folder / "driver.py")
+    edited = replace(job, window=job.window - 1)
+    messages = refusals(folder, [job, edited, edited], [5] * 3)
+    told = f"rank 1 was started with driver {edited.sha256!r}, rank 0 with {job.sha256!r}"
+    assert len(messages) == 3
+    assert all(told in text for text in messages)
 
 
 @pytest.mark.parametrize("pairs", [None, (), ((0, 1),), ((1, 2),)])

@@ -21,7 +21,7 @@ from rankslice.backend.runtime.direct.tokens import WRITTEN, Outbox
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
-from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns, load_job
+from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
 from rankslice.backend.runtime.pipeline import loop as loop_module
@@ -34,6 +34,7 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input
 from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
 from rankslice.backend.runtime.transport.transport import Completion, Lane
+from rankslice.framework.reading.read_driver import read_driver
 
 SMALL, LARGE = 64, 1 << 20
 
@@ -384,7 +385,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     folder = build_folder(tmp_path, figure_2(), dict.fromkeys(FIGURE_2_RANKS, 0))
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     job = replace(job, ranks=(replace(job.ranks[0], cores=(0,)),))
     options = RunOptions(results=folder / "results.bin", frames=50, window=window, bind=False)
     asleep: list[str] = []
@@ -735,7 +736,7 @@ class Turnstile(TwinTransport):
 
 def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     results = folder / "results.bin"
     options = RunOptions(results=results, frames=60, fps=500.0, bind=False, direct=False)
     network = ThreadLinks(len(job.ranks))
@@ -757,7 +758,7 @@ def test_a_rank_of_one_core_reads_and_writes_in_the_thread_that_computes(
     tmp_path: Path, cores: tuple[int, ...], fps: float | None, others: set[str]
 ) -> None:
     folder = build_folder(tmp_path, figure_2(), dict.fromkeys(FIGURE_2_RANKS, 0))
-    job = load_job(folder / "plan.json")
+    job = read_driver(folder / "driver.py")
     job = replace(job, ranks=(replace(job.ranks[0], cores=cores),))
     options = RunOptions(results=folder / "results.bin", frames=5, fps=fps, bind=False)
     steps: list[bytes] = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from in_process import run_in_process
-from jobs import build_folder, use_null_engine
+from jobs import build_folder, use_null_engine, write_job
 from real_jobs import chain
 from twin import TwinTransport
 
@@ -22,6 +22,7 @@ from rankslice.backend.runtime.engines.null_engine import NullEngine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.commands.build_folder import read_plan
 
 WIDTH = 16
 """Bound of the tensor ``t0`` between the ranks, float32 of shape [1, open]."""
@@ -34,11 +35,10 @@ def folder(tmp_path: Path) -> Path:
     """A job of two ranks with an open tensor between them; its size is another for each frame."""
     folder = build_folder(tmp_path, chain(2, WIDTH), {"L0": 0, "L1": 1})
     use_null_engine(folder)
-    plan = json.loads((folder / "plan.json").read_text())
-    for tensor in plan["tensors"]:
-        if tensor["name"] == "t0":
-            tensor["symbols"] = ["", "?"]
-    (folder / "plan.json").write_text(json.dumps(plan))
+    plan = read_plan(folder)
+    (tensor,) = plan.job.between
+    job = replace(plan.job, between=(replace(tensor, symbols=("", "?")),))
+    write_job(folder, replace(plan, job=job))
     return folder
 
 

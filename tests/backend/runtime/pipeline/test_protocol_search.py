@@ -717,7 +717,7 @@ _RECORD_HEAD = 20
 
 def _before(job: Job) -> dict[Step, set[Step]]:
     """Return the steps on which each one depends: the source, and segments."""
-    source = job.source_rank, -1
+    source = job.source, -1
     found: dict[Step, set[Step]] = {source: set()}
     for route in job.routes:
         makers: dict[str, list[PlacedSegment]] = {}
@@ -1154,7 +1154,7 @@ def failing_steps(job: Job, frames: int) -> st.SearchStrategy[dict[int, list[Ste
 
     def some(frame: int) -> st.SearchStrategy[list[Step]]:
         segments = [each for each in job.segments if job.ranks[each.rank].turns.has(frame)]
-        steps = [(job.source_rank, -1), *((each.rank, each.index) for each in segments)]
+        steps = [(job.source, -1), *((each.rank, each.index) for each in segments)]
         return st.lists(st.sampled_from(steps), unique=True, max_size=2)
 
     chosen = st.fixed_dictionaries({frame: some(frame) for frame in range(frames)})

@@ -25,6 +25,7 @@ from rankslice.backend.runtime.pipeline import setup
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.switching import Seen
 from rankslice.commands.build.build import BuildOptions, build
+from rankslice.framework.reading.read_driver import read_driver
 
 
 class AtRandom:
@@ -85,7 +86,7 @@ def check_routed(data: st.DataObject, network: Network, frames: int) -> None:
             apart=apart,
             turns=data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
         )
-        ranks = len(json.loads((folder / "plan.json").read_text())["ranks"])
+        ranks = len(read_driver(folder / "driver.py").ranks)
         options = RunOptions(
             results=folder / "results.bin", exact=True, frames=frames, window=window
         )

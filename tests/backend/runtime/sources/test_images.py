@@ -16,7 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 from tflite_models import model_file
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Tensor, load_job
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sources.image_source import (
     ImageSource,
@@ -24,6 +24,7 @@ from rankslice.backend.runtime.sources.image_source import (
     load_image,
     opened_image,
 )
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.tflite.reader import read_tflite
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
@@ -248,7 +249,7 @@ def test_mean_and_scale_say_the_real_value_of_a_quantised_input(tmp_path: Path) 
 def test_a_quantised_model_gets_what_its_file_says(tmp_path: Path) -> None:
     options = ("--cuts", "3", "--share-cores", "--out", tmp_path / "out")
     assert 0 == rankslice("build", model_file("cnn_int8"), *options).code
-    (spec,) = load_job(tmp_path / "out" / "plan.json").inputs
+    (spec,) = read_driver(tmp_path / "out" / "driver.py").inputs
     Image.fromarray(PIXELS).resize((16, 16)).save(tmp_path / "i.png")
     slots = {kind: np.zeros(spec.shape, kind) for kind in ("int8", "float32")}
     for kind, slot in slots.items():

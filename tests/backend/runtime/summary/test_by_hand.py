@@ -9,11 +9,12 @@ import pytest
 from in_process import run_in_process
 from real_jobs import digits_folder
 
-from rankslice.backend.runtime.job import Tensor, load_job
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.summary.by_hand import print_summary
 from rankslice.backend.runtime.summary.classes import scores_classes
+from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.summary import RunSummary, summarise
 
 Print = Callable[[RunOptions], tuple[list[str], RunSummary]]
@@ -31,7 +32,7 @@ def printed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Print:
 
     def run(options: RunOptions) -> tuple[list[str], RunSummary]:
         records = run_in_process(folder, options)
-        print_summary(records, load_job(folder / "plan.json"), options)
+        print_summary(records, read_driver(folder / "driver.py"), options)
         kept = options.results.is_file()
         completed_s = read_results(options.results).completed_s if kept else None
         return capfd.readouterr().out.splitlines(), summarise(records, completed_s)

@@ -1,0 +1,279 @@
+"""What contradicts itself in a job, row by row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import chain, count, islice
+from typing import Any
+
+from ..errors import JobError
+from .records import Job, Rank, Route, Segment, Tensor
+from .strict import Fault, as_record, faults
+from .turns import MOST_TURNS, Turns
+from .wording import joined, quoted
+
+SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
+"""What a file of a segment is called."""
+
+MOST_FRAMES = 1 << 16
+"""Largest window."""
+
+_MOST_SHOWN = 20
+
+
+def check_job(job: Any) -> Iterator[Fault]:
+    """Yield what is wrong with what a driver calls its job: types first, then contradictions."""
+    found = [*faults(Job, job)]
+    yield from found or contradictions(as_record(Job, job))
+
+
+def sound(job: Any, where: str) -> Job:
+    """Return a job without contradictions, in which lists are made tuples.
+
+    ``where``: the driver's name, for messages.
+
+    Raises:
+        JobError: it is none, or contradicts itself. The message has a line for each contradiction.
+    """
+    found = [*islice(check_job(job), _MOST_SHOWN)]
+    if found:
+        told = (": ".join(filter(None, (where, *fault[:2]))) for fault in found)
+        ends = (f"; {expected}" if expected else "" for _, _, expected in found)
+        raise JobError("\n".join(map(str.__add__, told, ends)))
+    checked: Job = as_record(Job, job)
+    return checked
+
+
+def contradictions(job: Job) -> Iterator[Fault]:
+    """Yield what contradicts itself: where it stands, what was found, what was expected."""
+    found = [*_ends(job), *_tensors(job), *chain.from_iterable(map(_rank, job.ranks, count()))]
+    found += _files(job)
+    yield from found
+    if found:
+        return
+    names = {*job.tensors}
+    for number, rank in enumerate(job.ranks):
+        yield from _names(rank, f"ranks[{number}]", len(job.ranks), names)
+        if rank.surge is not None:
+            yield from _names(rank.surge, f"ranks[{number}].surge", len(job.ranks), names)
+    for route in job.routes:
+        path = ".surge" if route.usual is not None else ""
+        yield from _Flow(route, path).faults()
+        try:
+            _ = route.segments
+        except JobError:
+            found_text = "segments wait for each other, or for a later one of their own rank"
+            yield f"ranks{path and '[...].surge'}", found_text, "expected another order"
+
+
+def _ends(job: Job) -> Iterator[Fault]:
+    """Yield windows that cannot be, and ranks that are not there."""
+    for name, window in (("window", job.window), ("surge_window", job.surge_window)):
+        if window is not None and window not in range(1, MOST_FRAMES + 1):
+            yield name, f"found {window}", f"expected a number from 1 to {MOST_FRAMES}"
+    if not job.ranks:
+        yield "ranks", "there are none", "expected one at least"
+    for name, rank in (("source", job.source), ("sink", job.sink)):
+        if rank not in range(len(job.ranks)):
+            yield name, f"there is no rank {rank}", f"expected 0 to {len(job.ranks) - 1}"
+    if len({rank.key for rank in job.ranks}) < len(job.ranks):
+        yield "ranks", "two ranks have the same key", ""
+    for number, each in enumerate(job.ranks):
+        if (each.surge is None) != (job.surge_window is None):
+            found = "it is missing" if each.surge is None else "there is no surge_window"
+            yield f"ranks[{number}].surge", found, "expected both or neither"
+
+
+def _tensors(job: Job) -> Iterator[Fault]:
+    """Yield tensors that are wrong in themselves, or there twice."""
+    tables = {"inputs": job.inputs, "between": job.between, "outputs": job.outputs}
+    for table, tensors in tables.items():
+        for number, tensor in enumerate(tensors):
+            yield from _tensor(tensor, f"{table}[{number}]")
+    inputs, outputs = ({each.name: each for each in side} for side in (job.inputs, job.outputs))
+    inside = {each.name for each in job.between}
+    if sum(map(len, tables.values())) > len(inputs) + len(outputs) + len(inside):
+        yield "tensors", "two tensors have the same name", ""
+    for name in inside & {*inputs, *outputs}:
+        yield "between", f"{quoted(name)} is an input or output, too", "expected it there alone"
+    for name in {*inputs} & {*outputs}:
+        if inputs[name] != outputs[name]:
+            yield "outputs", f"{quoted(name)} is another tensor than in inputs", ""
+
+
+def _tensor(tensor: Tensor, path: str) -> Iterator[Fault]:
+    try:
+        size = tensor.nbytes
+    except JobError:
+        size = 0
+    if not (size or tensor.is_open) or min(tensor.shape, default=1) < 0:
+        yield path, "it has no type and shape of a fixed size", ""
+    if tensor.symbols and len(tensor.symbols) != len(tensor.shape):
+        found = f"found {len(tensor.symbols)}"
+        yield f"{path}.symbols", found, "expected one for each axis, or none"
+    elif not all(map(str.isprintable, tensor.symbols)):
+        yield f"{path}.symbols", "a name has characters that cannot be printed", ""
+    if tensor.quantisation and (len(tensor.quantisation) != 2 or tensor.quantisation[0] <= 0):
+        yield f"{path}.quantisation", "it is none", "expected a scale above 0, and a zero point"
+
+
+def _rank(rank: Rank, number: int) -> Iterator[Fault]:
+    """Yield what is wrong with where a rank runs, and with the frames that it handles."""
+    path = f"ranks[{number}]"
+    if rank.rank != number:
+        yield f"{path}.rank", f"found {rank.rank}", f"expected {number}"
+    if not rank.cores or min(rank.cores) < 0 or len({*rank.cores}) < len(rank.cores):
+        found = f"found {list(rank.cores)}"
+        yield f"{path}.cores", found, "expected numbers of cores, each once, and one at least"
+    yield from _turns(rank.turns, f"{path}.turns")
+    if rank.surge is not None:
+        yield from _turns(rank.surge.turns, f"{path}.surge.turns")
+
+
+def _turns(turns: Turns, path: str) -> Iterator[Fault]:
+    if not 1 <= turns.period <= MOST_TURNS:
+        yield f"{path}.period", f"found {turns.period}", f"expected 1 to {MOST_TURNS}"
+    elif not turns.positions or list(turns.positions) != sorted(
+        {*turns.positions} & {*range(turns.period)}
+    ):
+        found = f"found {list(turns.positions)}"
+        yield f"{path}.positions", found, f"expected 0 to {turns.period - 1}, ascending"
+
+
+def _files(job: Job) -> Iterator[Fault]:
+    """Yield files of segments outside their folder, or named twice."""
+    seen: set[str] = set()
+    for number, rank in enumerate(job.ranks):
+        for path, way in ((f"ranks[{number}]", rank), (f"ranks[{number}].surge", rank.surge)):
+            for index, segment in enumerate(way.runs if way else ()):
+                here = f"{path}.runs[{index}].file"
+                if not SUBMODEL.fullmatch(segment.file):
+                    found = f"{quoted(segment.file)} is not the name of a sub-model's file"
+                    yield here, found, "expected submodels/NAME"
+                if segment.file in seen:
+                    yield here, "two segments have the same file", ""
+                seen.add(segment.file)
+
+
+def _names(way: Rank | Route, path: str, ranks: int, tensors: set[str]) -> Iterator[Fault]:
+    """Yield what names a tensor or a rank that is not there."""
+    named = [(f"receives[{n}]", each.tensor) for n, each in enumerate(way.receives)]
+    named += [(f"sends[{n}]", each.tensor) for n, each in enumerate(way.sends)]
+    for n, segment in enumerate(way.runs):
+        named += [(f"runs[{n}].inputs", name) for name in segment.inputs]
+        named += [(f"runs[{n}].outputs", name) for name in segment.outputs]
+    for place, name in named:
+        if name not in tensors:
+            yield f"{path}.{place}", f"there is no tensor {quoted(name)}", ""
+    others = [(f"receives[{n}].source", each.source) for n, each in enumerate(way.receives)]
+    others += [(f"sends[{n}].to", each.to) for n, each in enumerate(way.sends)]
+    for place, other in others:
+        if other not in range(ranks):
+            yield f"{path}.{place}", f"there is no rank {other}", f"expected 0 to {ranks - 1}"
+
+
+class _Flow:
+    """How tensors get from who makes them to who needs them, on one route."""
+
+    def __init__(self, job: Job, path: str) -> None:
+        self._job = job
+        self._path = path
+        self._makers: dict[str, list[int]] = defaultdict(list)
+        for tensor in job.inputs:
+            self._makers[tensor.name].append(job.source)
+        self._sent = Counter(
+            (send.tensor, rank.rank, send.to) for rank in job.ranks for send in rank.sends
+        )
+        self._received = Counter(
+            (each.tensor, each.source, rank.rank) for rank in job.ranks for each in rank.receives
+        )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield tensors that are made twice or by nobody, do not arrive, or go nowhere."""
+        for rank in self._job.ranks:
+            for index, segment in enumerate(rank.runs):
+                yield from self._makes(rank, segment, f"{self._at(rank)}.runs[{index}].outputs")
+        for rank in self._job.ranks:
+            for index, segment in enumerate(rank.runs):
+                yield from self._reads(rank, segment, f"{self._at(rank)}.runs[{index}].inputs")
+            yield from self._sends(rank)
+            yield from self._receives(rank)
+        for number, tensor in enumerate(self._job.outputs):
+            if self._comes(tensor.name, self._job.sink) < 1:
+                found = f"{quoted(tensor.name)} does not reach the sink, rank {self._job.sink}"
+                yield f"outputs[{number}]", found, ""
+
+    def _at(self, rank: Rank) -> str:
+        return f"ranks[{rank.rank}]{self._path}"
+
+    def _makes(self, rank: Rank, segment: Segment, path: str) -> Iterator[Fault]:
+        for name in segment.outputs:
+            others = [
+                other
+                for other in self._makers[name]
+                if rank.turns.shared_with(self._job.turns_of_maker(other, name))
+            ]
+            if others:
+                found = f"rank {others[0]} makes {quoted(name)} already"
+                yield path, found, "expected one rank to make it in a frame"
+            self._makers[name].append(rank.rank)
+
+    def _reads(self, rank: Rank, segment: Segment, path: str) -> Iterator[Fault]:
+        for name in segment.inputs:
+            if not self._makers[name]:
+                yield path, f"nobody makes {quoted(name)}", ""
+            elif self._comes(name, rank.rank) < 1:
+                makers = " and ".join(f"rank {each}" for each in self._makers[name])
+                found = f"rank {rank.rank} does not get {quoted(name)} in each of its frames"
+                yield path, found, f"{makers} can send it"
+
+    def _comes(self, name: str, rank: int) -> Fraction:
+        """Return in which share of the frames in which a rank needs a tensor it has it."""
+        needed = self._job.turns_of_reader(rank, name)
+        there = [
+            maker
+            for maker in self._makers[name]
+            if maker == rank or (name, maker, rank) in self._sent
+        ]
+        parts = (needed.shared_with(self._job.turns_of_maker(each, name)) for each in there)
+        return sum(parts, Fraction(0)) / needed.share
+
+    def _sends(self, rank: Rank) -> Iterator[Fault]:
+        for index, send in enumerate(rank.sends):
+            path, name = f"{self._at(rank)}.sends[{index}]", quoted(send.tensor)
+            way = (send.tensor, rank.rank, send.to)
+            made = self._job.turns_of_maker(rank.rank, send.tensor)
+            if rank.rank not in self._makers[send.tensor] or send.to == rank.rank:
+                found = f"rank {rank.rank} does not make {name}, or sends it to itself"
+                yield path, found, "expected what one of its runs makes, for another rank"
+            elif way not in self._received:
+                found = f"rank {rank.rank} sends {name} to {send.to}"
+                sources = [s for name, s, to in self._received if (name, to) == way[::2]]
+                yield path, found, f"rank {send.to} receives it from {_listed(sources)}"
+            elif self._sent[way] > 1:
+                yield path, f"rank {rank.rank} sends {name} to {send.to} twice", ""
+            elif not made.shared_with(self._job.turns_of_reader(send.to, send.tensor)):
+                yield path, f"ranks {rank.rank} and {send.to} have no frame in common", ""
+
+    def _receives(self, rank: Rank) -> Iterator[Fault]:
+        read = {name for segment in rank.runs for name in segment.inputs}
+        if rank.rank == self._job.sink:
+            read |= {tensor.name for tensor in self._job.outputs}
+        for index, each in enumerate(rank.receives):
+            path, name = f"{self._at(rank)}.receives[{index}]", quoted(each.tensor)
+            way = (each.tensor, each.source, rank.rank)
+            found = f"rank {rank.rank} receives {name} from {each.source}"
+            if way not in self._sent:
+                ends = [to for name, source, to in self._sent if (name, source) == way[:2]]
+                yield path, found, f"rank {each.source} sends it to {_listed(ends)}"
+            elif self._received[way] > 1:
+                yield path, f"{found} twice", ""
+            elif each.tensor not in read:
+                yield path, found, "it needs that for none of its runs"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return joined([*map(str, sorted(ranks))]) or "nobody"

@@ -1,0 +1,159 @@
+"""Strict conversion of foreign values, of JSON or of a driver's literals, to frozen dataclasses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from .wording import bare, described, joined, quoted
+
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+PAIRS = tuple[tuple[str, str], ...]
+"""Names and values: an object in JSON."""
+
+Fault: TypeAlias = tuple[str, str, str]
+"""What is wrong with a value: where in it, what was found, and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A condition on the values of a field, as in ``Annotated[str, Only(...)]``."""
+
+    accepts: Callable[[Any], object]
+    what: str
+    """For messages: ``a version``."""
+
+
+def between(least: float, most: float) -> Only:
+    """Return the condition that a number lies between two limits, or equals one."""
+    return Only(lambda value: least <= value <= most, f"a number from {least} to {most}")
+
+
+def faults(hint: Any, value: object, path: str = "") -> Iterator[Fault]:
+    """Yield what is wrong with a value that should have a type.
+
+    Types may be ``str``, ``int``, ``float`` (finite), ``bool``, dataclasses of such fields, tuples
+    of one type, unions of these with ``None``, and :data:`PAIRS`. :class:`Only` adds a condition.
+    A dataclass is an object with exactly its fields, or an instance; a tuple is a list, too.
+    """
+    if is_optional(hint):
+        if value is not None:
+            yield from faults(get_args(hint)[0], value, path)
+    elif get_origin(hint) is Annotated:
+        yield from _narrow_faults(hint, value, path)
+    elif is_dataclass(hint) or hint == PAIRS:
+        yield from _object_faults(hint, value, path)
+    elif get_origin(hint) is tuple:
+        yield from _list_faults(get_args(hint)[0], value, path)
+    elif hint is float:
+        if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+            yield path, f"found {_told(value)}", f"expected {_WORDS[hint]}"
+    elif type(value) is not hint:
+        yield path, f"found {_told(value)}", f"expected {_WORDS[hint]}"
+
+
+def _told(value: object) -> str:
+    return described([*value] if isinstance(value, tuple) else value)
+
+
+def is_optional(hint: Any) -> bool:
+    """Return whether a type is a union with ``None``."""
+    return get_origin(hint) in (UnionType, Union)
+
+
+_KNOWN: dict[Any, dict[str, Any]] = {}
+"""Field types by dataclass."""
+
+
+def field_types(kind: Any) -> dict[str, Any]:
+    """Return the types of what a dataclass is made of, with their conditions."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = _field_types(kind)
+    return _KNOWN[kind]
+
+
+def _field_types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind) if field.init}
+
+
+def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with a value of which a field does not take all."""
+    inner, only = get_args(hint)
+    found = [*faults(inner, value, path)]
+    yield from found
+    if not found and value is not None and not only.accepts(value):
+        yield path, f"found {_told(value)}", f"expected {only.what}"
+
+
+def _list_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with a value that should be a list of ``hint``."""
+    if not isinstance(value, list | tuple):
+        yield path, f"found {_told(value)}", "expected a list"
+        return
+    for position, item in enumerate(value):
+        yield from faults(hint, item, f"{path}[{position}]")
+
+
+def _object_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with a value that should be an object."""
+    if hint == PAIRS:
+        value = dict(value) if isinstance(value, tuple) else value
+        hints = dict.fromkeys(value, str) if isinstance(value, dict) else {}
+    else:
+        hints = field_types(hint)
+        value = vars_of(value) if type(value) is hint else value
+    if not isinstance(value, dict):
+        yield path, f"found {_told(value)}", "expected an object"
+        return
+    for name in value:
+        if name not in hints or not isinstance(name, str):
+            found = f"there is no field {quoted(str(name))}"
+            yield path, found, f"expected {joined([*map(str, hints)], 'or')}"
+    for name, inner in hints.items():
+        if name not in value:
+            yield path, f"the field '{name}' is missing", ""
+        else:
+            where = f"{path}.{name}" if path else bare(str(name))
+            yield from faults(inner, value[name], where)
+
+
+def as_record(hint: Any, value: Any) -> Any:
+    """Return a value without faults as its type has it."""
+    if value is None:
+        return None
+    if is_optional(hint) or get_origin(hint) is Annotated:
+        return as_record(get_args(hint)[0], value)
+    if hint == PAIRS:
+        return tuple(dict(value).items())
+    if is_dataclass(hint):
+        given = value if isinstance(value, dict) else vars_of(value)
+        hints = field_types(hint)
+        return hint(**{name: as_record(inner, given[name]) for name, inner in hints.items()})  # type: ignore[operator]
+    if get_origin(hint) is tuple:
+        return tuple(as_record(get_args(hint)[0], item) for item in value)
+    return value
+
+
+def vars_of(record: Any) -> dict[str, Any]:
+    """Return what a dataclass is made of, by field."""
+    return {name: getattr(record, name) for name in field_types(type(record))}
+
+
+def plain(hint: Any, value: Any) -> Any:
+    """Return a value of a type as JSON has it."""
+    if value is None:
+        return None
+    if is_optional(hint) or get_origin(hint) is Annotated:
+        return plain(get_args(hint)[0], value)
+    if hint == PAIRS:
+        return dict(value)
+    if is_dataclass(hint):
+        hints = field_types(hint)
+        return {name: plain(inner, getattr(value, name)) for name, inner in hints.items()}
+    if get_origin(hint) is tuple:
+        return [plain(get_args(hint)[0], item) for item in value]
+    return value

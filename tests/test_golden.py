@@ -116,8 +116,31 @@ def surge() -> Plan:
     )
 
 
+def npu() -> Plan:
+    """Return a plan whose second rank has an NPU, with a delegate of its own."""
+    graph = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
+    host = "10.0.0.5"
+    places = (
+        Rank(0, "edge05_cpu0-3", "edge05", host, "cpu", (0, 1, 2, 3), "litert", shared=True),
+        Rank(
+            1,
+            "edge05_npu@3",
+            "edge05",
+            host,
+            "npu",
+            (3,),
+            "litert",
+            options=(("delegate", "libQnnTFLiteDelegate.so"), ("backend_type", "htp")),
+            environment=(("ADSP_LIBRARY_PATH", "/opt/qairt/dsp"),),
+            allow_fallback=True,
+            shared=True,
+        ),
+    )
+    return planned(graph, {"conv": 0, "relu": 1}, places)
+
+
 CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile}
-CASES |= {"in-turns": in_turns, "surge": surge}
+CASES |= {"in-turns": in_turns, "surge": surge, "npu": npu}
 
 
 def generate(plan: Plan, folder: Path) -> Path:

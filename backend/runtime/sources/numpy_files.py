@@ -159,8 +159,8 @@ class Stack:
         shaped(slot, values.shape)[...] = values
 
     def lent(self) -> Sequence[NDArray[Any]]:
-        """Return the frames."""
-        return list(self.frames)
+        """Return the frames; of scalars, copies."""
+        return [np.asarray(frame) for frame in self.frames]
 
     def close(self) -> None:
         """Nothing is open."""

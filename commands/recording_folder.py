@@ -24,7 +24,7 @@ from rankslice.framework.wording import quoted
 
 RECORD = "recording.json"
 FORMAT = "rankslice-recording"
-VERSION = 1
+VERSION = 2
 _SUBMODELS = "submodels"
 _MADE_BY = "rankslice run --record"
 
@@ -35,7 +35,7 @@ _Count = Annotated[int, Only(lambda value: 0 <= value < 1 << 48, "0 or more")]
 class RecordingInfo:
     """What ``recording.json`` says."""
 
-    plan_sha256: str
+    job_sha256: str
     first: _Count
     """Number of the first frame that was to be recorded."""
     frames: _Count
@@ -157,7 +157,7 @@ def write_recording(
             nbytes += (folder / name).stat().st_size
         (folder / PLAN).write_text(plan_to_json(plan), encoding="ascii")
         info = RecordingInfo(
-            plan_sha256=plan.job.sha256,
+            job_sha256=plan.job.sha256,
             first=wanted.first,
             frames=wanted.count,
             completed=completed,
@@ -185,7 +185,7 @@ def read_recording(path: Path) -> RecordingFolder:
     info: RecordingInfo = read_record(RecordingInfo, record, str(file))
     plan_file = path / PLAN
     plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
-    if plan.job.sha256 != info.plan_sha256:
+    if plan.job.sha256 != info.job_sha256:
         raise RankSliceError(Mistake(str(plan_file), "has changed since it was recorded"))
     if info.route >= len(plan.routes):
         raise RankSliceError(Mistake(str(file), "names a second route, and the plan has one"))

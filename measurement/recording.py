@@ -25,7 +25,7 @@ from rankslice.backend.runtime.recording import (
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import quoted
 
-_SHAPE = "expected the tensors of a rank, recorded by a run of this plan"
+_SHAPE = "expected the tensors of a rank, recorded by a run of this job"
 
 
 @dataclass(frozen=True, slots=True)

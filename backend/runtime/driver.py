@@ -125,7 +125,7 @@ class _Process:
             found = f"file of events in {folder.resolve()}: {reason_of(error)}"
             raise JobError(f"{self.name}: {found}") from None
         ring.describe(
-            plan=job.sha256,
+            job_sha256=job.sha256,
             rank=self._number,
             host=socket.gethostname(),
             process=os.getpid(),

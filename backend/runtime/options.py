@@ -73,7 +73,7 @@ class RunOptions:
     queue: int | None = None
     """How many timed frames may wait; ``None``: those of a second, or ``window`` if more."""
     window: int | None = None
-    """Frames inside the pipeline at most; ``None``: the plan's default."""
+    """Frames inside the pipeline at most; ``None``: the job's default."""
     switch: str = "auto"
     """``auto``, ``normal`` or ``surge``: which route frames take, if the job has two."""
     normal_fps: float | None = None

@@ -26,7 +26,7 @@ from .options import RunOptions
 from .sizes import Slot, values_in
 from .sources.switching import ROUTE_NAMES
 
-MAGIC = b"rankslice tensors 1\n"
+MAGIC = b"rankslice tensors 2\n"
 NAME = "tensors-"
 """Of a rank's file, before the number of the rank."""
 RECORD = struct.Struct("<QIQ")
@@ -123,7 +123,7 @@ def _frames_in(turns: Turns, frames: RecordedFrames) -> int:
 def head_of(job: Job, rank: int, frames: RecordedFrames) -> bytes:
     """Return how a rank's file begins; nothing in it depends on the run."""
     head = {
-        "plan_sha256": job.sha256,
+        "job_sha256": job.sha256,
         "rank": rank,
         "first": frames.first,
         "frames": frames.count,

@@ -2,7 +2,7 @@
 
 Such a slot begins with a header, which says what shape the values behind it have. Whoever reads
 the slot, maybe after a message or in memory of another rank, compares the header with what the
-plan says before it does anything else.
+job says before it does anything else.
 """
 
 from __future__ import annotations

@@ -116,7 +116,12 @@ def bench_json(bench: Bench) -> dict[str, Any]:
         "quiet": not unquiet(bench),
         "warnings": unquiet(bench),
         "jobs": [
-            {"name": each.name, "model": each.model, "window": each.window, "plan": each.plan}
+            {
+                "name": each.name,
+                "model": each.model,
+                "window": each.window,
+                "job_sha256": each.job_sha256,
+            }
             for each in bench.subjects
         ],
         "series": [_series_json(bench, each) for each in all_series(bench)],

@@ -69,7 +69,7 @@ class Measured:
             name=self.name,
             model=plan.model.name,
             model_sha256=plan.model.sha256,
-            plan=plan.job.sha256,
+            job_sha256=plan.job.sha256,
             window=self.options.window or plan.window,
             ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
         )

@@ -56,8 +56,8 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
         A :class:`FailedJobError`; the error itself, if no rank did anything, or nothing can be
         written into the build folder.
     """
-    plan_sha256 = prepared.plan.job.sha256
-    found = _readable(prepared, folder, plan_sha256)
+    job_sha256 = prepared.plan.job.sha256
+    found = _readable(prepared, folder, job_sha256)
     if not any(len(rank.events) for rank in found):
         return error
     present = {rank.rank for rank in found}
@@ -66,7 +66,7 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
         "version": FAILURE_VERSION,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "message": str(error).splitlines(),
-        "plan": plan_sha256,
+        "job_sha256": job_sha256,
         "missing": [rank for rank in range(len(prepared.plan.ranks)) if rank not in present],
         "clocks": _clocks_in(folder),
     }
@@ -83,14 +83,14 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
     return FailedJobError(error, prepared.folder)
 
 
-def _readable(prepared: PreparedRun, folder: Path, plan_sha256: str) -> list[RankEvents]:
+def _readable(prepared: PreparedRun, folder: Path, job_sha256: str) -> list[RankEvents]:
     """Return what ranks did, as far as their files are there and whole."""
     from rankslice.measurement.trace.events import read_events
 
     found = []
     for rank in range(len(prepared.plan.ranks)):
         with suppress(RankSliceError):
-            found.append(read_events(folder / f"{NAME}{rank}", rank, plan_sha256))
+            found.append(read_events(folder / f"{NAME}{rank}", rank, job_sha256))
     return found
 
 

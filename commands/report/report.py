@@ -126,8 +126,8 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     report = report_sha256(folder)
     if (folder / RUN).is_file():
         record = read_run(folder / RUN)
-        if record.plan_sha256 != plan.job.sha256:
-            found = "belongs to a different plan than the one next to it"
+        if record.job_sha256 != plan.job.sha256:
+            found = "is of another job than the driver's"
             raise RankSliceError(Mistake(str(folder / RUN), found, "run it again"))
         if record.report_sha256 == report:
             return record

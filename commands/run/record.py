@@ -65,7 +65,7 @@ def record_of(
         ended=ended,
         model=plan.model.name,
         model_sha256=plan.model.sha256,
-        plan_sha256=plan.job.sha256,
+        job_sha256=plan.job.sha256,
         report_sha256=report_sha256(folder),
         command=command,
         versions=versions,

@@ -16,7 +16,7 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_document, read_record
 
 FORMAT = "rankslice-benchmark"
-VERSION = 1
+VERSION = 2
 LARGEST_BYTES = 1 << 28
 """Of a file: ten million values."""
 _LONGEST_NS = 3_000_000_000_000_000_000
@@ -70,8 +70,8 @@ class Subject:
     model: str
     """Name of the model's file."""
     model_sha256: str
-    plan: str
-    """Hash of its plan."""
+    job_sha256: str
+    """Digest of what its driver says."""
     window: int
     """Most frames inside."""
     ranks: tuple[RankFacts, ...]

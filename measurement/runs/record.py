@@ -13,7 +13,7 @@ from rankslice.framework.reading.records import between, read_document, read_rec
 from rankslice.measurement.counts import Count, are_in_order
 
 FORMAT = "rankslice-run"
-VERSION = 1
+VERSION = 2
 _LARGEST_BYTES = 1 << 26
 
 _Amount = Annotated[float, between(0, 1e15)]
@@ -107,7 +107,7 @@ class RunRecord:
     """UTC; empty: unknown."""
     model: str
     model_sha256: str
-    plan_sha256: str
+    job_sha256: str
     report_sha256: str
     """Of the ranks' report of the same run."""
     command: tuple[str, ...]

@@ -152,6 +152,6 @@ def _how(record: RunRecord) -> Section:
         Table("Machines", ("rank", "host", "processor", "cores", "engine"), machines, (3,)),
         Table("Versions", ("of", "version"), record.versions),
     )
-    hashes = f"Model {record.model_sha256[:12]}, plan {record.plan_sha256[:12]} (SHA-256)."
+    hashes = f"Model {record.model_sha256[:12]}, job {record.job_sha256[:12]} (SHA-256)."
     shown = tuple(table for table in tables if table.rows)
     return Section("How it was run", (hashes,), (*typed, *shown))

@@ -116,14 +116,14 @@ class Trace:
         return tuple(rank.error_ns for rank in self.ranks)
 
 
-def read_trace(folder: Path, plan: Plan, plan_sha256: str) -> Trace:
+def read_trace(folder: Path, plan: Plan, job_sha256: str) -> Trace:
     """Return what the files of events in a folder say.
 
     Raises:
         RankSliceError: one is missing, or not what a rank of this plan writes.
     """
     ranks = [
-        read_events(folder / f"{NAME}{rank}", rank, plan_sha256) for rank in range(len(plan.ranks))
+        read_events(folder / f"{NAME}{rank}", rank, job_sha256) for rank in range(len(plan.ranks))
     ]
     path = folder / CLOCKS
     told = read_clocks(path) if path.exists() else {}
@@ -210,7 +210,7 @@ def read_clocks(path: Path) -> dict[str, Samples]:
     return told
 
 
-def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
+def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     """Return a rank's file of events.
 
     Raises:
@@ -221,7 +221,7 @@ def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
         head = untrusted_json(content[:HEAD_BYTES].rstrip(b"\0"))
     except UntrustedJsonError as error:
         raise RankSliceError(Mistake(str(path), str(error), _SHAPE)) from None
-    fault = _fault_of(head, len(content), rank, plan_sha256)
+    fault = _fault_of(head, len(content), rank, job_sha256)
     if fault:
         raise RankSliceError(Mistake(str(path), fault, _SHAPE))
     events = np.frombuffer(content, EVENTS, offset=HEAD_BYTES)
@@ -237,14 +237,14 @@ def read_events(path: Path, rank: int, plan_sha256: str) -> RankEvents:
     return RankEvents(rank, found, lost, head)
 
 
-def _fault_of(head: Any, nbytes: int, rank: int, plan_sha256: str) -> str:
+def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
     """Return what is wrong with a file of events; empty: nothing."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         return "is not a file of events"
     if head.get("version") != VERSION:
         return f"has version {head.get('version')!r}, not {VERSION}"
-    if head.get("plan") != plan_sha256:
-        return "is of another plan"
+    if head.get("job_sha256") != job_sha256:
+        return "is of another job"
     if head.get("rank") != rank:
         return f"is of rank {head.get('rank')!r}, not {rank}"
     capacity = head.get("capacity")

@@ -38,7 +38,7 @@ class _Index(BaseModel):
     version: Literal[FAILURE_VERSION]  # type: ignore[valid-type]
     time: str
     message: list[str]
-    plan: str
+    job_sha256: str
     missing: list[Annotated[int, Field(ge=0)]]
     clocks: dict[str, Any]
 
@@ -53,8 +53,8 @@ class Failure:
     """Why, in lines."""
     missing: tuple[int, ...]
     """Ranks whose events could not be kept."""
-    plan_sha256: str
-    """Hash of the plan's file."""
+    job_sha256: str
+    """Digest of the job."""
     clocks: dict[str, Samples]
     """Samples of a board's clock and that of the launcher, by board."""
 
@@ -81,7 +81,7 @@ def failure_of(folder: Path) -> Failure:
     clocks = samples_by_board(index.clocks)
     if clocks is None:
         raise RankSliceError(Mistake(str(path), "has invalid samples of clocks"))
-    return Failure(index.time, tuple(index.message), tuple(index.missing), index.plan, clocks)
+    return Failure(index.time, tuple(index.message), tuple(index.missing), index.job_sha256, clocks)
 
 
 def read_failure(folder: Path, plan: Plan) -> Trace:
@@ -97,7 +97,7 @@ def read_failure(folder: Path, plan: Plan) -> Trace:
     ranks = [
         RankEvents(rank, np.empty(0, EVENTS), None, {})
         if rank in failure.missing
-        else read_events(folder / LAST_FAILURE / f"{NAME}{rank}", rank, failure.plan_sha256)
+        else read_events(folder / LAST_FAILURE / f"{NAME}{rank}", rank, failure.job_sha256)
         for rank in range(len(plan.ranks))
     ]
     return on_one_clock(plan, ranks, failure.clocks)

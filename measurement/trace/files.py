@@ -9,6 +9,6 @@ LAST_FAILURE = "last-failure"
 FAILURE = "failure.json"
 """In that folder: when and why the job failed, and what else is needed to read the files there."""
 FAILURE_FORMAT = "rankslice-failure"
-FAILURE_VERSION = 1
+FAILURE_VERSION = 2
 MAX_BYTES = 64 << 20
 """Of each of the two."""

@@ -76,23 +76,23 @@ class RankOperators(_Strict):
 
     format: Literal[FORMAT]  # type: ignore[valid-type]
     version: Literal[VERSION]  # type: ignore[valid-type]
-    plan: str
+    job_sha256: str
     rank: int
     segments: tuple[SegmentOperators, ...]
 
 
-def read_operators(folder: Path, plan: Plan, plan_sha256: str) -> tuple[RankOperators, ...]:
+def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOperators, ...]:
     """Return what the engine of each rank told, by rank.
 
     Raises:
         RankSliceError: a file is missing, or not what a rank of this plan writes.
     """
     return tuple(
-        _read(folder / f"{NAME}{rank}", rank, plan_sha256) for rank in range(len(plan.ranks))
+        _read(folder / f"{NAME}{rank}", rank, job_sha256) for rank in range(len(plan.ranks))
     )
 
 
-def _read(path: Path, rank: int, plan_sha256: str) -> RankOperators:
+def _read(path: Path, rank: int, job_sha256: str) -> RankOperators:
     content = read_ordinary(path, _SHAPE, MOST_BYTES)
     try:
         found = RankOperators.model_validate(untrusted_json(content))
@@ -102,8 +102,8 @@ def _read(path: Path, rank: int, plan_sha256: str) -> RankOperators:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise RankSliceError(Mistake(str(path), f"{where}: {first['msg']}", _SHAPE)) from None
-    if (found.plan, found.rank) != (plan_sha256, rank):
-        raise RankSliceError(Mistake(str(path), "is of another plan or rank", _SHAPE))
+    if (found.job_sha256, found.rank) != (job_sha256, rank):
+        raise RankSliceError(Mistake(str(path), "is of another job or rank", _SHAPE))
     return found
 
 

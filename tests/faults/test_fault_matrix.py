@@ -500,7 +500,7 @@ FAULTS = {
     ),
     "tensor of another shape": Fault(
         at_start,
-        r"VICTIM: .*float32\[1, 17\], the plan says float32\[1, 16\]",
+        r"VICTIM: .*float32\[1, 17\], the job says float32\[1, 16\]",
         of_another_shape,
         keeps=False,
         prepared="computing",

@@ -210,19 +210,19 @@ _GRAPH = _graph()
 
 
 def _results() -> bytes:
-    head = {"plan_sha256": "ab" * 32, "outputs": [["y", "float32", [1, 2]], ["z", "int4", [3]]]}
+    head = {"job_sha256": "ab" * 32, "outputs": [["y", "float32", [1, 2]], ["z", "int4", [3]]]}
     record = struct.pack("<Qd2f2B", 0, 1.5, 1.0, 2.0, 3, 4)
-    return b"rankslice results 1\n" + json.dumps(head).encode() + b"\n" + record * 3
+    return b"rankslice results 2\n" + json.dumps(head).encode() + b"\n" + record * 3
 
 
 def _open_results() -> bytes:
     boxes = ["boxes", "float16", [9, 4], ["?", ""]]
-    head = {"plan_sha256": "ab" * 32, "outputs": [boxes, ["z", "int8", [3]]]}
+    head = {"job_sha256": "ab" * 32, "outputs": [boxes, ["z", "int8", [3]]]}
     frames = [
         struct.pack(f"<Qd2I{4 * rows}e3b", rows, 1.5, rows, 4, *[0.5] * 4 * rows, 1, 2, 3)
         for rows in (0, 3, 9)
     ]
-    return b"rankslice results 1\n" + json.dumps(head).encode() + b"\n" + b"".join(frames)
+    return b"rankslice results 2\n" + json.dumps(head).encode() + b"\n" + b"".join(frames)
 
 
 _YAML = b"""boards:

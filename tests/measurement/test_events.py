@@ -36,7 +36,7 @@ def ring_in(folder: Path, capacity: int = 8) -> EventRing:
     descriptor = os.open(folder, os.O_RDONLY)
     ring = open_ring(descriptor, 0, capacity)
     os.close(descriptor)
-    ring.describe(plan=PLAN, rank=0)
+    ring.describe(job_sha256=PLAN, rank=0)
     return ring
 
 
@@ -84,8 +84,8 @@ def test_a_head_that_is_too_long_is_refused() -> None:
 
 WRONG = {
     "is not a file of events": {"format": "other"},
-    "has version 9, not 1": {"version": 9},
-    "is of another plan": {"plan": "1" * 64},
+    "has version 9, not 2": {"version": 9},
+    "is of another job": {"job_sha256": "1" * 64},
     "is of rank 3, not 0": {"rank": 3},
     "has room for -1 events": {"capacity": -1},
     f"has room for {MOST_EVENTS + 1} events": {"capacity": MOST_EVENTS + 1},

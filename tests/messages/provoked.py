@@ -759,9 +759,9 @@ def _reports() -> Iterator[Provoked]:
     yield Provoked("no folder", "report")
     record: dict[str, Content] = {"out/run.json": "text"}
     yield Provoked("a record that is text", "report out", record)
-    record = {"out/run.json": '{"format": "rankslice-run", "version": 2}'}
+    record = {"out/run.json": '{"format": "rankslice-run", "version": 9}'}
     yield Provoked("a record of another version", "report out", record)
-    record = {"out/run.json": '{"format": "rankslice-run", "version": 1, "frames": -1}'}
+    record = {"out/run.json": '{"format": "rankslice-run", "version": 2, "frames": -1}'}
     yield Provoked("a record with less than it has", "report out", record)
     record = {"out/report.json": '{"ranks": []}'}
     yield Provoked("a report of no ranks", "report out", record)
@@ -771,10 +771,10 @@ def _reports() -> Iterator[Provoked]:
 
 
 def _replays() -> Iterator[Provoked]:
-    head = {"format": "rankslice-recording", "version": 1}
+    head = {"format": "rankslice-recording", "version": 2}
     good = {
         **head,
-        "plan_sha256": "",
+        "job_sha256": "",
         "first": 0,
         "frames": 1,
         "completed": 1,

@@ -55,7 +55,7 @@ def run_record(*ranks: RankRun, **others: Any) -> RunRecord:
         ended="2026-11-25 03:10:57 UTC",
         model="net.onnx",
         model_sha256="0" * 64,
-        plan_sha256="1" * 64,
+        job_sha256="1" * 64,
         report_sha256="2" * 64,
         command=("rankslice", "run", "out", "--fps", "30"),
         versions=(("rankslice", "0.1.0"), ("onnxruntime", "1.32.0")),

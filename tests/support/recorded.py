@@ -67,7 +67,7 @@ def searched(folder: Path, options: RunOptions, frame: int = 0, change: float = 
             [values + np.float32(change) for values in found.frames(output)]
             for output in range(len(found.outputs))
         ]
-        results = Results(found.plan_sha256, found.outputs, found.records, (*changed,))
+        results = Results(found.job_sha256, found.outputs, found.records, (*changed,))
     prepared = prepare(folder, replace(options, record=ran))
     prepared = replace(prepared, again=lambda _: pytest.fail("ran again"))
     return first_difference(prepared, results, frame, range(len(found)), None)

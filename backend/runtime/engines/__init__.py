@@ -110,7 +110,7 @@ class TellsOperators(Protocol):
 
 
 def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
-    """Return how the plan wants a rank's sub-models to be run."""
+    """Return how the job wants a rank's sub-models to be run."""
     return EngineSettings(
         threads=max(1, len(rank.cores)),
         exact=exact,

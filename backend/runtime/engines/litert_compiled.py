@@ -68,7 +68,7 @@ class CompiledEngine:
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Compile the sub-model for the accelerator, and compare its signature with the plan's."""
+        """Compile the sub-model for the accelerator, and compare its signature with the job's."""
         try:
             operators = count_operators(path)
         except OSError as error:

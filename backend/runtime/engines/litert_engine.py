@@ -116,7 +116,7 @@ class InterpreterEngine:
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Build the interpreter, apply the delegate, and compare the signature with the plan's."""
+        """Build the interpreter, apply the delegate, and compare the signature with the job's."""
         self._path = path
         if any(spec.is_open for spec in (*inputs, *outputs)):
             self._load_open(inputs, outputs)
@@ -318,7 +318,7 @@ def replaced_operators(
 
 
 def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
-    """Give inputs of open size the plan's size; return whether there were any."""
+    """Give inputs of open size the job's size; return whether there were any."""
     shapes = {spec.name: spec.shape for spec in inputs}
     resized = False
     for details in interpreter.get_input_details():

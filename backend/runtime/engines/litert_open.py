@@ -24,9 +24,9 @@ class Numbers:
     """The interpreter's numbers of tensors."""
 
     inputs: tuple[int, ...]
-    """In the plan's order."""
+    """In the job's order."""
     outputs: tuple[int, ...]
-    """In the plan's order."""
+    """In the job's order."""
     found: tuple[int, ...]
     """Those that list what was found in a frame, by rows: the results of WHERE."""
 
@@ -147,7 +147,7 @@ def copy_output(values: NDArray[Any], slot: Slot) -> None:
         return
     if values.shape != slot.shape:
         raise JobError(
-            f"an output has the shape {list(values.shape)} now, the plan says {list(slot.shape)}"
+            f"an output has the shape {list(values.shape)} now, the job says {list(slot.shape)}"
         )
     np.copyto(slot, values, casting="no")
 

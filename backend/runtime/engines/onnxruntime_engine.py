@@ -110,7 +110,7 @@ class OnnxRuntimeEngine:
         self._open: OpenRuns | None = None
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Create the session and compare its signature with the plan's."""
+        """Create the session and compare its signature with the job's."""
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
@@ -226,11 +226,11 @@ class OnnxRuntimeEngine:
             self._numbers[spec.name] = number
             if name != spec.dtype or not _admits(arg.shape, spec, side):
                 raise JobError(
-                    f"{path.name}: {side} {spec.name!r} is {name}{list(arg.shape)}, the plan says"
+                    f"{path.name}: {side} {spec.name!r} is {name}{list(arg.shape)}, the job says"
                     f" {spec.dtype}{list(spec.shape)}"
                 )
         if side == "input" and actual:
-            raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the plan lacks")
+            raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the job lacks")
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Run the session on the slots' own memory, or through buffers on the GPU."""

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a sub-model's file, matched with those of the plan."""
+"""The inputs and outputs of a sub-model's file, matched with those of the job."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class FileTensor:
 def match_tensors(
     file: str, side: str, planned: Sequence[Tensor], found: Sequence[FileTensor]
 ) -> list[FileTensor]:
-    """Return the file's tensors in the order of the plan's.
+    """Return the file's tensors in the order of the job's.
 
     Tensors are matched by name, else by their name in the signature. A ``.tflite`` file may have
     several tensors of one name, or nameless ones; these are matched in the order in which they
-    stand in the file with the plan's that are left.
+    stand in the file with the job's that are left.
 
     Raises:
-        JobError: a tensor is missing, has another type or shape, or is an input that the plan
+        JobError: a tensor is missing, has another type or shape, or is an input that the job
             lacks.
     """
     left = list(found)
@@ -52,7 +52,7 @@ def match_tensors(
             left.remove(tensor)
         _check(file, side, spec, tensor)
     if side == "input" and left:
-        raise JobError(f"{file}: needs input {left[0].name!r}, which the plan lacks")
+        raise JobError(f"{file}: needs input {left[0].name!r}, which the job lacks")
     return [tensor for spec in planned if (tensor := matched[spec.name]) is not None]
 
 
@@ -71,7 +71,7 @@ def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
 def _check(file: str, side: str, spec: Tensor, tensor: FileTensor) -> None:
     if tensor.dtype != spec.dtype or not _admits(tensor.shape, spec):
         raise JobError(
-            f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the plan says"
+            f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the job says"
             f" {spec.dtype}{list(spec.shape)}"
         )
 

@@ -22,7 +22,7 @@ THREADS = ("compute", "source", "sink")
 """Names of the threads that do stages, by their number in events."""
 
 FORMAT = "rankslice-events"
-VERSION = 1
+VERSION = 2
 NAME = "events-"
 """Of a rank's file, before the number of the rank."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "rankslice-operators"
-VERSION = 2
+VERSION = 3
 NAME = "operators-"
 """Of a rank's file, before the number of the rank."""
 MOST_SPANS = 200_000
@@ -216,14 +216,14 @@ def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
 
 
 def write_operators(
-    folder: Path, rank: int, plan_sha256: str, segments: Mapping[int, OperatorSpans]
+    folder: Path, rank: int, job_sha256: str, segments: Mapping[int, OperatorSpans]
 ) -> None:
     """Write the file of a rank.
 
     Args:
         folder: where.
         rank: whose it is.
-        plan_sha256: hash of the plan's file.
+        job_sha256: digest of the job.
         segments: by their numbers in the rank; those are left out whose engine tells nothing.
 
     Raises:
@@ -232,7 +232,7 @@ def write_operators(
     record: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "plan": plan_sha256,
+        "job_sha256": job_sha256,
         "rank": rank,
         "segments": [{"index": index, **asdict(found)} for index, found in segments.items()],
     }

@@ -21,7 +21,7 @@ def sample_clocks(job: Job, transport: Transport) -> list[Sample]:
     """Compare the clock of each board with that of the board that has the source. Collective.
 
     The lowest rank of each other board exchanges messages with the rank of the source; one board
-    after the other, some milliseconds each. Nothing is done if the plan has one board.
+    after the other, some milliseconds each. Nothing is done if the job has one board.
 
     Returns:
         Of a rank that has exchanged messages for its board, its samples; of others, none.

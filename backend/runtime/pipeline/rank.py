@@ -1,4 +1,4 @@
-"""One rank of a job: set up from the plan, run to the end of the stream, measured."""
+"""One rank of a job: set up from the job, run to the end of the stream, measured."""
 
 from __future__ import annotations
 
@@ -381,8 +381,8 @@ def run_rank(
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
     Args:
-        job: the plan.
-        folder: where ``plan.json`` and the sub-models lie.
+        job: that of the driver.
+        folder: where the sub-models lie.
         options: of this run; the same on all ranks.
         transport: connects the ranks; stays open on failure, for the caller to abort.
         on_start: called when all ranks are ready for frame 0.

@@ -58,7 +58,7 @@ class Setup:
 
     job: Job
     folder: Path
-    """Where ``plan.json`` and the sub-models lie."""
+    """Where the sub-models lie."""
     options: RunOptions
     transport: Transport
     resources: ExitStack
@@ -72,7 +72,7 @@ class Setup:
 
     @property
     def spec(self) -> Rank:
-        """The rank's part of the plan."""
+        """The rank's part of the job."""
         return self.job.ranks[self.transport.rank]
 
     @property

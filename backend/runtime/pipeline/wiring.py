@@ -1,4 +1,4 @@
-"""From a plan to what one rank must set up: rings, stages, sends and receives.
+"""From a job to what one rank must set up: rings, stages, sends and receives.
 
 How many slots a ring gets follows from the *level* of its writer and of its last reader. The
 level of a stage is the length of the longest path to it, in segments and hops. While every
@@ -60,7 +60,7 @@ NO_PAIRS: Pairs = frozenset()
 
 
 def pairs_within_boards(job: Job) -> Pairs:
-    """Return the pairs of ranks that are on the same board, as the plan says."""
+    """Return the pairs of ranks that are on the same board, as the job says."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for each in job.ranks:
         ranks[each.board].append(each.rank)
@@ -125,7 +125,7 @@ class ReceiveSpec:
 
     @property
     def carries_frames(self) -> bool:
-        """Whether it is a channel of the plan or the credits'."""
+        """Whether it is a channel of the job or the credits'."""
         return self.channel >= 0
 
 
@@ -329,9 +329,9 @@ def wire(job: Job, rank: int, window: int | None = None, direct: Pairs = NO_PAIR
     """Return what ``rank`` sets up to run ``job``, on all of its routes.
 
     Args:
-        job: the plan.
+        job: that of the driver.
         rank: whose wiring it is.
-        window: frames inside at most; ``None``: as many as the plan says for each route.
+        window: frames inside at most; ``None``: as many as the job says for each route.
         direct: pairs of ranks that share memory; others exchange messages.
     """
     routes = [(route, _Ways(route, direct)) for route in job.routes]

@@ -24,7 +24,7 @@ from ..errors import JobError, what_is_wrong
 from ..job import Job, Tensor, typed_view
 from ..records import RecordForm
 
-MAGIC = b"rankslice results 1\n"
+MAGIC = b"rankslice results 2\n"
 _MAX_HEAD = 1 << 20
 _MAX_SIZE = (1 << 31) - 1
 
@@ -33,7 +33,7 @@ _MAX_SIZE = (1 << 31) - 1
 class Results:
     """What came out of a job."""
 
-    plan_sha256: str
+    job_sha256: str
     outputs: tuple[Tensor, ...]
     records: NDArray[np.void]
     """Fields ``frame`` and ``completed_s``. If all outputs are fixed, also ``output_0``,
@@ -125,10 +125,10 @@ def read_results(path: Path) -> Results:
     try:
         with path.open("rb") as file:
             if file.readline(len(MAGIC)) != MAGIC:
-                raise JobError(f"{path}: not a results file")
+                raise JobError(f"{path}: not a results file, or one of another version")
             head = json.loads(file.readline(_MAX_HEAD))
             offset = file.tell()
-        plan_sha256 = head["plan_sha256"]
+        job_sha256 = head["job_sha256"]
         outputs = tuple(_output(*output) for output in head["outputs"])
         found = _open_records if any(spec.is_open for spec in outputs) else _fixed_records
         records, frames = found(path, offset, outputs)
@@ -140,7 +140,7 @@ def read_results(path: Path) -> Results:
         *(OverflowError, MemoryError, AttributeError),
     ) as error:
         raise JobError(f"{path}: not a results file ({what_is_wrong(error)})") from None
-    return Results(plan_sha256, outputs, records, frames)
+    return Results(job_sha256, outputs, records, frames)
 
 
 def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> Tensor:
@@ -211,7 +211,7 @@ def results_of(job: Job, path: Path, *, may_lack: bool = False) -> Results:
             order.
     """
     results = read_results(path)
-    if (results.plan_sha256, results.outputs) != (job.sha256, job.outputs):
+    if (results.job_sha256, results.outputs) != (job.sha256, job.outputs):
         raise JobError(f"{path}: has the results of another job")
     frames, times = results.records["frame"], results.completed_s
     in_order = np.array_equal(frames, np.arange(len(results), dtype=np.uint64)) or (

@@ -32,7 +32,7 @@ class ResultsWriter(Sink):
         """Return the writer of ``--results``; ``None`` if the keeper takes the results."""
         return None if is_kept(options.inputs) else cls(options.results, job.sha256, job.outputs)
 
-    def __init__(self, path: Path, plan_sha256: str, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, path: Path, job_sha256: str, outputs: Sequence[Tensor]) -> None:
         """Create the file and write its head.
 
         Raises:
@@ -40,7 +40,7 @@ class ResultsWriter(Sink):
         """
         self._path = path
         head = {
-            "plan_sha256": plan_sha256,
+            "job_sha256": job_sha256,
             "outputs": [
                 [spec.name, spec.dtype, list(spec.shape), *([spec.symbols] if spec.symbols else [])]
                 for spec in outputs

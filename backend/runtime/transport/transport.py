@@ -34,7 +34,7 @@ class Lane:
 
     @property
     def carries_frames(self) -> bool:
-        """Whether it is a channel of the plan or the credits'."""
+        """Whether it is a channel of the job or the credits'."""
         return self.channel >= 0
 
 

@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Iterator[int]:
 def note(place: int, prepared: PreparedRun, rank: int, *frames: int) -> None:
     """Write what a rank did."""
     ring = open_ring(place, rank, 8)
-    ring.describe(plan=prepared.plan.job.sha256, rank=rank)
+    ring.describe(job_sha256=prepared.plan.job.sha256, rank=rank)
     for frame in frames:
         ring.add(COMPUTE, 1.0 + frame, 2.0 + frame, frame)
 
@@ -125,7 +125,7 @@ def test_samples_of_clocks_that_are_none_are_refused(
 ) -> None:
     note(place, prepared, 0, 3)
     ring = open_ring(place, 1, 8)
-    ring.describe(plan=prepared.plan.job.sha256, rank=1, clock=[[1, 2]])
+    ring.describe(job_sha256=prepared.plan.job.sha256, rank=1, clock=[[1, 2]])
     ring.add(COMPUTE, 1.0, 2.0, 0)
     keep_failure(prepared, tmp_path, ERROR)
     assert (1,) == failure_of(prepared.folder).missing

@@ -68,11 +68,11 @@ def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
     assert '<a href="../other/trace.html">' in page.read_text()
 
 
-def test_a_record_of_another_plan_is_refused(copied: Path) -> None:
+def test_a_record_of_another_job_is_refused(copied: Path) -> None:
     text = (copied / "driver.py").read_text()
     (copied / "driver.py").unlink()
     (copied / "driver.py").write_text(text.replace("window=", "window=1"))
-    with pytest.raises(RankSliceError, match="belongs to a different plan than the one next to it"):
+    with pytest.raises(RankSliceError, match="is of another job than the driver's"):
         package.report(copied)
 
 

@@ -28,7 +28,7 @@ Change = Callable[[dict[str, Any]], object]
 
 CHANGES: dict[str, Change] = {
     "is a benchmark? this is not a benchmark": lambda record: record.update(format="other"),
-    "version 2": lambda record: record.update(version=2),
+    "version 9": lambda record: record.update(version=9),
     "there is no field 'more'": lambda record: record.update(more=1),
     "the field 'seed' is missing": lambda record: record.pop("seed"),
     "expected a whole number": lambda record: record["starts"][0]["latency_ns"].append(1.5),

@@ -175,7 +175,7 @@ def test_what_a_rank_writes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"plan": "6" * 64},
+        {"job_sha256": "6" * 64},
         {"rank": 1},
         {"version": 1},
         {"format": "else"},

@@ -142,15 +142,15 @@ def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
 
 def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:
     found = refusal(save(tmp_path), [A], [TOTAL])
-    assert "part.0.onnx: needs input 'b', which the plan lacks" == found
+    assert "part.0.onnx: needs input 'b', which the job lacks" == found
 
 
 def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
     path = save(tmp_path)
-    assert "part.0.onnx: input 'a' is float32[1, 4], the plan says float32[4, 1]" == refusal(
+    assert "part.0.onnx: input 'a' is float32[1, 4], the job says float32[4, 1]" == refusal(
         path, [Tensor("a", "float32", (4, 1)), B], [TOTAL]
     )
-    assert "part.0.onnx: output 'total' is float32[1, 4], the plan says int8[1, 4]" == refusal(
+    assert "part.0.onnx: output 'total' is float32[1, 4], the job says int8[1, 4]" == refusal(
         path, [A, B], [Tensor("total", "int8", (1, 4))]
     )
 

@@ -125,7 +125,7 @@ def test_tensors_that_are_not_the_plans_are_told(settings: EngineSettings) -> No
     ) == refusal(settings, outputs=[other])
     assert (
         "cnn_float32.tflite: input 'serving_default_keras_tensor:0' is float32[1, 16, 16, 3], the"
-        " plan says int8[1, 16, 16, 3]"
+        " job says int8[1, 16, 16, 3]"
     ) == refusal(settings, inputs=[Tensor(IMAGE.name, "int8", IMAGE.shape)])
 
 

@@ -176,5 +176,5 @@ def test_accelerators_that_take_fixed_sizes_refuse_others(tmp_path: Path) -> Non
 
 def test_a_file_with_other_fixed_sizes_is_told(tmp_path: Path) -> None:
     gray = Tensor("image", "float32", (1, 40, 40, 1), ("", "?", "?", ""))
-    with pytest.raises(JobError, match=r"input 'image' is float32\[1, -1, -1, 3\], the plan says"):
+    with pytest.raises(JobError, match=r"input 'image' is float32\[1, -1, -1, 3\], the job says"):
         loaded(CPU, [gray], [MAP, MEAN], model=image_model(tmp_path))

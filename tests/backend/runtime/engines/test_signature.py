@@ -53,10 +53,10 @@ def test_a_tensor_with_a_name_of_its_own_is_never_taken_for_another() -> None:
 def test_outputs_that_nobody_wants_may_be_there_and_inputs_may_not() -> None:
     assert [1] == order(planned("b"), in_file("a", "b"), "output")
     found = refusal(planned("b"), in_file("a", "b"))
-    assert "f.tflite: needs input 'a', which the plan lacks" == found
+    assert "f.tflite: needs input 'a', which the job lacks" == found
 
 
 def test_types_and_shapes_have_to_be_the_plans() -> None:
     plan = [Tensor("a", "int8", (1, 2))]
     found = refusal(plan, in_file("a"), "output")
-    assert "f.tflite: output 'a' is float32[1], the plan says int8[1, 2]" == found
+    assert "f.tflite: output 'a' is float32[1], the job says int8[1, 2]" == found

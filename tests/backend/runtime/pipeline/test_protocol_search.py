@@ -420,7 +420,7 @@ class World:
 
         Args:
             job: the plan.
-            window: frames inside at most; ``None``: as many as the plan says for each route.
+            window: frames inside at most; ``None``: as many as the job says for each route.
             frames: how many there are.
             manner: what MPI does with messages: see :meth:`Wire.actions`.
             direct: pairs of ranks that share memory.

@@ -60,7 +60,7 @@ def test_what_was_written_is_read(specs: list[Tensor], frames: int) -> None:
         written = write(path, specs, frames)
         results = read_results(path)
         assert tuple(specs) == results.outputs
-        assert "f" * 64 == results.plan_sha256
+        assert "f" * 64 == results.job_sha256
         assert list(range(frames)) == results.records["frame"].tolist()
         assert written == [
             [results.values(number)[frame].tobytes() for number in range(len(specs))]
@@ -187,7 +187,7 @@ def test_a_file_that_was_cut_short_keeps_its_whole_frames(tmp_path: Path, cut: i
     assert [0, 1] == read_results(path).records["frame"].tolist()
 
 
-HEAD = b"rankslice results 1\n"
+HEAD = b"rankslice results 2\n"
 
 
 @pytest.mark.parametrize(
@@ -200,24 +200,24 @@ HEAD = b"rankslice results 1\n"
         HEAD + b"[]\n",
         HEAD + b"{}\n",
         HEAD + b'{"outputs": []}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32"]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", 3]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-3]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", ",float32", [3]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1e999]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [4611686018427387904, 8]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [99999999999999999999]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", 5, [1]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "int4", ["a"]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": 5}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1, 2], ["?"]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], ["?", ""]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [-1], ["?"]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1e3], ["?"]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], [5]]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], 5]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [1], ["?"], 5]]}\n',
-        HEAD + b'{"plan_sha256": "f", "outputs": [["y", "float32", [9999999999], ["?"]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32"]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", 3]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [-3]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", ",float32", [3]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1e999]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [4611686018427387904, 8]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [99999999999999999999]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", 5, [1]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "int4", ["a"]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": 5}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1, 2], ["?"]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1], ["?", ""]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [-1], ["?"]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1e3], ["?"]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1], [5]]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1], 5]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [1], ["?"], 5]]}\n',
+        HEAD + b'{"job_sha256": "f", "outputs": [["y", "float32", [9999999999], ["?"]]]}\n',
         HEAD + b"\xff\n",
         HEAD + b"[" * 100_000,
     ],
@@ -230,12 +230,12 @@ def test_another_file_is_not_a_results_file(tmp_path: Path, content: bytes) -> N
 
 def test_what_a_results_file_lacks_is_told(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(HEAD + b'{"outputs": []}\n')
-    with pytest.raises(JobError, match=r"r: not a results file \(there is no 'plan_sha256'\)"):
+    with pytest.raises(JobError, match=r"r: not a results file \(there is no 'job_sha256'\)"):
         read_results(tmp_path / "r")
 
 
 def test_results_of_a_type_without_size_are_refused(tmp_path: Path) -> None:
-    head = {"plan_sha256": "f", "outputs": [["y", "object", [1]]]}
+    head = {"job_sha256": "f", "outputs": [["y", "object", [1]]]}
     (tmp_path / "r").write_bytes(HEAD + json.dumps(head).encode() + b"\n")
     with pytest.raises(JobError, match="tensor 'y': values of type 'object' have no fixed size"):
         read_results(tmp_path / "r")

@@ -1,4 +1,4 @@
-"""Numpy's files, ``.npz`` and ``.npy``: their headers are checked before memory is taken.
+"""Numpy's files, ``.npz`` and ``.npy``, whose arrays are frames or stacks of them.
 
 How many frames an array holds follows from its number of dimensions. One that has as many as the
 model input is a frame, and one that has one more is a stack ``[frames, ...]``. There are two
@@ -9,6 +9,7 @@ cut into frames of as many rows as the bound; the last may have fewer.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -16,7 +17,7 @@ import stat
 import weakref
 import zipfile
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import Tensor, typed_view
+from ..keeper import bytes_of
 from ..sizes import Slot, private_memory, shaped
 from . import refuse_others
 
@@ -35,14 +37,8 @@ MAX_BYTES = 1 << 30
 _MAX_NAMES = 10
 _LONGEST_REASON = 200
 """Letters of an error's text, which may repeat what a file has."""
-_LONGEST_HEAD = 10_000
-"""Letters; numpy's own limit."""
-_CHUNK = 1 << 20
-"""Bytes that are read at once."""
 _MOST_LENT_BYTES = 32 << 20
 """Of the frames of an ``.npy`` file that are read before frame 0."""
-_LONGEST_READ = 1 << 24
-"""Bytes; an ``.npz`` file's table of contents is read at once, some 50 bytes per array."""
 
 _UNREADABLE = (
     OSError,
@@ -52,6 +48,7 @@ _UNREADABLE = (
     KeyError,
     NotImplementedError,  # a way to compress that zipfile lacks
     RuntimeError,  # encrypted
+    OverflowError,
     MemoryError,
     zipfile.BadZipFile,
     zlib.error,
@@ -77,26 +74,11 @@ def open_ordinary(path: Path) -> IO[bytes]:
     raise JobError(f"{path}: is not a regular file")
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """The header of an array."""
-
-    shape: tuple[int, ...]
-    is_fortran: bool
-    dtype: np.dtype[Any]
-    size: int
-    """Of the header itself, in bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        return self.size + math.prod(self.shape) * self.dtype.itemsize
-
-
-def _read_head(file: IO[bytes]) -> _Head:
-    """Read the header of an array.
+def _read_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array: its shape, whether it is in Fortran's order, and its type.
 
     Raises:
-        ValueError: it is not a header, or no plain values follow it.
+        ValueError: it is not a header.
     """
     version = np.lib.format.read_magic(file)
     read = {
@@ -105,12 +87,10 @@ def _read_head(file: IO[bytes]) -> _Head:
     }.get(version)
     if read is None:
         raise ValueError(f"version {version} of numpy's format")
-    shape, is_fortran, dtype = read(file, _LONGEST_HEAD)
-    if dtype.kind not in "biufc":
-        raise ValueError(f"values of type {dtype}")
-    if not all(0 <= size < 1 << 62 for size in shape):
-        raise ValueError(f"shape {list(shape)}")
-    return _Head(shape, is_fortran, dtype, file.tell() if file.seekable() else 0)
+    head = read(file)
+    if not all(0 <= size < 1 << 62 for size in head[0]):
+        raise ValueError(f"shape {list(head[0])}")
+    return head
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +102,6 @@ class _Division:
     """Of each frame."""
     last: tuple[int, ...]
     """Of the last one, which may have fewer rows."""
-
-    def shape_of(self, index: int) -> tuple[int, ...]:
-        """Return the shape of a frame."""
-        return self.last if index == self.frames - 1 else self.shape
 
     def note(self, name: str) -> str:
         """Return what the user is told of an array that is cut; empty: it is not."""
@@ -169,16 +145,13 @@ class Stack:
 class FileStack:
     """Frames of one input, one after the other in a file."""
 
-    def __init__(
-        self, path: Path, file: IO[bytes], head: _Head, division: _Division, spec: Tensor
-    ) -> None:
-        """Take over an open file of an array in C order."""
-        self._path, self._begin, self._division = path, head.size, division
-        self._frame_bytes = math.prod(division.shape) * head.dtype.itemsize
+    def __init__(self, path: Path, file: IO[bytes], division: _Division, spec: Tensor) -> None:
+        """Take over a file of an array in C order, which is open where its values begin."""
+        self._path, self._begin, self._division = path, file.tell(), division
+        self._frame_bytes = math.prod(division.shape) * spec.storage[0].itemsize
         self._is_fixed, self._spec = not spec.is_open, spec
         self.note = division.note("its array")
         self._descriptor = os.dup(file.fileno())
-        file.close()
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
@@ -187,7 +160,8 @@ class FileStack:
 
     def shape_of(self, index: int) -> tuple[int, ...]:
         """Return the shape of a frame."""
-        return self._division.shape_of(index)
+        division = self._division
+        return division.last if index == division.frames - 1 else division.shape
 
     def read(self, index: int, slot: Slot) -> None:
         """Read a frame into contiguous memory; those beyond their number begin again at the first.
@@ -200,7 +174,7 @@ class FileStack:
         offset = self._begin + index * self._frame_bytes
         try:
             count = os.preadv(self._descriptor, (values,), offset)
-            rest = _bytes_of(values)[count:] if count < values.nbytes else b""
+            rest = bytes_of(values)[count:] if count < values.nbytes else b""
             while rest:
                 count = os.preadv(self._descriptor, (rest,), offset + values.nbytes - len(rest))
                 if not count:
@@ -229,35 +203,31 @@ class FileStack:
 
 
 def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
-    """Return the frames of an ``.npy`` file, which are read one by one.
+    """Return the frames of an ``.npy`` file; in C order, they are read one by one.
 
     Raises:
         JobError: it is not a file of one plain array, or that does not fit the model input.
     """
-    file = open_ordinary(path)
-    try:
-        head = _read_head(file)
-        size = os.fstat(file.fileno()).st_size
-        if head.nbytes > size:
-            raise ValueError(f"it has {size} bytes, its header promises {head.nbytes}")
-        division = _division(path, "its array", head, spec)
-        if not head.is_fortran:
-            return FileStack(path, file, head, division, spec)
-        _check_memory(path, head.nbytes)
-        values = np.fromfile(file, head.dtype, math.prod(head.shape))
-    except JobError:
-        file.close()
-        raise
-    except _UNREADABLE as error:
-        file.close()
-        raise JobError(
-            f"{path}: is not an .npy file of a plain array{_reason(error)}; numpy.save makes one"
-        ) from None
-    file.close()
-    return _stack("its array", values, head, division)
+    with open_ordinary(path) as file:
+        try:
+            shape, is_fortran, dtype = _read_head(file)
+            size, promised = os.fstat(file.fileno()).st_size, math.prod(shape) * dtype.itemsize
+            if promised > size - file.tell():
+                raise ValueError(f"it has {size} bytes, its header promises {promised} of values")
+            division = _division(path, "its array", shape, dtype, spec)
+            if not is_fortran:
+                return FileStack(path, file, division, spec)
+            _check_memory(path, size)
+            file.seek(0)
+            return _stack("its array", _read_array(file), division)
+        except _UNREADABLE as error:
+            raise JobError(
+                f"{path}: is not an .npy file of a plain array{_reason(error)}; numpy.save makes"
+                " one"
+            ) from None
 
 
-def read_array(file: IO[bytes], name: str, spec: Tensor, slot: Slot) -> None:
+def read_array(file: io.BufferedReader, name: str, spec: Tensor, slot: Slot) -> None:
     """Read one frame of an input from a stream of arrays, as ``numpy.save`` writes them.
 
     Args:
@@ -270,25 +240,20 @@ def read_array(file: IO[bytes], name: str, spec: Tensor, slot: Slot) -> None:
         JobError: no plain array follows, or it does not fit the model input.
     """
     try:
-        head = _read_head(file)
-        division = _division(Path(name), "its array", head, spec)
+        shape, is_fortran, dtype = _read_head(file)
+        division = _division(Path(name), "its array", shape, dtype, spec)
         if division.frames != 1:
             raise JobError(f"{name}: its array holds {division.frames} frames; expected one")
         whole = shaped(slot, division.shape)
         # Values in Fortran's order are read as those of the transposed array.
-        values = np.empty(head.shape[::-1], head.dtype) if head.is_fortran else whole
-        rest = _bytes_of(values)
-        while rest:
-            chunk = file.read(min(len(rest), _CHUNK))
-            if not chunk:
-                raise ValueError("it was cut short")
-            rest[: len(chunk)] = chunk
-            rest = rest[len(chunk) :]
+        values = np.empty(shape[::-1], dtype) if is_fortran else whole
+        if file.readinto(bytes_of(values)) < values.nbytes:
+            raise ValueError("it was cut short")
     except _UNREADABLE as error:
         raise JobError(
             f"{name}: is not a plain array{_reason(error)}; numpy.save writes one"
         ) from None
-    if head.is_fortran:
+    if is_fortran:
         whole[...] = values.T.reshape(division.shape)
 
 
@@ -300,16 +265,19 @@ def read_npz(path: Path, specs: Sequence[Tensor]) -> list[Stack]:
     Raises:
         JobError: it is not a file of plain arrays, or they do not fit the model inputs or memory.
     """
+    inputs = {spec.name for spec in specs}
     with open_ordinary(path) as file:
         try:
-            with zipfile.ZipFile(_ShortReads(file)) as archive:
-                names = {spec.name for spec in specs}
-                members = [_members(path, archive, spec, names) for spec in specs]
-                arrays = map(_name_of, archive.infolist())
-                refuse_others(str(path), (_input_of(name, names) for name in arrays), specs)
-                _check_memory(path, sum(one.file_size for found in members for one in found))
-                pairs = zip(members, specs, strict=True)
-                return [_read_members(path, archive, *pair) for pair in pairs]
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+                present = {each.filename.removesuffix(".npy"): each for each in members}
+                names = [_names_of(path, present, spec.name, inputs) for spec in specs]
+                refuse_others(str(path), (_input_of(name, inputs) for name in present), specs)
+                _check_memory(path, sum(each.file_size for each in members))
+                return [
+                    _read_arrays(path, archive, {name: present[name] for name in found}, spec)
+                    for found, spec in zip(names, specs, strict=True)
+                ]
         except _UNREADABLE as error:
             raise JobError(
                 f"{path}: is not an .npz file of plain arrays{_reason(error)};"
@@ -317,47 +285,25 @@ def read_npz(path: Path, specs: Sequence[Tensor]) -> list[Stack]:
             ) from None
 
 
-class _ShortReads:
-    """A file that refuses to read very much at once, whatever its contents promise."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-
-    def read(self, size: int = -1) -> bytes:
-        """Return bytes of the file.
-
-        Raises:
-            ValueError: that would be too many.
-        """
-        content = self._file.read(size if 0 <= size <= _LONGEST_READ else _LONGEST_READ + 1)
-        if len(content) > _LONGEST_READ:
-            raise ValueError("it has too many arrays")
-        return content
-
-
-def _members(
-    path: Path, archive: zipfile.ZipFile, spec: Tensor, inputs: Collection[str]
-) -> list[zipfile.ZipInfo]:
-    """Return the array of an input, or those of its frames, by their numbers."""
-    present = {member.removesuffix(".npy"): member for member in archive.namelist()}
-    numbered = re.compile(re.escape(spec.name) + r"/(0|[1-9][0-9]*)").fullmatch
-    count = sum(1 for member in present if numbered(member) and member not in inputs)
-    if spec.name in present:
-        if count:
-            found = f"has an array {spec.name!r} and arrays for its frames"
-            raise JobError(f"{path}: {found}; leave one of them out")
-        return [archive.getinfo(present[spec.name])]
-    frames = [f"{spec.name}/{number}" for number in range(count)]
-    lacks = next((name for name in frames or [spec.name] if name not in present), None)
+def _names_of(
+    path: Path, present: Collection[str], name: str, inputs: Collection[str]
+) -> list[str]:
+    """Return the name of an input's array, or those of its frames' arrays, by their numbers."""
+    numbered = re.compile(re.escape(name) + r"/(0|[1-9][0-9]*)").fullmatch
+    count = sum(1 for each in present if numbered(each) and each not in inputs)
+    if name in present and count:
+        found = f"has an array {name!r} and arrays for its frames"
+        raise JobError(f"{path}: {found}; leave one of them out")
+    names = [f"{name}/{number}" for number in range(count)] or [name]
+    lacks = next((each for each in names if each not in present), None)
     if lacks is None:
-        return [archive.getinfo(present[name]) for name in frames]
-    if frames:
-        found = f"has {count} arrays {spec.name + '/N'!r}, but none {lacks!r}"
+        return names
+    if count:
+        found = f"has {count} arrays {name + '/N'!r}, but none {lacks!r}"
         raise JobError(f"{path}: {found}; number them from 0 without a gap")
-    names = sorted(present)
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    raise JobError(f"{path}: has no array {lacks!r}; it has {names[:_MAX_NAMES]}{more}")
+    others = sorted(present)
+    more = f" and {len(others) - _MAX_NAMES} more" if len(others) > _MAX_NAMES else ""
+    raise JobError(f"{path}: has no array {lacks!r}; it has {others[:_MAX_NAMES]}{more}")
 
 
 def _input_of(name: str, inputs: Collection[str]) -> str:
@@ -366,58 +312,37 @@ def _input_of(name: str, inputs: Collection[str]) -> str:
     return stem if name not in inputs and stem in inputs and number.isdecimal() else name
 
 
-def _read_members(
-    path: Path, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], spec: Tensor
+def _read_arrays(
+    path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], spec: Tensor
 ) -> Stack:
-    if [_name_of(member) for member in members] == [spec.name]:
-        return _read_member(path, archive, members[0], spec)
-    parts = [_read_member(path, archive, member, spec, is_stack=False) for member in members]
-    return Stack([part.frames[0] for part in parts])
+    """Return the frames of an input, which are in one array or in one each."""
+    is_stack = spec.name in members
+    stacks = []
+    for name, member in members.items():
+        with archive.open(member) as file:
+            values = _read_array(file)
+        division = _division(path, repr(name), values.shape, values.dtype, spec, is_stack=is_stack)
+        stacks.append(_stack(repr(name), values, division))
+    return stacks[0] if is_stack else Stack([stack.frames[0] for stack in stacks])
 
 
-def _name_of(member: zipfile.ZipInfo) -> str:
-    return member.filename.removesuffix(".npy")
+def _read_array(file: IO[bytes]) -> NDArray[Any]:
+    """Return an array in C order, in memory that is aligned as that of slots.
+
+    Raises:
+        ValueError: no plain array follows.
+    """
+    values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    aligned = private_memory(values.nbytes).view(values.dtype).reshape(values.shape)
+    aligned[...] = values
+    return aligned
 
 
-def _read_member(
-    path: Path,
-    archive: zipfile.ZipFile,
-    member: zipfile.ZipInfo,
-    spec: Tensor,
-    *,
-    is_stack: bool = True,
-) -> Stack:
-    with archive.open(member) as file:
-        head = _read_head(file)
-        if head.nbytes != member.file_size:
-            raise ValueError(
-                f"{member.filename!r} has {member.file_size} bytes,"
-                f" its header promises {head.nbytes}"
-            )
-        name = repr(_name_of(member))
-        division = _division(path, name, head, spec, is_stack=is_stack)
-        memory = private_memory(head.nbytes - head.size)
-        values, rest = memory.view(head.dtype), memory.data
-        while rest:
-            chunk = file.read(min(len(rest), _CHUNK))
-            if not chunk:
-                raise ValueError(f"{member.filename!r} was cut short")
-            rest[: len(chunk)] = chunk
-            rest = rest[len(chunk) :]
-    return _stack(name, values, head, division)
-
-
-def _bytes_of(values: NDArray[Any]) -> memoryview:
-    """Return the memory of a contiguous array."""
-    return memoryview(values.reshape(-1).view(np.uint8).data)
-
-
-def _stack(name: str, values: NDArray[Any], head: _Head, division: _Division) -> Stack:
-    whole = values.reshape(head.shape, order="F" if head.is_fortran else "C")
+def _stack(name: str, values: NDArray[Any], division: _Division) -> Stack:
     if division.shape == division.last:
-        return Stack(whole.reshape((division.frames, *division.shape)))
+        return Stack(values.reshape((division.frames, *division.shape)))
     rows = division.shape[0]
-    cuts = [whole[first : first + rows] for first in range(0, len(whole), rows)]
+    cuts = [values[first : first + rows] for first in range(0, len(values), rows)]
     return Stack(cuts, division.note(name))
 
 
@@ -431,25 +356,28 @@ def _check_memory(path: Path, nbytes: int) -> None:
 
 
 def _division(
-    path: Path, name: str, head: _Head, spec: Tensor, *, is_stack: bool = True
+    path: Path,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    spec: Tensor,
+    *,
+    is_stack: bool = True,
 ) -> _Division:
     """Return which frames an array holds.
 
     Raises:
         JobError: it does not fit the model input.
     """
-    dtype, bound = spec.storage
-    if head.dtype != dtype:
-        raise JobError(f"{path}: {name} is {head.dtype}; the model takes {dtype}")
+    expected, bound = spec.storage
+    if dtype != expected:
+        raise JobError(f"{path}: {name} is {dtype}; the model takes {expected}")
     if spec.is_open and len(bound) != len(spec.shape):
         found = f"{name} cannot say which shape its frames have, as the model takes {spec.dtype}"
         raise JobError(f"{path}: {found}: build the model with fixed sizes (--shape)")
     stored = replace(spec, shape=bound)
-    division = _divided(head.shape, stored) if is_stack else _one_frame(head.shape)
-    sizes = _sizes(stored)
-    expected = f"[{sizes}] or a stack [{', '.join(filter(None, ('N', sizes)))}]"
-    problem = f"has shape {list(head.shape)}; expected {expected if is_stack else f'[{sizes}]'}"
-    if division is not None and len(division.shape) == len(bound):
+    division = _divided(shape, stored) if is_stack else _Division(1, shape, shape)
+    if len(division.shape) == len(bound):
         try:
             stored.of_shape(division.shape)
         except JobError as error:
@@ -457,27 +385,26 @@ def _division(
                 raise JobError(f"{path}: {name}: {error}") from None
         else:
             return division
-    raise JobError(f"{path}: {name} {problem}")
+    sizes = _sizes(stored)
+    wanted = f"[{sizes}]"
+    if is_stack:
+        wanted += f" or a stack [{', '.join(filter(None, ('N', sizes)))}]"
+    raise JobError(f"{path}: {name} has shape {list(shape)}; expected {wanted}")
 
 
-def _one_frame(shape: tuple[int, ...]) -> _Division:
-    return _Division(1, shape, shape)
-
-
-def _divided(shape: tuple[int, ...], spec: Tensor) -> _Division | None:
-    """Return which frames an array of some shape holds; ``None``: it has too many dimensions."""
+def _divided(shape: tuple[int, ...], spec: Tensor) -> _Division:
+    """Return which frames an array of some shape holds."""
     bound, has_open_rows = spec.shape, any(spec.symbols[:1])
     if len(shape) == len(bound) + 1:
         return _Division(shape[0], shape[1:], shape[1:])
-    if len(shape) != len(bound):
-        return None
-    if has_open_rows and 0 < bound[0] < shape[0]:
-        frames = math.ceil(shape[0] / bound[0])
-        rest = shape[0] - (frames - 1) * bound[0]
-        return _Division(frames, (bound[0], *shape[1:]), (rest, *shape[1:]))
-    if bound[:1] == (1,) and not has_open_rows:
-        return _Division(shape[0], (1, *shape[1:]), (1, *shape[1:]))
-    return _one_frame(shape)
+    if len(shape) == len(bound):
+        if has_open_rows and 0 < bound[0] < shape[0]:
+            frames = math.ceil(shape[0] / bound[0])
+            rest = shape[0] - (frames - 1) * bound[0]
+            return _Division(frames, (bound[0], *shape[1:]), (rest, *shape[1:]))
+        if bound[:1] == (1,) and not has_open_rows:
+            return _Division(shape[0], (1, *shape[1:]), (1, *shape[1:]))
+    return _Division(1, shape, shape)
 
 
 def _sizes(spec: Tensor) -> str:

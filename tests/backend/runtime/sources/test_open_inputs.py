@@ -133,14 +133,6 @@ def test_inputs_that_disagree_on_a_size_are_told_with_the_frame(tmp_path: Path) 
     assert message(given, IDS, MASK).endswith(expected)
 
 
-def test_a_table_of_very_many_arrays_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    entry = b"PK\x01\x02" + bytes(42)
-    count = (1 << 24) // len(entry) + 1
-    end = b"PK\x05\x06" + bytes(8) + (count * 46).to_bytes(4, "little") + bytes(6)
-    (tmp_path / "f.npz").write_bytes(entry * count + end)
-    assert "it has too many arrays" in message(str(tmp_path / "f.npz"), IDS)
-
-
 def image(folder: Path, height: int, width: int) -> str:
     path = folder / f"{height}x{width}.png"
     Image.new("RGB", (width, height), (255, 255, 255)).save(path)

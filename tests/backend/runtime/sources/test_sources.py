@@ -385,8 +385,7 @@ def test_an_npy_file_that_is_none_is_told(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert "is not an .npy file of a plain array" in message([str(path)], [X])
     np.save(path, np.array([{}], dtype=object))
-    assert "values of type object" in message([str(path)], [X])
-    assert "pickle" not in message([str(path)], [X])
+    assert f"{path}: its array is object; the model takes float32" == message([str(path)], [X])
 
 
 def test_an_npy_file_that_is_cut_short_meanwhile_is_told(tmp_path: Path) -> None:
@@ -423,7 +422,7 @@ def test_an_npz_that_would_take_gigabytes_is_refused_by_its_header(tmp_path: Pat
     assert "its arrays take 4.0 GB of memory; at most 1.1 GB" in message([promise], [X])
     head = head_of((told // 8, 1, 2))
     lie = lying_zip(tmp_path / "lie.npz", head + bytes(80), 208)
-    assert "has 208 bytes, its header promises 4000000128" in message([lie], [X])
+    assert "is not an .npz file of plain arrays (EOF: reading array data" in message([lie], [X])
     bomb = lying_zip(tmp_path / "bomb.npz", head_of((10, 1, 2)) + bytes(1 << 24), 208)
     assert "is not an .npz file of plain arrays (Bad CRC-32" in message([bomb], [X])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before_kb + 100_000

@@ -15,7 +15,7 @@ from .figures.events import USUAL_EVENTS
 class Preprocessing:
     """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255.
 
-    Where neither is given, :mod:`.sources.pixel_values` decides by the type of the model input.
+    Where neither is given, :mod:`.sources.image_input` decides by the type of the model input.
     """
 
     layout: str = "nchw"

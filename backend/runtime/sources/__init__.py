@@ -6,10 +6,12 @@ else lists the kinds. Help texts import all of them, so packages are imported in
 
 from __future__ import annotations
 
+import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
@@ -56,6 +58,8 @@ class Source(ABC):
     """Of the files that belong to this source, in small letters."""
     reads_files: ClassVar[bool] = True
     """Whether ``--input`` names files; they are copied to the source's board."""
+    takes_several: ClassVar[bool] = False
+    """Whether ``--input`` may name several."""
     is_last_resort: ClassVar[bool] = False
     """Whether it is asked after the others, as it accepts any file."""
     is_live: ClassVar[bool] = False
@@ -158,6 +162,38 @@ def refuse_others(where: str, given: Iterable[str], inputs: Sequence[Tensor]) ->
             )
 
 
+def only_input(options: RunOptions, inputs: Sequence[Tensor]) -> Tensor:
+    """Return the only model input, for sources that feed no more.
+
+    Raises:
+        JobError: there are several.
+    """
+    if len(inputs) != 1:
+        raise JobError(
+            f"--input: {options.inputs[0]} feeds models of one input; this one has {len(inputs)}:"
+            " give an .npz file with an array for each"
+        )
+    return inputs[0]
+
+
+def open_ordinary(path: Path) -> IO[bytes]:
+    """Return a file, opened for reading; pipes and devices are refused, as they may have no end.
+
+    Raises:
+        JobError: it cannot be read, or is not an ordinary file.
+    """
+    try:
+        # Opening a pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "is not a file name"
+        raise JobError(f"{path}: cannot be read: {reason}") from None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise JobError(f"{path}: is not a regular file")
+
+
 def source_kinds() -> list[type[Source]]:
     """Return all kinds of sources, those of last resort at the end."""
     return sorted(find_kinds(__name__, "source"), key=lambda kind: kind.is_last_resort)
@@ -190,4 +226,6 @@ def open_source(options: RunOptions, inputs: Sequence[Tensor]) -> Source:
         missing = [name for name in options.inputs if not Path(name).exists()]
         name = (missing or options.inputs)[0]
         raise JobError(f"{name}: no such file or folder; expected {accepted()}")
+    if options.inputs[1:] and not kind.takes_several:
+        raise JobError(f"--input: {kind.description} must be the only input")
     return kind(options, inputs)

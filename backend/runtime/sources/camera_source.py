@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source
 from .arrivals import Arrivals, Live
-from .opencv import captured_input, load_opencv, size_of, write_captured
+from .opencv import CapturedSource, load_opencv
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..job import Tensor
     from ..options import RunOptions
-    from ..sizes import Slot
 
 _PREFIX = "camera:"
 _BACKEND = "CAP_V4L2"
@@ -25,7 +25,7 @@ _MAX_BYTES = 1 << 30
 _JOIN_TIMEOUT_S = 1.0
 
 
-class CameraSource(Source):
+class CameraSource(CapturedSource):
     """What a camera of the source's board sees, when it sees it.
 
     A thread captures. Frames wait in a queue of bounded size; the camera does not wait for them.
@@ -47,15 +47,13 @@ class CameraSource(Source):
         Raises:
             JobError: they do not fit a camera, or the model takes no image.
         """
-        self._takes = captured_input(options, inputs)
+        super().__init__(options, inputs)
         if options.fps is not None or options.arrivals is not None or options.pull:
             raise JobError(
                 "--input: frames of a camera come when it makes them: leave out --fps, --period-ms,"
                 " --arrivals and --pull"
             )
-        self._name = options.inputs[0]
         self._device = _device(self._name)
-        self.frames = options.frames
         self._capture: Any = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -77,7 +75,7 @@ class CameraSource(Source):
                 " not accessible (group 'video')"
             )
         self._capture = capture
-        height, width = size_of(capture, self._name, self._takes)
+        height, width = self._size_of(capture)
         nbytes = 3 * height * width * arrivals.capacity
         if nbytes > _MAX_BYTES:
             raise JobError(
@@ -88,10 +86,10 @@ class CameraSource(Source):
         self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
         self._thread.start()
 
-    def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Write a captured frame's values."""
-        pixels = self._arrivals.content.pop(index)
-        write_captured(pixels, self.label(index), self._takes, slots[0])
+    def pixels(self, index: int) -> NDArray[Any]:
+        """Return a captured frame, once."""
+        pixels: NDArray[Any] = self._arrivals.content.pop(index)
+        return pixels
 
     def close(self) -> None:
         """Stop to capture, and close the camera."""

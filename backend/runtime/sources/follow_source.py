@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
-from . import EndOfStreamError, Source
+from . import EndOfStreamError, Source, only_input
+from .image_input import image_input
 from .image_source import SUFFIXES, is_frame, load_image
 
 if TYPE_CHECKING:
@@ -53,16 +54,11 @@ class FollowSource(Source):
         """Check the options; the folder need not be on this machine.
 
         Raises:
-            JobError: there are several inputs, of the model or of the run.
+            JobError: the model has several inputs.
         """
-        if len(options.inputs) != 1:
-            raise JobError("--input: a folder to follow must be the only input")
-        if len(inputs) != 1:
-            raise JobError(
-                f"--input: a folder to follow feeds models of one input; this one has {len(inputs)}"
-            )
         self.folder = Path(options.inputs[0].removeprefix(_PREFIX))
-        self._input, self._preprocessing = inputs[0], options.preprocessing
+        self._input = only_input(options, inputs)
+        self._preprocessing = options.preprocessing
         self.frames = options.frames
         self._seen: dict[str, _State] = {}
         """What the last look saw of files that have not been taken."""
@@ -91,7 +87,7 @@ class FollowSource(Source):
         self._names[index] = name
         self._names.pop(index - _NAMES_KEPT, None)
         if path.suffix.lower() != _NUMPY:
-            load_image(path, self._input, self._preprocessing, slots[0])
+            load_image(path, image_input(self._input, self._preprocessing), slots[0])
             return
         from .numpy_files import open_npy
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
-from . import Source, accepted
-from .image_sizes import ImageInput, image_input
-from .pixel_values import input_values
+from . import Source, accepted, only_input, open_ordinary
+from .image_input import ImageInput, image_input, input_values
 
 if TYPE_CHECKING:
     from ..job import Tensor
-    from ..options import Preprocessing, RunOptions
+    from ..options import RunOptions
     from ..sizes import Slot
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
@@ -39,6 +38,7 @@ class ImageSource(Source):
 
     usage = ("IMAGE", "FOLDER")
     description = f"images ({', '.join(SUFFIXES)}), folders of them"
+    takes_several = True
     is_last_resort = True
     can_replay = True
     frames: int
@@ -56,8 +56,7 @@ class ImageSource(Source):
                 an image is too large.
         """
         paths = [image for name in options.inputs for image in _images(Path(name))]
-        if len(inputs) != 1:
-            raise JobError(f"--input: images feed models of one input; this one has {len(inputs)}")
+        spec = only_input(options, inputs)
         if not paths:
             raise JobError(f"--input: no image found; expected {accepted()}")
         for path in paths:
@@ -66,9 +65,7 @@ class ImageSource(Source):
             if path.suffix.lower() not in SUFFIXES:  # found before the start
                 image_size(path)
         self._paths = paths
-        self._input = inputs[0]
-        self._preprocessing = options.preprocessing
-        self._takes = image_input(inputs[0], options.preprocessing)
+        self._takes = image_input(spec, options.preprocessing)
         self.frames = len(paths) if options.frames is None else options.frames
         if options.preprocessing.keep_size:
             for path, size in self._first_sizes():
@@ -76,7 +73,7 @@ class ImageSource(Source):
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Decode the frame's file into the slot."""
-        load_image(self.path(index), self._input, self._preprocessing, slots[0])
+        load_image(self.path(index), self._takes, slots[0])
 
     def label(self, index: int) -> str:
         """Return the name of the frame's file."""
@@ -91,7 +88,7 @@ class ImageSource(Source):
 
         With ``--size`` the user has chosen the size, so there is nothing to note.
         """
-        if self._preprocessing.size is not None:
+        if self._takes.preprocessing.size is not None:
             return ""
         for path, size in self._first_sizes():
             if self._takes.fit(size, path.name).resized != size:
@@ -119,31 +116,20 @@ def is_frame(name: str, suffixes: Sequence[str]) -> bool:
     return not name.startswith(".") and Path(name).suffix.lower() in suffixes
 
 
-def load_image(path: Path, spec: Tensor, preprocessing: Preprocessing, slot: Slot) -> None:
-    """Decode an image, fit it and write its values into ``slot``.
-
-    Args:
-        path: image file; three-channel models get RGB, one-channel models grey values.
-        spec: the model input, [1, C, H, W] or [1, H, W, C].
-        preprocessing: layout, size, mean and scale.
-        slot: of the model input.
+def load_image(path: Path, takes: ImageInput, slot: Slot) -> None:
+    """Decode an image, fit it and write its values into the slot of the model input.
 
     Raises:
         JobError: the file is no image, or the sizes do not fit; or no decoder is installed.
     """
-    takes = image_input(spec, preprocessing)
     with opened_image(path) as opened:
         write_image(opened, path.name, takes, slot)
 
 
 def write_image(opened: Any, name: str, takes: ImageInput, slot: Slot) -> None:
-    """Fit an image and write its values into ``slot``.
+    """Fit an image of pillow and write its values into the slot of the model input.
 
-    Args:
-        opened: an image of pillow.
-        name: its name, for messages.
-        takes: the model input, and what the options say.
-        slot: of the model input.
+    Three-channel inputs get RGB, one-channel inputs grey values. Messages call the image ``name``.
 
     Raises:
         JobError: the sizes do not fit.
@@ -234,8 +220,6 @@ def pillow() -> Any:
 def opened_image(path: Path) -> Iterator[Any]:
     """Yield an opened image; errors within the block name the file."""
     Image = pillow()  # noqa: N806
-    from .numpy_files import open_ordinary
-
     with open_ordinary(path) as file:
         try:
             with Image.open(file) as image:

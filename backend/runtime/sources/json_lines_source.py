@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
-from . import Source, refuse_others
+from . import refuse_others
+from .lines import LinesSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..job import Tensor
     from ..options import RunOptions
-    from ..sizes import Slot
 
 _BYTES_PER_VALUE = 32
 _MORE_BYTES = 1 << 16
@@ -25,55 +25,19 @@ _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
 """Kinds of numbers that fit those of an input, by numpy's letters."""
 
 
-class JsonLinesSource(Source):
-    """An object per line with a number or nested lists of them for each model input.
-
-    Frames beyond the last begin again at the first.
-    """
+class JsonLinesSource(LinesSource):
+    """An object per line with a number or nested lists of them for each model input."""
 
     usage = ("FILE.jsonl",)
     suffixes = (".jsonl",)
     description = "a .jsonl file"
-    can_replay = True
-    frames: int
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Check all lines.
-
-        Raises:
-            JobError: a line does not fit the model inputs.
-        """
-        from ..sizes import differing_size
-        from .lines import Lines, only_file
-
-        self._path = only_file(options.inputs)
-        self._inputs = inputs
         check_types(inputs)
-        self._lines = Lines(self._path, longest_line(inputs))
-        for index in range(len(self._lines)):
-            shapes = [values.shape for values in self._frame(index)]
-            if found := differing_size(zip(inputs, shapes, strict=True)):
-                raise JobError(f"{self._lines.name(index)}: {found}")
-        self.frames = len(self._lines) if options.frames is None else options.frames
+        super().__init__(options, inputs, longest_line(inputs))
 
-    def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Write a line's values."""
-        from ..sizes import shaped
-
-        frame = self._frame(index % len(self._lines))
-        for values, slot in zip(frame, slots, strict=True):
-            shaped(slot, values.shape)[...] = values
-
-    def label(self, index: int) -> str:
-        """Return file and line."""
-        return f"{self._path.name}:{index % len(self._lines) + 1}"
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-    def _frame(self, index: int) -> list[NDArray[Any]]:
-        return values_of_line(self._lines.read(index), self._lines.name(index), self._inputs)
+    def _values(self, line: bytes, name: str) -> list[NDArray[Any]]:
+        return values_of_line(line, name, self._inputs)
 
 
 def check_types(inputs: Sequence[Tensor]) -> None:
@@ -115,12 +79,12 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDA
     arrays = (key for key, value in record.items() if type(value) in {list, *_NUMBERS})
     refuse_others(name, arrays, inputs)
     try:
-        return [_values(record[spec.name], spec) for spec in inputs]
+        return [_array(record[spec.name], spec) for spec in inputs]
     except JobError as error:
         raise FrameError(f"{name}: {error}") from None
 
 
-def _values(given: Any, spec: Tensor) -> NDArray[Any]:
+def _array(given: Any, spec: Tensor) -> NDArray[Any]:
     """Return the values of an input in its type and in the shape that they have in the frame.
 
     Raises:

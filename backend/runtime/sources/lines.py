@@ -4,54 +4,90 @@ from __future__ import annotations
 
 import os
 import weakref
+from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from .numpy_files import open_ordinary
+from . import Source, open_ordinary
 
-MAX_LINES = 1 << 22
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..job import Tensor
+    from ..options import RunOptions
+    from ..sizes import Slot
+
+_MAX_LINES = 1 << 22
 """Eight bytes of memory each."""
 
 
-class Lines:
-    """The lines of an open file, without their ends."""
+class LinesSource(Source):
+    """The lines of a file; frames beyond the last begin again at the first."""
 
-    def __init__(self, path: Path, longest: int) -> None:
-        """Find where lines begin.
+    can_replay = True
+    frames: int
+
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor], longest: int) -> None:
+        """Check all lines, which may have ``longest`` bytes.
 
         Raises:
-            JobError: the file cannot be read, is empty, or has too many or too long lines.
+            JobError: the file cannot be read, or a line does not fit the model inputs.
         """
-        self._path = path
+        from ..sizes import differing_size
+
+        self._inputs = inputs
+        self._path = Path(options.inputs[0])
+        self._find_lines(longest)
+        for index in range(self._count):
+            name, frame = self._name(index), self._frame(index)
+            try:
+                shapes = [
+                    spec.of_shape(values.shape).shape
+                    for spec, values in zip(inputs, frame, strict=True)
+                ]
+            except JobError as error:
+                raise JobError(f"{name}: {error}") from None
+            if found := differing_size(zip(inputs, shapes, strict=True)):
+                raise JobError(f"{name}: {found}")
+        self.frames = self._count if options.frames is None else options.frames
+
+    def _find_lines(self, longest: int) -> None:
+        """Open the file, and find where lines begin."""
         self._begins = array("q", [0])
-        with open_ordinary(path) as file:
+        with open_ordinary(self._path) as file:
             self._descriptor = os.dup(file.fileno())
             self._close = weakref.finalize(self, os.close, self._descriptor)
             while line := file.readline(longest + 2):
                 if len(line.rstrip(b"\r\n")) > longest:
-                    raise JobError(f"{self.name(len(self))} has more than {longest} bytes")
-                if len(self) == MAX_LINES:
-                    raise JobError(f"{path}: has more than {MAX_LINES} lines: give fewer frames")
+                    raise JobError(f"{self._name(self._count)} has more than {longest} bytes")
+                if self._count == _MAX_LINES:
+                    raise JobError(
+                        f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames"
+                    )
                 self._begins.append(self._begins[-1] + len(line))
-        if not len(self):
-            raise JobError(f"{path}: is empty; expected a frame per line")
+        if not self._count:
+            raise JobError(f"{self._path}: is empty; expected a frame per line")
 
-    def __len__(self) -> int:
-        """Return the number of lines."""
+    @property
+    def _count(self) -> int:
         return len(self._begins) - 1
 
-    def name(self, index: int) -> str:
+    def _name(self, index: int) -> str:
         """Return how messages name a line, counted from 0."""
         return f"{self._path}: line {index + 1}"
 
-    def read(self, index: int) -> bytes:
-        """Return a line.
+    @abstractmethod
+    def _values(self, line: bytes, name: str) -> Sequence[NDArray[Any]]:
+        """Return the values of a line without its end, by model input.
 
         Raises:
-            JobError: the file cannot be read, or has changed.
+            JobError: it has none.
         """
+
+    def _frame(self, index: int) -> Sequence[NDArray[Any]]:
         begin, end = self._begins[index : index + 2]
         try:
             line = os.pread(self._descriptor, end - begin, begin)
@@ -59,21 +95,19 @@ class Lines:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
         if len(line) != end - begin:
             raise JobError(f"{self._path}: was truncated in the meantime")
-        return line.rstrip(b"\r\n")
+        return self._values(line.rstrip(b"\r\n"), self._name(index))
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Write a line's values."""
+        from ..sizes import shaped
+
+        for values, slot in zip(self._frame(index % self._count), slots, strict=True):
+            shaped(slot, values.shape)[...] = values
+
+    def label(self, index: int) -> str:
+        """Return file and line."""
+        return f"{self._path.name}:{index % self._count + 1}"
 
     def close(self) -> None:
         """Close the file."""
         self._close()
-
-
-def only_file(inputs: Sequence[str]) -> Path:
-    """Return the file that is the only input.
-
-    Raises:
-        JobError: there are others.
-    """
-    path = Path(inputs[0])
-    if len(inputs) > 1:
-        suffixes = sorted({Path(name).suffix.lower() for name in inputs})
-        raise JobError(f"--input: a {' or '.join(suffixes)} file must be the only input")
-    return path

@@ -13,7 +13,6 @@ import io
 import math
 import os
 import re
-import stat
 import weakref
 import zipfile
 import zlib
@@ -29,7 +28,7 @@ from ..errors import JobError
 from ..job import Tensor, typed_view
 from ..keeper import bytes_of
 from ..sizes import Slot, private_memory, shaped
-from . import refuse_others
+from . import open_ordinary, refuse_others
 
 MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
@@ -54,24 +53,6 @@ _UNREADABLE = (
     zlib.error,
 )
 """What zipfile and numpy raise for files that are not plain arrays."""
-
-
-def open_ordinary(path: Path) -> IO[bytes]:
-    """Return a file, opened for reading; pipes and devices are refused, as they may have no end.
-
-    Raises:
-        JobError: it cannot be read, or is not an ordinary file.
-    """
-    try:
-        # Opening a pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "is not a file name"
-        raise JobError(f"{path}: cannot be read: {reason}") from None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise JobError(f"{path}: is not a regular file")
 
 
 def _read_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -227,7 +208,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
             ) from None
 
 
-def read_array(file: io.BufferedReader, name: str, spec: Tensor, slot: Slot) -> None:
+def read_array(file: io.BufferedReader[Any], name: str, spec: Tensor, slot: Slot) -> None:
     """Read one frame of an input from a stream of arrays, as ``numpy.save`` writes them.
 
     Args:
@@ -418,6 +399,6 @@ def _sizes(spec: Tensor) -> str:
 
 def _reason(error: BaseException) -> str:
     """Return an error's text, but not numpy's advice on how to read files that run code."""
-    text = str(error)
+    text = str(error).partition(" when allow_pickle")[0]
     text = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
     return f" ({text})" if text and "pickle" not in text else ""

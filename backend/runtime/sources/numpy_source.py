@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source
+from . import Source, only_input
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,12 +37,14 @@ class NumpySource(Source):
         Raises:
             JobError: the file cannot be read, or its arrays do not fit the model inputs.
         """
-        paths = [Path(name) for name in options.inputs]
-        path = next(path for path in paths if path.suffix.lower() in self.suffixes)
-        if len(paths) > 1:
-            raise JobError(f"--input: an {path.suffix.lower()} file must be the only input")
-        self._path = path
-        self._stacks = _stacks(path, inputs)
+        from .numpy_files import open_npy, read_npz
+
+        self._path = path = Path(options.inputs[0])
+        self._stacks: Sequence[Stack | FileStack] = (
+            read_npz(path, inputs)
+            if path.suffix.lower() == ".npz"
+            else [open_npy(path, only_input(options, inputs))]
+        )
         lengths = {len(stack) for stack in self._stacks}
         if len(lengths) != 1 or not min(lengths):
             raise JobError(
@@ -92,19 +94,6 @@ class NumpySource(Source):
         """Close the file."""
         for stack in self._stacks:
             stack.close()
-
-
-def _stacks(path: Path, inputs: Sequence[Tensor]) -> Sequence[Stack | FileStack]:
-    from .numpy_files import open_npy, read_npz
-
-    if path.suffix.lower() == ".npz":
-        return read_npz(path, inputs)
-    if len(inputs) != 1:
-        raise JobError(
-            f"{path}: an .npy file feeds models of one input; this one has {len(inputs)}: give an"
-            " .npz file with an array for each"
-        )
-    return [open_npy(path, inputs[0])]
 
 
 SOURCE = NumpySource

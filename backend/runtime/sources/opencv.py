@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from .image_sizes import ImageInput, image_input
+from . import Source, only_input
+from .image_input import image_input
 from .image_source import pillow, write_image
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 1 << 26
 """Of a frame; those of 8K have half as many."""
-PACKAGE = "opencv-python-headless"
 
 _QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
 """What is wrong is told by messages of ours."""
@@ -37,57 +38,54 @@ def load_opencv() -> Any:
         import cv2
     except ImportError:
         raise JobError(
-            f"videos and cameras need the package {PACKAGE} on the source board: install it, or"
-            " build with --video and deploy with --venv"
+            "videos and cameras need the package opencv-python-headless on the source board:"
+            " install it, or build with --video and deploy with --venv"
         ) from None
     return cv2
 
 
-def captured_input(options: RunOptions, inputs: Sequence[Tensor]) -> ImageInput:
-    """Return the model input that captured frames feed.
+class CapturedSource(Source):
+    """Frames that OpenCV captures."""
 
-    Raises:
-        JobError: there are several, or it takes no image; or several sources are given, or pillow
-            is not installed.
-    """
-    pillow()
-    if len(options.inputs) != 1:
-        raise JobError("--input: a video or a camera must be the only input")
-    if len(inputs) != 1:
-        raise JobError(
-            f"--input: videos and cameras feed models of one input; this one has {len(inputs)}"
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
+        """Check the options.
+
+        Raises:
+            JobError: the model has several inputs or takes no image, or pillow is not installed.
+        """
+        pillow()
+        self._takes = image_input(only_input(options, inputs), options.preprocessing)
+        self._name = options.inputs[0]
+        self.frames = options.frames
+
+    @abstractmethod
+    def pixels(self, index: int) -> NDArray[Any]:
+        """Return a frame: uint8, [H, W, 3], blue first.
+
+        Raises:
+            EndOfStreamError: there is no such frame.
+            JobError: it cannot be read.
+        """
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Write a frame's values, as those of an image with the same pixels."""
+        image = pillow().fromarray(self.pixels(index)[:, :, ::-1].copy())
+        write_image(image, self.label(index), self._takes, slots[0])
+
+    def _size_of(self, capture: Any) -> tuple[int, int]:
+        """Return height and width of the frames of an opened ``cv2.VideoCapture``.
+
+        Raises:
+            JobError: they are too large, or do not fit the model input.
+        """
+        cv2 = load_opencv()
+        height, width = (
+            int(capture.get(each)) for each in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
         )
-    return image_input(inputs[0], options.preprocessing)
-
-
-def size_of(capture: Any, name: str, takes: ImageInput) -> tuple[int, int]:
-    """Return height and width of the frames of an opened ``cv2.VideoCapture``.
-
-    Raises:
-        JobError: they are too large, or do not fit the model input.
-    """
-    cv2 = load_opencv()
-    height, width = (
-        int(capture.get(each)) for each in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
-    )
-    if not 0 < height * width <= MAX_PIXELS:
-        raise JobError(
-            f"{name}: has frames of {height}x{width} pixels; expected at most {MAX_PIXELS} pixels"
-        )
-    takes.fit((height, width), name)
-    return height, width
-
-
-def write_captured(pixels: NDArray[Any], name: str, takes: ImageInput, slot: Slot) -> None:
-    """Write a frame's values into a slot, as those of an image with the same pixels.
-
-    Args:
-        pixels: from ``cv2.VideoCapture.read``: uint8, [H, W, 3], blue first.
-        name: of the frame, for messages.
-        takes: the model input, and what the options say.
-        slot: of the model input.
-
-    Raises:
-        JobError: the size does not fit.
-    """
-    write_image(pillow().fromarray(pixels[:, :, ::-1].copy()), name, takes, slot)
+        if not 0 < height * width <= MAX_PIXELS:
+            raise JobError(
+                f"{self._name}: has frames of {height}x{width} pixels; expected at most"
+                f" {MAX_PIXELS} pixels"
+            )
+        self._takes.fit((height, width), self._name)
+        return height, width

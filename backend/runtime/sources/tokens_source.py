@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source
+from .lines import LinesSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..job import Tensor
     from ..options import RunOptions
-    from ..sizes import Slot
 
 _NAMES = ("input_ids", "input_tokens")
 """Of the input that gets the numbers."""
@@ -23,8 +22,8 @@ _BYTES_PER_TOKEN = 24
 _MORE_BYTES = 1000
 
 
-class TokensSource(Source):
-    """Whole numbers, one frame per line, for models of texts; frames beyond the last begin again.
+class TokensSource(LinesSource):
+    """Whole numbers for models of texts.
 
     Inputs ``attention_mask``, ``token_type_ids`` and ``position_ids`` get ones, zeros and
     0, 1, 2, ... for them.
@@ -33,71 +32,38 @@ class TokensSource(Source):
     usage = ("FILE.txt",)
     suffixes = (".txt",)
     description = "a .txt file of tokens"
-    can_replay = True
-    frames: int
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Check the model's inputs and all lines.
-
-        Raises:
-            JobError: an input gets no values from tokens, or a line does not fit.
-        """
-        from .lines import Lines, only_file
-
-        self._path = only_file(options.inputs)
-        self._inputs = inputs
         self._tokens = _token_input(inputs)
         for spec in inputs:
             _check(spec, self._tokens)
-        longest = _BYTES_PER_TOKEN * self._tokens.shape[-1] + _MORE_BYTES
-        self._lines = Lines(self._path, longest)
-        for index in range(len(self._lines)):
-            tokens = self._tokens_of(index)
-            for spec in inputs:
-                try:
-                    spec.of_shape(_shape(spec, tokens))
-                except JobError as error:
-                    raise JobError(f"{self._lines.name(index)}: {error}") from None
-        self.frames = len(self._lines) if options.frames is None else options.frames
+        super().__init__(options, inputs, _BYTES_PER_TOKEN * self._tokens.shape[-1] + _MORE_BYTES)
 
-    def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Write a line's numbers, and what follows from how many there are."""
-        from ..sizes import shaped
-
-        tokens = self._tokens_of(index % len(self._lines))
-        for spec, slot in zip(self._inputs, slots, strict=True):
-            values = tokens if spec is self._tokens else _FILLED[_plain(spec.name)](len(tokens))
-            shaped(slot, _shape(spec, tokens))[...] = values
-
-    def label(self, index: int) -> str:
-        """Return file and line."""
-        return f"{self._path.name}:{index % len(self._lines) + 1}"
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-    def _tokens_of(self, index: int) -> NDArray[Any]:
+    def _values(self, line: bytes, name: str) -> list[NDArray[Any]]:
         import numpy as np
 
-        line = self._lines.read(index)
         if not _NUMBERS.fullmatch(line):
             raise JobError(
-                f"{self._lines.name(index)} is {_shown(line)}; expected whole numbers with spaces"
-                " between them"
+                f"{name} is {_shown(line)}; expected whole numbers with spaces between them"
             )
         numbers = [int(word) for word in line.split()]
         most = int(np.iinfo(self._tokens.dtype).max)
         if max(numbers) > most:
-            raise JobError(
-                f"{self._lines.name(index)} has {max(numbers)}; {self._tokens.dtype} ends at {most}"
-            )
-        return np.array(numbers, self._tokens.dtype)
+            raise JobError(f"{name} has {max(numbers)}; {self._tokens.dtype} ends at {most}")
+        return [self._filled(spec, numbers) for spec in self._inputs]
+
+    def _filled(self, spec: Tensor, numbers: list[int]) -> NDArray[Any]:
+        import numpy as np
+
+        count = len(numbers)
+        values = numbers if spec is self._tokens else _FILLED[_plain(spec.name)](count)
+        shape = (1,) * (len(spec.shape) - 1) + (count,)
+        return np.array(values, spec.storage[0]).reshape(shape)
 
 
-_FILLED: dict[str, Callable[[int], Any]] = {
-    "attention_mask": lambda count: 1,
-    "token_type_ids": lambda count: 0,
+_FILLED: dict[str, Callable[[int], Sequence[int]]] = {
+    "attention_mask": lambda count: [1] * count,
+    "token_type_ids": lambda count: [0] * count,
     "position_ids": range,
 }
 
@@ -139,10 +105,6 @@ def _check(spec: Tensor, tokens: Tensor) -> None:
             f"--input: model input {name} of shape {list(spec.shape)} takes no tokens; expected"
             " the shape [1, n] or [n]"
         )
-
-
-def _shape(spec: Tensor, tokens: NDArray[Any]) -> tuple[int, ...]:
-    return (1,) * (len(spec.shape) - 1) + tokens.shape
 
 
 def _shown(line: bytes) -> str:

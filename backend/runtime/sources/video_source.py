@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import EndOfStreamError, Source
-from .containers import is_cut_short
-from .opencv import captured_input, load_opencv, size_of, write_captured
+from . import EndOfStreamError, open_ordinary
+from .opencv import CapturedSource, load_opencv
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..job import Tensor
     from ..options import RunOptions
-    from ..sizes import Slot
-    from .image_sizes import Fit
+    from .image_input import Fit
 
 _ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
 """Options of FFmpeg. Playlists would name other files."""
@@ -26,9 +24,14 @@ _OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
 _LOOKED_BEYOND = 100
 """Frames that are tried after one that cannot be read."""
 _MAX_FPS = 1000.0
+_MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
+"""Begins the head and the segment."""
+
+_MOST_PARTS = 1 << 16
+"""That are looked at: a video has a part for each of its fragments, and few others."""
 
 
-class VideoSource(Source):
+class VideoSource(CapturedSource):
     """The frames of a video, which arrive at its rate.
 
     With a number of frames beyond the last it begins again. A damaged frame ends what can be read,
@@ -47,10 +50,9 @@ class VideoSource(Source):
             JobError: it is no video, has no frame, has too large ones or no rate, the model takes
                 no image, or OpenCV is not installed.
         """
-        self._takes = captured_input(options, inputs)
+        super().__init__(options, inputs)
         self._path = Path(options.inputs[0])
         self._begins_again = options.frames is not None or options.unlimited
-        self.frames = options.frames
         self._next = 0
         self._capture = self._opened()
         try:
@@ -61,7 +63,7 @@ class VideoSource(Source):
         self._rewind()
 
     def _check(self, options: RunOptions) -> None:
-        self.size = size_of(self._capture, str(self._path), self._takes)
+        self.size = self._size_of(self._capture)
         """Height and width of the frames."""
         fps = self._get("FPS")
         if 0 < fps <= _MAX_FPS:
@@ -74,17 +76,8 @@ class VideoSource(Source):
         if not self._capture.grab():
             raise JobError(f"{self._path}: has no frame that can be read")
 
-    def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Decode the frame into the slot; those between the last one and it are left out."""
-        write_captured(self.pixels(index), self.label(index), self._takes, slots[0])
-
     def pixels(self, index: int) -> NDArray[Any]:
-        """Return a frame: uint8, [H, W, 3], blue first.
-
-        Raises:
-            EndOfStreamError: there is no such frame.
-            JobError: it cannot be read.
-        """
+        """Decode a frame; those between the last one and it are left out."""
         import numpy as np
 
         if index + 1 < self._next:
@@ -123,8 +116,6 @@ class VideoSource(Source):
         Raises:
             JobError: it is no video.
         """
-        from .numpy_files import open_ordinary
-
         cv2 = load_opencv()
         open_ordinary(self._path).close()
         os.environ[_OPTIONS] = _ONLY
@@ -188,6 +179,34 @@ class VideoSource(Source):
 
 def _text(size: tuple[int, ...]) -> str:
     return f"{size[0]}x{size[1]}"
+
+
+def is_cut_short(path: Path) -> bool:
+    """Return whether an MP4, AVI or Matroska file is shorter than it says itself."""
+    place = 0
+    with open_ordinary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        for _ in range(_MOST_PARTS):
+            file.seek(place)
+            length = _part_bytes(file.read(16).ljust(16, b"\0"))
+            place += length
+            if not length or place >= size:
+                return place > size
+    return False
+
+
+def _part_bytes(head: bytes) -> int:
+    """Return the size of a part of a file, by its first bytes; 0: it is not known."""
+    if head.startswith(b"RIFF"):
+        return 8 + int.from_bytes(head[4:8], "little")
+    if head[:4] in _MATROSKA:
+        width = 9 - head[4].bit_length()
+        unknown = (1 << 7 * width) - 1
+        length = int.from_bytes(head[4 : 4 + width], "big") & unknown
+        return 0 if length == unknown else 4 + width + length
+    length = int.from_bytes(head[:4], "big")  # of a box of an MP4 file
+    length = int.from_bytes(head[8:], "big") if length == 1 else length
+    return length if length >= 8 else 0
 
 
 SOURCE = VideoSource

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
-from rankslice.backend.runtime.sources.image_sizes import ImageInput, image_input
+from rankslice.backend.runtime.sources.image_input import ImageInput, image_input
 from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
 from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.own_folder import other_entries, other_maker, what_forbids

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.sources.image_sizes import Fit
+from rankslice.backend.runtime.sources.image_input import Fit
 from rankslice.commands.run.boxes.reading import BoxForm, BoxUnit, Reading
 from rankslice.framework.errors import RankSliceError
 

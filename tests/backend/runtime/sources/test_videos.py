@@ -21,7 +21,7 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, opencv
 from rankslice.backend.runtime.sources import open_source as open_source_of
-from rankslice.backend.runtime.sources.containers import is_cut_short
+from rankslice.backend.runtime.sources.video_source import is_cut_short
 
 GREY = Tensor("x", "float32", (1, 1, 4, 4))
 
@@ -220,7 +220,7 @@ def test_without_opencv_the_message_says_what_to_install(
 
 
 def test_models_that_take_no_single_image_are_refused(clip: str) -> None:
-    assert "videos and cameras feed models of one input" in message(clip, [PICTURE, GREY])
+    assert "clip.mp4 feeds models of one input; this one has 2" in message(clip, [PICTURE, GREY])
     assert "accepts no images" in message(clip, [Tensor("x", "float32", (1, 7))])
 
 

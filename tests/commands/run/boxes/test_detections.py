@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.backend.runtime.sources.image_sizes import Fit, image_input
+from rankslice.backend.runtime.sources.image_input import Fit, image_input
 from rankslice.commands.run.boxes.detections import (
     Detections,
     are_shares,

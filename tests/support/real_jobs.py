@@ -196,7 +196,7 @@ def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:
     ``nvml`` takes the place of the library of NVIDIA's driver.
     """
     for name, before, after in (
-        ("figures/sensors.py", '_SYSTEM = Path("/sys")', f"_SYSTEM = Path({str(system)!r})"),
+        ("figures/energy.py", "root: Path = ROOT", f"root: Path = Path({str(system.parent)!r})"),
         ("figures/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
     ):
         code = folder / "runtime" / name

@@ -13,10 +13,10 @@ from ...runtime.system.cores import CORES, fields_of_cores, named_in_cpuinfo
 from ...runtime.system.files import number_in, paths_below, text_of
 from ...runtime.system.memory import meminfo
 from ...runtime.system.processes import status_of
+from ...runtime.system.sensors import Channel, channels
 from ..protocol import Answer
 from .accelerators import ICDS, devices, libraries
 from .files import shown
-from .sensors import power_sensors, thermal_zones
 
 
 def hardware(root: Path) -> Answer:
@@ -35,7 +35,7 @@ def hardware(root: Path) -> Answer:
         "libraries": libraries(root),
         "drivers": [shown(path, root) for pattern in ICDS for path in paths_below(root, pattern)],
         "zones": thermal_zones(root),
-        "sensors": power_sensors(root),
+        "sensors": [sensor(channel, root) for channel in channels(root)],
     }
 
 
@@ -147,3 +147,27 @@ def core_kind(fields: dict[str, str]) -> str:
     if maker == "0x41" and part in ARM_CORES:
         return ARM_CORES[part]
     return f"implementer {maker}, part {part}"
+
+
+def thermal_zones(root: Path) -> list[Answer]:
+    """Return the thermal zones: number, type, and thousandths of a degree."""
+    return [
+        {
+            "path": shown(zone, root),
+            "kind": text_of(zone / "type"),
+            "millicelsius": number_in(zone / "temp"),
+        }
+        for zone in paths_below(root, "sys/class/thermal/thermal_zone*")
+    ]
+
+
+def sensor(channel: Channel, root: Path) -> Answer:
+    """Return what can tell power or energy. As a rule only root may read those of processors."""
+    value, unit_w = channel.value(), channel.unit_w
+    told = None if value is None or unit_w is None else round(1e6 * unit_w * value)
+    return {
+        "path": shown(channel.paths[-1], root),
+        "name": channel.name,
+        "microwatts": told,
+        "may_read": value is not None,
+    }

@@ -1,17 +1,214 @@
-"""The energy of a board during a run, measured by the board's sensor."""
+"""The energy of a board, counted by its sensors and those of its GPUs."""
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..job import Rank
-from .sensors import Sensor, SensorError, find_sensor
+from ..system.files import ROOT, number_in
+from ..system.sensors import POWERCAP, Channel, channels
+from .nvml import LIBRARY, find_nvml
 
-_PERIOD_S = 0.1
+_PERIOD_S = 0.005
+_RUN_PERIOD_S = 0.1
 """Between two readings of a power sensor: enough for a run, and little processor time."""
+_COUNTER_PERIOD_S = 10.0
+"""Counters are read only often enough to notice each restart at zero."""
+_TRIES, _PAUSE_S = 3, 0.01
+_ANSWER_S = 3.0
+"""How long the last reading may take."""
 
 _NO_SENSOR = "there is no power sensor that this account may read"
+
+
+class SensorError(Exception):
+    """A sensor cannot report the energy; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Meter:
+    """One number of a sensor."""
+
+    name: str
+    look: Callable[[], int | None]
+    """Returns it; ``None`` if it cannot be read."""
+    unit_w: float | None
+    """Of power; ``None``: it counts microjoules."""
+    limit_uj: int = 0
+    """From which it begins again at zero."""
+
+    def read(self) -> int:
+        """Return the number.
+
+        Raises:
+            SensorError: it cannot be read.
+        """
+        for _ in range(_TRIES):
+            value = self.look()
+            if value is not None:
+                return value
+            time.sleep(_PAUSE_S)  # a bus may be busy
+        raise SensorError("it could no longer be read")
+
+    def joules(self, then: int, now: int, seconds: float) -> float:
+        """Return the energy between two looks.
+
+        Raises:
+            SensorError: the numbers cannot be.
+        """
+        if self.unit_w is not None:
+            if min(then, now) < 0:
+                watts = self.unit_w * min(then, now)
+                raise SensorError(f"it reported a negative power, {watts:.3g} W")
+            return self.unit_w * seconds * (then + now) / 2
+        if now >= then:
+            return (now - then) / 1e6
+        if not 0 <= now < then <= self.limit_uj:
+            raise SensorError(f"its counter went back, from {then} to {now} uJ")
+        return (now - then + self.limit_uj) / 1e6
+
+
+class Sensor:
+    """Counts energy while it is entered: a context manager, as a thread looks at the meters.
+
+    Otherwise it tells the power whenever it is asked.
+    """
+
+    def __init__(self, meters: Sequence[_Meter], period_s: float) -> None:
+        self.name = " + ".join(meter.name for meter in meters)
+        """The sensor, by the system's own names."""
+        self.seconds = 0.0
+        """Time between the first and the last look."""
+        self._meters = meters
+        are_counters = all(meter.unit_w is None for meter in meters)
+        self._period_s = _COUNTER_PERIOD_S if are_counters else period_s
+        self._joules = [0.0 for _ in meters]
+        self._last: tuple[list[int], float] | None = None
+        self._reason = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Sensor:
+        """Begin to count."""
+        self._last, self._reason = None, ""
+        self._stop.clear()
+        try:
+            self._begin()
+            self._look()
+        except SensorError as error:
+            self._reason = str(error)
+        else:
+            self._thread = threading.Thread(target=self._watch, name="sensor", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._stop.set()
+
+    def joules(self) -> float:
+        """Stop, and return the energy since the beginning, above zero.
+
+        Raises:
+            SensorError: the sensor could not be read at times, or reports impossible values.
+        """
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_ANSWER_S)
+            if self._thread.is_alive():
+                raise SensorError(f"it has not answered for {_ANSWER_S:g} s")
+        if self._reason:
+            raise SensorError(self._reason)
+        if min(self._joules) <= 0:
+            raise SensorError(f"it counted nothing in {self.seconds:.3g} s")
+        return sum(self._joules)
+
+    def watts(self) -> float | None:
+        """Return the mean power since the last call, in watts; ``None`` if it cannot be told.
+
+        It cannot at the first call, nor after one at which the sensor could not be read.
+        """
+        self._begin()
+        with suppress(SensorError):
+            self._look()
+            return sum(self._joules) / self.seconds if self.seconds else None
+        return None
+
+    def _begin(self) -> None:
+        self._joules, self.seconds = [0.0 for _ in self._meters], 0.0
+
+    def _watch(self) -> None:
+        try:
+            # Uneven, so that looks do not keep step with frames.
+            while not self._stop.wait(random.uniform(0.5, 1.5) * self._period_s):
+                self._look()
+            self._look()
+        except SensorError as error:
+            self._reason = str(error)
+
+    def _look(self) -> None:
+        """Count the energy since the last look.
+
+        Raises:
+            SensorError: it cannot be told.
+        """
+        before, self._last = self._last, None
+        self._last = values, now_s = [meter.read() for meter in self._meters], time.perf_counter()
+        if before is None:
+            return
+        passed_s = now_s - before[1]
+        for place, meter in enumerate(self._meters):
+            self._joules[place] += meter.joules(before[0][place], values[place], passed_s)
+        self.seconds += passed_s
+
+
+def find_sensor(
+    root: Path = ROOT, *, period_s: float = _PERIOD_S, nvml: str = LIBRARY
+) -> Sensor | None:
+    """Return the board's energy sensor; ``None`` if it has none that may be read.
+
+    Of several channels the one of the whole board is used; otherwise the sum of processor packages
+    and NVIDIA GPUs, or the first channel, counters of energy before power sensors, which must be
+    sampled.
+
+    Args:
+        root: under which Linux shows ``sys``.
+        period_s: mean time between two readings of a power sensor.
+        nvml: library for NVIDIA's GPUs.
+    """
+    readable: list[Channel] = []
+    with suppress(OSError):
+        readable += (each for each in channels(root) if each.value() is not None)
+    processors = [each for each in readable if each.device == POWERCAP]
+    # A package may be told twice: by its registers, and by its memory.
+    packages = {each.label: each for each in processors if each.label.startswith("package")}
+    whole = [each for each in readable if each.is_whole][:1]
+    gpus = [] if whole else _gpus(nvml)
+    chosen = whole or [*packages.values()]
+    if not chosen and not gpus:  # a channel of a board with such a GPU may be of anything
+        chosen = [each for each in readable if each not in processors][:1]
+    meters = [*map(_meter, chosen), *gpus]
+    return Sensor(meters, period_s) if meters else None
+
+
+def _meter(channel: Channel) -> _Meter:
+    limit_uj = number_in(channel.paths[0].with_name("max_energy_range_uj")) or 0
+    return _Meter(channel.name, channel.value, channel.unit_w, limit_uj)
+
+
+def _gpus(library: str) -> list[_Meter]:
+    """Return a meter of NVIDIA's GPUs, summed: of energy, or power where they have none."""
+    nvml = find_nvml(library)
+    if nvml is None:
+        return []
+    name = f"NVML {', '.join(nvml.names)}"
+    meters = _Meter(name, nvml.energy_uj, None), _Meter(name, nvml.power_mw, 1e-3)
+    return [meter for meter in meters if meter.look() is not None][:1]
 
 
 class BoardEnergy:
@@ -21,11 +218,11 @@ class BoardEnergy:
     programs.
     """
 
-    def __init__(self, ranks: Sequence[Rank], rank: int) -> None:
-        """Look for the sensor."""
-        self._board = ranks[rank].board
-        self._is_first = all(spec.board != self._board for spec in ranks[:rank])
-        self._sensor = _found() if self._is_first else None
+    def __init__(self, boards: Sequence[str], rank: int) -> None:
+        """Look for the sensor; ``boards`` are those of the job's ranks."""
+        self._board = boards[rank]
+        self._is_first = boards.index(self._board) == rank
+        self._sensor = find_sensor(period_s=_RUN_PERIOD_S) if self._is_first else None
 
     def during(self, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run, and return the record of the run; on the board's first rank with ``energy``.
@@ -36,29 +233,16 @@ class BoardEnergy:
         if not self._is_first:
             return run()
         if self._sensor is None:
-            told = {"source": "absent", "sensor": None, "reason": _NO_SENSOR}
-            return {**run(), "energy": {"board": self._board, **told}}
+            absent = {"source": "absent", "sensor": None, "reason": _NO_SENSOR}
+            return {**run(), "energy": {"board": self._board, **absent}}
         with self._sensor as sensor:
             record = run()
-            return {**record, "energy": {"board": self._board, **_told_by(sensor)}}
-
-
-def _found() -> Sensor | None:
-    try:
-        return find_sensor(period_s=_PERIOD_S)
-    except OSError:
-        return None
-
-
-def _told_by(sensor: Sensor) -> dict[str, Any]:
-    try:
-        joules = sensor.joules()
-    except SensorError as error:
-        return {"source": "absent", "sensor": sensor.name, "reason": f"{sensor.name}: {error}"}
-    return {
-        "source": "measured",
-        "sensor": sensor.name,
-        "joules": joules,
-        "seconds": sensor.seconds,
-        "mean_w": joules / sensor.seconds,
-    }
+            found: dict[str, Any]
+            try:
+                joules, seconds = sensor.joules(), sensor.seconds
+                figures = {"joules": joules, "seconds": seconds, "mean_w": joules / seconds}
+            except SensorError as error:
+                found = {"source": "absent", "reason": f"{sensor.name}: {error}"}
+            else:
+                found = {"source": "measured", **figures}
+        return {**record, "energy": {"board": self._board, "sensor": sensor.name, **found}}

@@ -17,8 +17,8 @@ from pathlib import Path
 from ..system.cores import processor_times
 from ..system.files import ROOT, beginning_of, number_in, paths_below, text_of
 from ..system.memory import meminfo
+from .energy import find_sensor
 from .nvml import LIBRARY, find_nvml
-from .sensors import find_power
 
 _Look = Callable[[], "float | None"]
 """Returns a value; ``None`` if there is none now."""
@@ -70,7 +70,7 @@ class Hardware:
             self._looks.update(_told_apart(readable))
             if not readable:
                 absent.append(kind)
-        power = find_power(system, nvml=nvml)
+        power = find_sensor(root, nvml=nvml)
         if power is not None:
             self._looks["power_w"] = power.watts
         else:

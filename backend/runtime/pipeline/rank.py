@@ -407,7 +407,7 @@ def run_rank(
             channels = together(transport, lambda: _open_channels(setup, wiring, peers, opened))
             together(transport, channels.hand_over)
             rank = together(transport, lambda: _Rank(setup, peers, wiring, channels, opened))
-            energy = BoardEnergy(job.ranks, spec.rank)
+            energy = BoardEnergy([each.board for each in job.ranks], spec.rank)
             clocks = _sample(setup)
             on_start()
             record = energy.during(rank.run)

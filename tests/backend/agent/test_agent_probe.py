@@ -170,26 +170,27 @@ def test_thermal_zones_are_told_by_type_in_the_order_of_their_numbers(tmp_path: 
 
 def test_power_of_an_ina_is_voltage_times_current(tmp_path: Path) -> None:
     (only,) = hardware(make_tree(tmp_path, JETSON))["sensors"]
-    assert ("ina3221 VDD_IN", 5040 * 1200) == (only["name"], only["microwatts"])
+    assert ("hwmon ina3221 VDD_IN", 5040 * 1200) == (only["name"], only["microwatts"])
 
 
 def test_power_of_a_sensor_that_tells_it_is_as_told(tmp_path: Path) -> None:
     chip = "sys/class/hwmon/hwmon0"
     files = {f"{chip}/name": "ina226\n", f"{chip}/power1_input": "3210000\n"}
     (only,) = hardware(make_tree(tmp_path, files))["sensors"]
-    assert ("ina226", 3_210_000, True) == (only["name"], only["microwatts"], only["may_read"])
+    assert ("hwmon ina226 power1_input", 3_210_000) == (only["name"], only["microwatts"])
+    assert only["may_read"]
 
 
 def test_power_of_an_older_jetson_is_in_milliwatts(tmp_path: Path) -> None:
     folder = "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
     files = {f"{folder}/in_power0_input": "2500\n", f"{folder}/rail_name_0": "POM_5V_IN\n"}
     (only,) = hardware(make_tree(tmp_path, files))["sensors"]
-    assert ("POM_5V_IN", 2_500_000) == (only["name"], only["microwatts"])
+    assert ("ina3221x POM_5V_IN", 2_500_000) == (only["name"], only["microwatts"])
 
 
 def test_energy_counters_have_no_power(tmp_path: Path) -> None:
     (only,) = hardware(make_tree(tmp_path, PC))["sensors"]
-    assert ("RAPL package-0", None) == (only["name"], only["microwatts"])
+    assert ("powercap package-0", None) == (only["name"], only["microwatts"])
 
 
 def test_an_empty_system_is_no_mistake(tmp_path: Path) -> None:

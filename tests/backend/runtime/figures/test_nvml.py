@@ -9,9 +9,9 @@ import pytest
 from toys import toy_library
 
 from rankslice.backend.runtime.figures import rank_figures
+from rankslice.backend.runtime.figures.energy import Sensor, find_sensor
 from rankslice.backend.runtime.figures.nvml import Nvml, find_nvml
 from rankslice.backend.runtime.figures.rank_figures import GpuMemory
-from rankslice.backend.runtime.figures.sensors import Sensor, find_sensor
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_processors_packages_and_gpus_are_summed(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOY_NVML", "p")
-    zone = tmp_path / "class" / "powercap" / "intel-rapl:0"
+    zone = tmp_path / "sys" / "class" / "powercap" / "intel-rapl:0"
     zone.mkdir(parents=True)
     (zone / "name").write_text("package-0")
     (zone / "energy_uj").write_text("1000000")
@@ -92,16 +92,19 @@ def test_a_processors_packages_and_gpus_are_summed(
 @pytest.mark.parametrize(
     "files",
     [
-        {"class/powercap/intel-rapl:1/name": "psys", "class/powercap/intel-rapl:1/energy_uj": "1"},
         {
-            "class/hwmon/hwmon0/name": "ina3221",
-            "class/hwmon/hwmon0/in1_label": "VDD_IN",
-            "class/hwmon/hwmon0/in1_input": "19000",
-            "class/hwmon/hwmon0/curr1_input": "500",
+            "sys/class/powercap/intel-rapl:1/name": "psys",
+            "sys/class/powercap/intel-rapl:1/energy_uj": "1",
         },
         {
-            "bus/i2c/drivers/ina3221x/1-0040/iio:device0/rail_name_0": "POM_5V_IN",
-            "bus/i2c/drivers/ina3221x/1-0040/iio:device0/in_power0_input": "9500",
+            "sys/class/hwmon/hwmon0/name": "ina3221",
+            "sys/class/hwmon/hwmon0/in1_label": "VDD_IN",
+            "sys/class/hwmon/hwmon0/in1_input": "19000",
+            "sys/class/hwmon/hwmon0/curr1_input": "500",
+        },
+        {
+            "sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0/rail_name_0": "POM_5V_IN",
+            "sys/bus/i2c/drivers/ina3221x/1-0040/iio:device0/in_power0_input": "9500",
         },
     ],
     ids=["psys", "INA3221 of a Jetson Orin", "INA3221 of a Jetson Nano"],

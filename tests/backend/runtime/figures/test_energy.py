@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime.figures.sensors import Sensor, SensorError, find_sensor
+from rankslice.backend.runtime.figures.energy import Sensor, SensorError, find_sensor
 
 
 def put(folder: Path, **files: str | int) -> Path:
@@ -30,19 +30,31 @@ def test_a_board_without_sensors_has_none(tmp_path: Path) -> None:
 
 def test_the_packages_of_a_processor_are_summed(tmp_path: Path) -> None:
     zones = [
-        put(tmp_path / f"class/powercap/intel-rapl:{n}", name=f"package-{n}", energy_uj=100)
+        put(tmp_path / f"sys/class/powercap/intel-rapl:{n}", name=f"package-{n}", energy_uj=100)
         for n in range(2)
     ]
-    put(tmp_path / "class/powercap/intel-rapl:0:0", name="core", energy_uj=7)
+    put(tmp_path / "sys/class/powercap/intel-rapl:0:0", name="core", energy_uj=7)
     with found(tmp_path) as sensor:
         for zone in zones:
             put(zone, energy_uj=3_000_100)
         assert 6.0 == sensor.joules()
-    assert "powercap package-0, package-1" == sensor.name
+    assert "powercap package-0 + powercap package-1" == sensor.name
+
+
+def test_a_package_that_is_told_twice_counts_once(tmp_path: Path) -> None:
+    zones = [
+        put(tmp_path / f"sys/class/powercap/{name}", name="package-0", energy_uj=100)
+        for name in ("intel-rapl:0", "intel-rapl-mmio:0")
+    ]
+    with found(tmp_path) as sensor:
+        for zone in zones:
+            put(zone, energy_uj=3_000_100)
+        assert 3.0 == sensor.joules()
+    assert "powercap package-0" == sensor.name
 
 
 def test_a_counter_that_begins_again_at_zero_is_followed(tmp_path: Path) -> None:
-    zone = tmp_path / "class/powercap/intel-rapl:0"
+    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     put(zone, name="package-0", energy_uj=9_000_000, max_energy_range_uj=10_000_000)
     with found(tmp_path) as sensor:
         put(zone, energy_uj=1_000_000)
@@ -51,7 +63,7 @@ def test_a_counter_that_begins_again_at_zero_is_followed(tmp_path: Path) -> None
 
 def test_the_channel_of_the_whole_board_goes_before_others(tmp_path: Path) -> None:
     put(
-        tmp_path / "class/hwmon/hwmon0",
+        tmp_path / "sys/class/hwmon/hwmon0",
         name="ina3221",
         power1_input=1,
         power1_label="VDD_CPU",
@@ -61,8 +73,24 @@ def test_the_channel_of_the_whole_board_goes_before_others(tmp_path: Path) -> No
     assert "hwmon ina3221 VDD_IN" == found(tmp_path).name
 
 
+def test_the_channel_of_the_whole_board_goes_before_the_processor(tmp_path: Path) -> None:
+    put(tmp_path / "sys/class/powercap/intel-rapl:0", name="package-0", energy_uj=100)
+    put(tmp_path / "sys/class/hwmon/hwmon0", name="ina226", power1_input=5, power1_label="total")
+    assert "hwmon ina226 total" == found(tmp_path).name
+
+
+def test_a_meter_that_stands_still_makes_a_sum_no_energy(tmp_path: Path) -> None:
+    for number in range(2):
+        zone = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
+        put(zone, name=f"package-{number}", energy_uj=100)
+    with found(tmp_path) as sensor:
+        put(zone, energy_uj=3_000_100)
+        with pytest.raises(SensorError, match="it counted nothing in"):
+            sensor.joules()
+
+
 def test_power_is_summed_up_over_time(tmp_path: Path) -> None:
-    put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     begin = time.perf_counter()
     with found(tmp_path) as sensor:
         time.sleep(0.1)
@@ -72,7 +100,7 @@ def test_power_is_summed_up_over_time(tmp_path: Path) -> None:
 
 
 def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
-    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=0)
+    chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=0)
     with found(tmp_path) as sensor:
         time.sleep(0.3)
         put(chip, power1_input=8_000_000)
@@ -84,7 +112,7 @@ def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
 
 def test_volts_times_amperes_are_power(tmp_path: Path) -> None:
     put(
-        tmp_path / "class/hwmon/hwmon1",
+        tmp_path / "sys/class/hwmon/hwmon1",
         name="ina3221",
         in1_input=5000,
         curr1_input=1200,
@@ -99,7 +127,7 @@ def test_volts_times_amperes_are_power(tmp_path: Path) -> None:
 
 
 def test_older_jetson_boards_tell_milliwatts(tmp_path: Path) -> None:
-    chip = tmp_path / "bus/i2c/drivers/ina3221x/6-0040/iio:device0"
+    chip = tmp_path / "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
     put(chip, in_power1_input=700, rail_name_1="POM_5V_CPU")
     put(chip, in_power0_input=3000, rail_name_0="POM_5V_IN")
     with found(tmp_path) as sensor:
@@ -109,7 +137,7 @@ def test_older_jetson_boards_tell_milliwatts(tmp_path: Path) -> None:
 
 
 def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input="error")
+    put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input="error")
     assert find_sensor(tmp_path, nvml="none.so") is None
 
 
@@ -122,7 +150,7 @@ def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, told: str | int, reason: str) -> None:
-    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     with found(tmp_path) as sensor:
         put(chip, power1_input=told)
         with pytest.raises(SensorError, match=reason):
@@ -130,7 +158,7 @@ def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, told: str | int, rea
 
 
 def test_a_sensor_that_vanishes_before_it_begins_is_no_energy(tmp_path: Path) -> None:
-    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     sensor = found(tmp_path)
     (chip / "power1_input").unlink()
     with sensor, pytest.raises(SensorError, match="it could no longer be read"):
@@ -148,7 +176,7 @@ def test_a_sensor_that_vanishes_before_it_begins_is_no_energy(tmp_path: Path) ->
 def test_a_counter_that_goes_wrong_is_no_energy(
     tmp_path: Path, limit: int, now: int, reason: str
 ) -> None:
-    zone = tmp_path / "class/powercap/intel-rapl:0"
+    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     put(zone, name="package-0", energy_uj=9_000_000, max_energy_range_uj=limit)
     with found(tmp_path) as sensor:
         put(zone, energy_uj=now)
@@ -159,8 +187,8 @@ def test_a_counter_that_goes_wrong_is_no_energy(
 def test_a_sensor_that_does_not_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankslice.backend.runtime.figures.sensors._ANSWER_S", 0.1)
-    chip = put(tmp_path / "class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
+    monkeypatch.setattr("rankslice.backend.runtime.figures.energy._ANSWER_S", 0.1)
+    chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     with found(tmp_path) as sensor:
         (chip / "power1_input").unlink()
         os.mkfifo(chip / "power1_input")  # to read it waits for somebody who writes

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.backend.runtime.job import Turns
-from rankslice.backend.runtime.summary.stretches import NORMAL
+from rankslice.backend.runtime.summary.throughput import NORMAL
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json

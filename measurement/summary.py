@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.summary.pace import pace_of
-from rankslice.backend.runtime.summary.stretches import SURGE, stretches
+from rankslice.backend.runtime.summary.bottleneck import pace_of
+from rankslice.backend.runtime.summary.throughput import SURGE, stretches
 from rankslice.backend.runtime.summary.work import RankWork, work_of
 from rankslice.measurement.counts import Count, counts_of
 from rankslice.measurement.hardware import HardwareSummary

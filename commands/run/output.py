@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.records import RecordForm
-from rankslice.backend.runtime.summary.classes import top_classes
+from rankslice.backend.runtime.summary.texts import top_classes
 from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.classes import named_classes
 from rankslice.commands.run.json_lines import JsonLines

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.runtime.job import ALL
-from rankslice.backend.runtime.summary.classes import top_classes
 from rankslice.backend.runtime.summary.texts import (
     compute_texts,
     frames_text,
     latency_text,
     rate_text,
+    top_classes,
 )
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.rate_texts import numbers_text, route_texts

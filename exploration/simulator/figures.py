@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.stretches import SURGE, stretches
-from rankslice.backend.runtime.summary.throughput import BOTH_ROUTES, STEADY, TOO_FEW
+from rankslice.backend.runtime.summary.throughput import (
+    BOTH_ROUTES,
+    STEADY,
+    SURGE,
+    TOO_FEW,
+    stretches,
+)
 
 Times: TypeAlias = NDArray[np.float64]
 

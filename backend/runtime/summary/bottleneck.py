@@ -1,4 +1,4 @@
-"""What limits the rate of a run, as far as its figures show it."""
+"""The rate of a run, and what limits it, as far as its figures show that."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job import ALL
-from .stretches import SURGE, stretches
+from ..job.strict import vars_of
 from .texts import frames_text
+from .throughput import (
+    BOTH_ROUTES,
+    STEADY,
+    SURGE,
+    TOO_FEW,
+    frames_to_fill,
+    stretches,
+    throughput_fps,
+    too_few_text,
+)
 from .work import RankWork
 
 _BUSY = 0.7
@@ -26,34 +36,64 @@ _READS, _COMPUTES, _WRITES = "reading frames", "computing", "writing results"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
-    """How frames come; without both as fast as they are taken."""
+class Pace:
+    """The rate of a run."""
 
-    fps: float | None = None
-    """By the clock, so many per second."""
-    are_listed: bool = False
-    """At times that a file says."""
+    completed: int
+    """How many frames came out."""
+    fps: float | None
+    """After the first frames; ``None``: there were too few frames to tell."""
+    of: str
+    """``steady state``, ``both routes`` if frames changed the route, or ``too few frames``."""
+    bottleneck: str
+    """A sentence."""
 
-    @staticmethod
-    def of(source: Mapping[str, Any]) -> Arrivals:
-        """Return them from what the source's rank reports."""
-        return Arrivals(source["fps"], source.get("timed_by_file", False))
 
-
-def bottleneck_of_routes(
+def pace_of(
+    records: Sequence[Mapping[str, Any]],
     ranks: Sequence[RankWork],
-    rate: float,
-    arrivals: Arrivals,
-    switches: Sequence[Mapping[str, Any]],
+    completed_s: NDArray[np.float64] | None,
+) -> Pace:
+    """Return the rate of a run.
+
+    Args:
+        records: the ranks' measurements, as the report has them.
+        ranks: the same as records.
+        completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
+            all frames that did not fail came out.
+    """
+    source = next(record["source"] for record in records if "source" in record)
+    sink = next(record["sink"] for record in records if "sink" in record)
+    switches = tuple(source.get("switches", ()))
+    window = max(source["window"], source.get("surge_window") or 0)
+    if completed_s is None:
+        completed = source["frames"] - sink.get("failed", 0)
+        wall_s = max(record["wall_s"] for record in records)
+        found = completed / wall_s if wall_s else 0.0
+        of = STEADY if completed > 2 * frames_to_fill(window) else ""
+    else:
+        completed, (found, of) = len(completed_s), throughput_fps(completed_s, window)
+    if not found or of != STEADY:
+        return Pace(completed, None, TOO_FEW, too_few_text(completed, window))
+    found_routes = stretches(switches, completed)
+    if len({route for _, _, route in found_routes}) > 1:
+        text = "unknown: frames took two routes, and their results were not kept"
+        if completed_s is not None:
+            text = _on_most_taken(found_routes, ranks, source, completed_s)
+        return Pace(completed, found, BOTH_ROUTES, text)
+    on_route = _on_route(found_routes[0][2], ranks)
+    return Pace(completed, found, STEADY, _bottleneck(on_route, found, source))
+
+
+def _on_most_taken(
+    found: Sequence[tuple[int, int, str]],
+    ranks: Sequence[RankWork],
+    source: Mapping[str, Any],
     completed_s: NDArray[np.float64],
 ) -> str:
-    """Say what limits the rate; if frames changed the route, on the one that most of them took."""
-    found = stretches(switches, len(completed_s))
+    """Say what limits the rate on the one of two routes that most frames took."""
     frames = {route: sum(e - b for b, e, each in found if each == route) for _, _, route in found}
     most = max(frames, key=lambda route: frames[route])
-    on_route = [_on_surge(rank) for rank in ranks] if most == SURGE else ranks
-    if len(frames) == 1:
-        return _bottleneck(on_route, rate, arrivals)
     # The first frame of a stretch fills the route.
     spans = [(b, e) for b, e, route in found if route == most]
     passed_s = sum(float(completed_s[end - 1] - completed_s[begin]) for begin, end in spans)
@@ -62,22 +102,15 @@ def bottleneck_of_routes(
     if passed_s <= 0:
         return f"{where} too few frames came out between two changes of the route to determine it"
     rate = count / passed_s
-    loads = [_with_load(rank, rate / frames[most]) for rank in on_route]
-    return f"{where}, {_bottleneck(loads, rate, arrivals)}"
+    loads = [_with_load(rank, rate / frames[most]) for rank in _on_route(most, ranks)]
+    return f"{where}, {_bottleneck(loads, rate, source)}"
 
 
-def _on_surge(rank: RankWork) -> RankWork:
-    """Return a rank with what it did on the route for a surge in the place of the usual one's."""
-    surge = rank.surge
-    if surge is None:
-        return rank
-    return replace(
-        rank,
-        frames=surge.frames,
-        compute_ms=surge.compute_ms,
-        turns=surge.turns,
-        steady=surge.steady,
-    )
+def _on_route(route: str, ranks: Sequence[RankWork]) -> Sequence[RankWork]:
+    """Return ranks with what they did on a route in the place of the usual one's."""
+    if route != SURGE:
+        return ranks
+    return [replace(rank, **vars_of(rank.surge)) if rank.surge else rank for rank in ranks]
 
 
 def _with_load(rank: RankWork, rate: float) -> RankWork:
@@ -100,7 +133,7 @@ class _Load:
     """If it is a rank's core, or its computing thread."""
 
 
-def _bottleneck(ranks: Sequence[RankWork], rate: float, arrivals: Arrivals) -> str:
+def _bottleneck(ranks: Sequence[RankWork], rate: float, source: Mapping[str, Any]) -> str:
     """Say what limits the rate in the steady state: a rank, a core, an end, or the world outside.
 
     Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
@@ -117,9 +150,10 @@ def _bottleneck(ranks: Sequence[RankWork], rate: float, arrivals: Arrivals) -> s
     no_frame = max(_steady(rank, "no_frame_share") for rank in ranks)
     reads = max(_steady(rank, "read_share") for rank in ranks)
     outside = f"no frame has come for {ms(no_frame)} {of}"
-    if arrivals.fps is not None:
-        outside = f"{arrivals.fps:g} frames/s arrive"
-    elif arrivals.are_listed:
+    fps, are_listed = source["fps"], source.get("timed_by_file", False)
+    if fps is not None:
+        outside = f"{fps:g} frames/s arrive"
+    elif are_listed:
         outside = "frames arrive at the times of --arrivals"
     from_outside = f"the source: {outside}; {busiest}"
     if no_frame >= _COUNTS and no_frame + reads >= _ALWAYS:
@@ -135,7 +169,7 @@ def _bottleneck(ranks: Sequence[RankWork], rate: float, arrivals: Arrivals) -> s
         return f"{core}: {keep} it busy for {ms(busy)} {of}, {computing}{''.join(others)}"
     if load.share >= _BUSY:
         return load.text
-    if arrivals.are_listed or no_frame >= 1 - _BUSY or rate >= _BUSY * (arrivals.fps or math.inf):
+    if are_listed or no_frame >= 1 - _BUSY or rate >= _BUSY * (fps or math.inf):
         return from_outside
     return (
         f"no rank: {busiest}; the rest is waiting for other ranks, which a larger --window may hide"

@@ -12,9 +12,15 @@ from ..job import Job
 from ..keeper import is_kept
 from ..options import RunOptions
 from ..sinks.results import Results, results_of
-from .classes import scores_classes, top_classes
-from .pace import pace_of
-from .texts import compute_texts, frames_text, latency_text, rate_text
+from .bottleneck import pace_of
+from .texts import (
+    compute_texts,
+    frames_text,
+    latency_text,
+    rate_text,
+    scores_classes,
+    top_classes,
+)
 from .work import RankWork, work_of
 
 _MOST_FRAMES = 10

@@ -1,11 +1,18 @@
-"""The rate of a job, as everything that tells one counts it."""
+"""The rate of a job, as everything that tells one counts it, and the routes of its frames."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..figures.rank_figures import MIN_WARM_UP
+from ..sources.switching import ROUTE_NAMES
+
+NORMAL, SURGE = ROUTE_NAMES
 
 STEADY = "steady state"
 BOTH_ROUTES = "both routes"
@@ -36,3 +43,13 @@ def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float
     elapsed = float(completed_s[-1] - completed_s[first]) if count > 1 else 0.0
     rate = (count - 1 - first) / elapsed if elapsed > 0 else 0.0
     return rate, STEADY if steady else "all frames"
+
+
+def stretches(switches: Sequence[Mapping[str, Any]], frames: int) -> list[tuple[int, int, str]]:
+    """Return first frame, the one after the last, and route of frames that took the same one."""
+    begins = [(0, NORMAL), *((each["frame"], each["route"]) for each in switches), (frames, NORMAL)]
+    return [
+        (begin, end, route)
+        for (begin, route), (end, _) in itertools.pairwise(begins)
+        if begin < end
+    ]

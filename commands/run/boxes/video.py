@@ -143,7 +143,7 @@ def _write(
 
 def _classes(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what writes the best classes into a corner."""
-    from rankslice.backend.runtime.summary.classes import top_classes
+    from rankslice.backend.runtime.summary.texts import top_classes
     from rankslice.commands.run.boxes.drawing import draw_classes
 
     scores = finished.results.frames(0)

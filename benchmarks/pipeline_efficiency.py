@@ -5,9 +5,11 @@ The pipeline under mpirun; its two stages at the same time, each a plain loop of
 model with one thread and with two: all of these take turns (``alternation.py``), some hundred
 times. The ratio of the first to the second, turn by turn, is what communication, frame sources and
 the runtime cost. With ``--by-hand`` a bare mpi4py loop (``bare_loop.py``) with the same sub-models
-takes part.
+takes part, with ``--beside`` the same pipeline with frames from elsewhere: the ratio of the two
+compares the sources.
 
     python benchmarks/pipeline_efficiency.py --model squeezenet --turn 0.4 --rounds 100 --by-hand
+    python benchmarks/pipeline_efficiency.py --model squeezenet --input random --beside npy
 """
 
 from __future__ import annotations
@@ -187,12 +189,17 @@ def run_options(source: str, plan: Plan, folder: Path) -> RunOptions:
     """Return the options of a run that does not end by itself.
 
     Args:
-        source: ``random``, ``stored``, ``photographs``, or an input as ``rankslice run`` takes it.
+        source: ``random``, ``stored`` (an .npz file), ``npy``, ``photographs``, or an input as
+            ``rankslice run`` takes it.
         plan: of the job.
         folder: for files that it reads.
     """
     if source == "stored":
         source = str(store_frames(plan, folder / "frames.npz"))
+    elif source == "npy":
+        stored = np.load(store_frames(plan, folder / "one.npz"))
+        source = str(folder / "frames.npy")
+        np.save(source, stored[plan.inputs[0]])
     elif source == "photographs":
         source = str(store_photographs(folder / "photographs"))
     layout = "nhwc" if plan.model.format == "tflite" else "nchw"
@@ -245,9 +252,14 @@ class Case:
         *,
         latency: bool = False,
         by_hand: bool = False,
+        beside: str = "",
         whole: bool = True,
     ) -> list[Contestant]:
-        """Let the pipeline and its stages take turns, and the ``whole`` model; return them."""
+        """Let the pipeline and its stages take turns, and the ``whole`` model; return them.
+
+        ``latency``: the pipeline with ``--latency``, too. ``by_hand``: a bare loop. ``beside``: the
+        pipeline with frames from another source.
+        """
         alone = {
             name: unsliced(self.plan, self.model, cores)
             for name, cores in ((ONE_THREAD, self.cores[:1]), (ALL_CORES, self.cores))
@@ -263,6 +275,11 @@ class Case:
             options = replace(self.pipelined.options, latency=True)
             looking = prepare(self.pipelined.folder, options, results=results)
             begins.append(lambda: pipeline("pipeline, --latency", looking))
+        if beside:
+            results = self.place / "beside.bin"
+            options = run_options(beside, self.plan, self.place)
+            other = prepare(self.pipelined.folder, options, results=results)
+            begins.append(lambda: pipeline(f"pipeline, {beside} frames", other))
         if by_hand:
             stamps = self.place / "by-hand.stamps"
             begins.append(lambda: loop_by_hand(self.pipelined, self.stages, stamps))
@@ -345,8 +362,9 @@ def main() -> None:
     add(
         "--input",
         default="stored",
-        help="stored; random (drawn by the source); photographs; a file",
+        help="stored; npy; random (drawn by the source); photographs; a file",
     )
+    add("--beside", default="", help="the pipeline with frames from there, too")
     add("--latency", action="store_true", help="the pipeline with --latency, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
     given = parser.parse_args()
@@ -359,7 +377,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
         case = Case(Path(name), model_of(given.model), mapping, given.input)
         contestants = case.in_turns(
-            given.rounds, given.turn, latency=given.latency, by_hand=given.by_hand
+            given.rounds,
+            given.turn,
+            latency=given.latency,
+            by_hand=given.by_hand,
+            beside=given.beside,
         )
         title = f"{given.model}, {given.input} frames, {given.rounds} turns of {given.turn:g} s"
         report(title, case.plan, contestants)

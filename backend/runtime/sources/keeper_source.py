@@ -9,15 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
+from ..keeper import END, ROLE_SOURCE, bytes_of, connect, is_kept, receive, receive_head
+from ..records import RecordForm
 from . import EndOfStreamError, Source
 
 if TYPE_CHECKING:
     from ..job import Tensor
     from ..options import RunOptions
-    from ..records import RecordForm
     from ..sizes import Slot
-
-_NAME = "keeper"
 
 
 class KeeperSource(Source):
@@ -29,27 +28,24 @@ class KeeperSource(Source):
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
         """Return whether the input is the keeper."""
-        return list(inputs) == [_NAME]
+        return is_kept(inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         self.frames = options.frames
-        self._inputs = inputs
+        self._form = RecordForm(inputs)
         self._connection: socket.socket | None = None
-        self._form: RecordForm | None = None
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Receive the next frame into the slots.
+        """Receive the next frame into the memory of the slots.
 
         Raises:
             EndOfStreamError: the keeper has no more.
             JobError: it cannot be reached, or does not know the secret of the job.
         """
-        from ..keeper import END, ROLE_SOURCE, bytes_of, connect, receive, receive_head
-        from ..records import RecordForm
         from ..sizes import shaped
 
-        if self._connection is None or self._form is None:
-            self._connection, self._form = connect(ROLE_SOURCE), RecordForm(self._inputs)
+        if self._connection is None:
+            self._connection = connect(ROLE_SOURCE)
         begin = time.perf_counter()
         try:
             head = receive_head(self._connection, self._form)

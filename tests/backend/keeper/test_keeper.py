@@ -36,9 +36,10 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, keeper_source, open_source
 from rankslice.framework.errors import RankSliceError
 
 X = Tensor("x", "float32", (2, 3))
@@ -134,6 +135,41 @@ def test_a_frame_that_fails_is_told_to_who_gave_it_and_no_job_takes_over() -> No
         assert "no\\x1b[2J" == caught.value.reason
     keeper.close()
     assert (50, 0, None) == (keeper.completed, keeper.restarts, keeper.error)
+
+
+def test_frames_are_received_into_the_memory_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, ours = socket.socketpair()
+    received: list[tuple[int, int]] = []
+
+    class Watched:
+        """A connection that notes where in memory what comes is put."""
+
+        close = staticmethod(ours.close)
+
+        def recv_into(self, buffer: memoryview) -> int:
+            count = ours.recv_into(buffer)
+            place = np.frombuffer(buffer, np.uint8).ctypes.data
+            received.append((place, place + count))
+            return count
+
+    monkeypatch.setattr(keeper_source, "connect", lambda role: Watched())
+    specs = [Tensor("x", "float32", (100, 100)), ROWS]
+    source, slots = open_source(KEPT, specs), [make_slot(spec) for spec in specs]
+    sent = [np.random.default_rng(0).random((100, 100), np.float32), np.arange(6).reshape(3, 2)]
+    form = RecordForm(specs)
+    wire.send(theirs, form.head.pack(0, 0.0, *form.sizes_of(sent)), sent)
+    source.read(0, slots)
+    source.close()
+    theirs.close()
+    places = []
+    for values, slot in zip(sent, slots, strict=True):
+        found = values_in(slot)
+        np.testing.assert_array_equal(values, found)
+        places.append(range(found.ctypes.data, found.ctypes.data + found.nbytes + 1))
+    inside = [
+        end - begin for begin, end in received if any(begin in p and end in p for p in places)
+    ]
+    assert sum(values.nbytes for values in sent) == sum(inside)
 
 
 def test_frames_of_open_sizes_keep_their_shapes() -> None:

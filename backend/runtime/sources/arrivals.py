@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import JobError
 from . import EndOfStreamError
@@ -23,32 +23,37 @@ _LOOK_EVERY_S = 0.1
 _IDLE_S = 1.0
 
 
-class Arrivals(Protocol):
+class Arrivals(ABC):
     """The queue between the world and the source."""
 
-    dropped: list[int]
-    """Numbers of the first :data:`MOST_DROPPED` frames that found no room, in order."""
-    more_dropped: int
-    """How many others found none."""
-
-    awaits_results: bool
+    fps: float | None = None
+    """Frames that arrive per second by the clock; ``None``: there is no such rate."""
+    awaits_results = False
     """Whether the next frame arrives once those before it have come out."""
-    is_over: bool
+    is_over = False
     """Whether the last frame was taken, as far as :meth:`take` and :meth:`is_exhausted` know."""
 
+    def __init__(self, frames: int | None) -> None:
+        """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
+        self.dropped: list[int] = []
+        """Numbers of the first :data:`MOST_DROPPED` frames that found no room, in order."""
+        self.more_dropped = 0
+        """How many others found none."""
+        self._frames = math.inf if frames is None else frames
+
+    @abstractmethod
     def end(self) -> None:
         """Let no further frame arrive; called by any thread."""
 
+    @abstractmethod
     def end_at(self, frames: int) -> None:
         """Forget what arrived after the last of so many frames: it does not exist."""
 
-    @property
-    def fps(self) -> float | None:
-        """Frames that arrive per second by the clock; ``None``: there is no such rate."""
-
+    @abstractmethod
     def is_exhausted(self) -> bool:
         """Whether the last frame has been taken."""
 
+    @abstractmethod
     def look(self, entered: int, came_out: int) -> bool | None:
         """Return whether an arrived frame has not been taken yet; ``None``: none will come.
 
@@ -60,6 +65,7 @@ class Arrivals(Protocol):
             JobError: a frame found no room, and may not be dropped.
         """
 
+    @abstractmethod
     def take(self) -> tuple[int, float]:
         """Return number and arrival time (``time.monotonic``) of the frame that waits longest.
 
@@ -69,22 +75,18 @@ class Arrivals(Protocol):
 
     def pause_s(self) -> float | None:
         """Seconds until the next arrival; ``None`` if frames do not arrive by the clock."""
+        return None
 
+    @abstractmethod
     def counts(self) -> tuple[int, int]:
         """Return how many frames have arrived, and how many of them wait."""
 
 
-class Pulled:
+class Pulled(Arrivals):
     """A frame arrives when the pipeline has room for it; none is lost."""
 
-    fps = None
-    awaits_results = False
-
     def __init__(self, frames: int | None) -> None:
-        """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
-        self.dropped: list[int] = []
-        self.more_dropped = 0
-        self._frames = math.inf if frames is None else frames
+        super().__init__(frames)
         self._next = 0
         self.is_over = frames == 0
 
@@ -113,10 +115,6 @@ class Pulled:
         self.is_over = self._next >= self._frames
         return index, time.monotonic()
 
-    def pause_s(self) -> float | None:
-        """Nothing happens by the clock."""
-        return None
-
     def counts(self) -> tuple[int, int]:
         """There is always one that waits."""
         return self._next + 1, 1
@@ -126,12 +124,7 @@ class Queries(Pulled):
     """Frames arrive several at once, a query, when all frames of the query before have come out."""
 
     def __init__(self, frames: int | None, samples: int) -> None:
-        """Begin with frame 0.
-
-        Args:
-            frames: number of frames; ``None`` if unknown.
-            samples: frames of a query. The last one may have fewer.
-        """
+        """Begin with frame 0; a query has so many ``samples``, the last one may have fewer."""
         super().__init__(frames)
         self._samples = samples
         self._issued_s = 0.0
@@ -149,11 +142,8 @@ class Queries(Pulled):
         return index, self._issued_s
 
 
-class _Queued(ABC):
+class _Queued(Arrivals):
     """Frames arrive whether there is room or not: they wait in a queue, or are lost."""
-
-    awaits_results = False
-    is_over = False
 
     def __init__(
         self,
@@ -163,9 +153,7 @@ class _Queued(ABC):
         clock: Callable[[], float],
         patience_s: float,
     ) -> None:
-        self.dropped: list[int] = []
-        self.more_dropped = 0
-        self._frames = math.inf if frames is None else frames
+        super().__init__(frames)
         self._capacity = capacity
         self._overflow = overflow
         self._clock = clock
@@ -328,8 +316,6 @@ class Timed(_Queued):
 
 class Live(_Queued):
     """Frames arrive when a thread of the source hands them over, from the first look on."""
-
-    fps = None
 
     def __init__(
         self,

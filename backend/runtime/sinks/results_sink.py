@@ -12,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
-from ..job import Job, Tensor, typed_view
+from ..job import Job, Tensor
 from ..keeper import is_kept
 from ..options import RunOptions
 from ..records import RecordForm
@@ -47,10 +46,8 @@ class ResultsWriter(Sink):
             ],
         }
         self._form = RecordForm(outputs)
-        self._head = self._form.head
-        most = self._head.size + sum(spec.nbytes for spec in outputs)
-        self._record = memoryview(bytearray(most))
-        self._fixed = None if self._form.has_sizes else self._views(outputs)
+        self._fixed_bytes = self._form.head.size + sum(spec.nbytes for spec in outputs)
+        """Of a record without open sizes."""
         try:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
@@ -68,38 +65,18 @@ class ResultsWriter(Sink):
         Raises:
             JobError: the file cannot be written; the disk is full, say.
         """
-        if self._fixed is not None:
-            self._head.pack_into(self._record, 0, frame, time.monotonic())
-            for target, values in zip(self._fixed, outputs, strict=True):
-                target[...] = values
-            record = self._record
+        form, size = self._form, self._fixed_bytes
+        if form.has_sizes:
+            head = form.head.pack(frame, time.monotonic(), *form.sizes_of(outputs))
+            size = len(head) + sum(values.nbytes for values in outputs)
         else:
-            record = self._record[: self._pack(frame, outputs)]
+            head = form.head.pack(frame, time.monotonic())
         try:
-            count = self._file.write(record)
-            if count < record.nbytes:
-                self._write(record[count:])
+            count = os.writev(self._file.fileno(), (head, *outputs))
+            if count < size:
+                self._write(memoryview(b"".join((head, *outputs)))[count:])
         except OSError as error:
             raise self._failure(error) from None
-
-    def _views(self, outputs: Sequence[Tensor]) -> list[NDArray[Any]]:
-        """Return where the record has the values of outputs without open sizes."""
-        record, begin = np.frombuffer(self._record, np.uint8), self._head.size
-        views = []
-        for spec in outputs:
-            views.append(typed_view(spec, record[begin:]))
-            begin += spec.nbytes
-        return views
-
-    def _pack(self, frame: int, outputs: Sequence[NDArray[Any]]) -> int:
-        """Put a frame whose sizes change into the record; return where it ends."""
-        sizes = self._form.sizes_of(outputs)
-        self._head.pack_into(self._record, 0, frame, time.monotonic(), *sizes)
-        end = self._head.size
-        for values in outputs:
-            begin, end = end, end + values.nbytes
-            self._record[begin:end] = values.reshape(-1).view(np.uint8).data
-        return end
 
     def _write(self, data: memoryview) -> None:
         while data:

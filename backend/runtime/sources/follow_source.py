@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
-from . import EndOfStreamError, Source, only_input
+from . import EndOfStreamError, Source, only_input, open_ordinary
 from .image_input import image_input
 from .image_source import SUFFIXES, is_frame, load_image
 
@@ -89,15 +89,10 @@ class FollowSource(Source):
         if path.suffix.lower() != _NUMPY:
             load_image(path, image_input(self._input, self._preprocessing), slots[0])
             return
-        from .numpy_files import open_npy
+        from .numpy_files import read_array
 
-        stack = open_npy(path, self._input)
-        try:
-            if len(stack) != 1:
-                raise JobError(f"{path}: holds {len(stack)} frames; expected one")
-            stack.read(0, slots[0])
-        finally:
-            stack.close()
+        with open_ordinary(path) as file:
+            read_array(file, str(path), self._input, slots[0])
 
     def label(self, index: int) -> str:
         """Return the name of the frame's file; of the last frames that were read alone."""

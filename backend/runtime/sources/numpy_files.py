@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job import Tensor, typed_view
+from ..job import Tensor
 from ..keeper import bytes_of
-from ..sizes import Slot, private_memory, shaped
+from ..sizes import ALIGNMENT, Slot, private_memory, shaped
 from . import open_ordinary, refuse_others
 
 MAX_BYTES = 1 << 30
@@ -37,7 +37,7 @@ _MAX_NAMES = 10
 _LONGEST_REASON = 200
 """Letters of an error's text, which may repeat what a file has."""
 _MOST_LENT_BYTES = 32 << 20
-"""Of the frames of an ``.npy`` file that are read before frame 0."""
+"""Of an ``.npy`` file that is read before frame 0, and of frames that are copied to be aligned."""
 
 _UNREADABLE = (
     OSError,
@@ -116,8 +116,12 @@ class Stack:
         shaped(slot, values.shape)[...] = values
 
     def lent(self) -> Sequence[NDArray[Any]]:
-        """Return the frames; of scalars, copies."""
-        return [np.asarray(frame) for frame in self.frames]
+        """Return the frames, aligned as slots are: where they lie, or copies if they are small."""
+        frames = [np.asarray(frame) for frame in self.frames]
+        if all(_is_aligned(frame) for frame in frames):
+            return frames
+        is_small = sum(frame.nbytes for frame in frames) <= _MOST_LENT_BYTES
+        return [_aligned(frame) for frame in frames] if is_small else ()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -130,7 +134,7 @@ class FileStack:
         """Take over a file of an array in C order, which is open where its values begin."""
         self._path, self._begin, self._division = path, file.tell(), division
         self._frame_bytes = math.prod(division.shape) * spec.storage[0].itemsize
-        self._is_fixed, self._spec = not spec.is_open, spec
+        self._is_fixed = not spec.is_open
         self.note = division.note("its array")
         self._descriptor = os.dup(file.fileno())
         self._close = weakref.finalize(self, os.close, self._descriptor)
@@ -165,18 +169,8 @@ class FileStack:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
 
     def lent(self) -> Sequence[NDArray[Any]]:
-        """Read all frames of fixed sizes into memory, if they are small; else return none.
-
-        A file that is mapped would end the process if somebody cut it short.
-        """
-        if len(self) * self._frame_bytes > _MOST_LENT_BYTES:
-            return ()
-        frames = [
-            typed_view(self._spec, private_memory(self._frame_bytes)) for _ in range(len(self))
-        ]
-        for index, frame in enumerate(frames):
-            self.read(index, frame)
-        return frames
+        """Return none: a file that is mapped would end the process if somebody cut it short."""
+        return ()
 
     def close(self) -> None:
         """Close the file."""
@@ -184,7 +178,7 @@ class FileStack:
 
 
 def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
-    """Return the frames of an ``.npy`` file; in C order, they are read one by one.
+    """Return the frames of an ``.npy`` file; if they are large, they are read one by one.
 
     Raises:
         JobError: it is not a file of one plain array, or that does not fit the model input.
@@ -196,7 +190,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
             if promised > size - file.tell():
                 raise ValueError(f"it has {size} bytes, its header promises {promised} of values")
             division = _division(path, "its array", shape, dtype, spec)
-            if not is_fortran:
+            if promised > _MOST_LENT_BYTES and not is_fortran:
                 return FileStack(path, file, division, spec)
             _check_memory(path, size)
             file.seek(0)
@@ -308,15 +302,18 @@ def _read_arrays(
 
 
 def _read_array(file: IO[bytes]) -> NDArray[Any]:
-    """Return an array in C order, in memory that is aligned as that of slots.
+    return _aligned(np.lib.format.read_array(file, allow_pickle=False))
 
-    Raises:
-        ValueError: no plain array follows.
-    """
-    values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    aligned = private_memory(values.nbytes).view(values.dtype).reshape(values.shape)
-    aligned[...] = values
-    return aligned
+
+def _is_aligned(values: NDArray[Any]) -> bool:
+    return values.flags.c_contiguous and values.ctypes.data % ALIGNMENT == 0
+
+
+def _aligned(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy in C order, in memory that is aligned as that of slots."""
+    copy = private_memory(values.nbytes).view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
 
 
 def _stack(name: str, values: NDArray[Any], division: _Division) -> Stack:

@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None
 
 def test_an_array_of_several_frames_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "stack.npy", np.zeros((3, *PIXEL.shape), np.float32))
-    with pytest.raises(JobError, match=r"stack\.npy: holds 3 frames; expected one"):
+    with pytest.raises(JobError, match=r"stack\.npy: its array holds 3 frames; expected one"):
         level(follow(tmp_path), 0)
 
 

@@ -14,7 +14,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import Source, open_source
+from rankslice.backend.runtime.sources import Source, numpy_files, open_source
 
 IDS = Tensor("ids", "int64", (1, 8), ("", "seq"))
 MASK = Tensor("mask", "int64", (1, 8), ("", "seq"))
@@ -71,14 +71,18 @@ def test_an_npz_file_may_have_an_array_for_each_frame(tmp_path: Path) -> None:
             np.testing.assert_array_equal(np.full((1, n % 9), n), values)
 
 
-@pytest.mark.parametrize("kind", ["npz", "npy", "fortran"])
-def test_a_batch_beyond_the_bound_is_cut_into_frames(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["npz", "npy", "large npy", "fortran"])
+def test_a_batch_beyond_the_bound_is_cut_into_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "large npy":
+        monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 0)
     values = np.arange(20, dtype=np.float32).reshape(10, 2)
     path = tmp_path / f"f.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "npz":
         npz(tmp_path, x=values)
     else:
-        np.save(path, values if kind == "npy" else np.asfortranarray(values))
+        np.save(path, np.asfortranarray(values) if kind == "fortran" else values)
     source = opened(str(path), BATCH)
     assert "more rows than its bound: it is cut into 3 frames of 4 rows, the last one of 2" in (
         source.note()

@@ -20,7 +20,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.sources import Source, numpy_files
 from rankslice.backend.runtime.sources import open_source as open_source_of
 from rankslice.backend.runtime.sources.arrivals import Pulled
 
@@ -114,6 +114,20 @@ def test_frames_are_lent_where_they_lie(tmp_path: Path, kind: str) -> None:
         source.read(index, [slot])
         np.testing.assert_array_equal(slot, values, strict=True)
         assert (True, 0) == (values.flags.c_contiguous, values.ctypes.data % 64)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_frames_that_would_not_be_aligned_are_lent_as_copies_if_they_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    given = npz(tmp_path, x=values) if kind == "npz" else npy(tmp_path / "f.npy", values)
+    source = open_source([given], [X])
+    (frames,) = source.lent(3)
+    np.testing.assert_array_equal(values, np.array(frames))
+    assert [0, 0, 0] == [frame.ctypes.data % 64 for frame in frames]
+    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 23)
+    assert () == source.lent(3)
 
 
 def test_frames_whose_size_changes_are_not_lent(tmp_path: Path) -> None:
@@ -346,13 +360,19 @@ def npy(path: Path, array: NDArray[Any]) -> str:
 STACK = np.arange(24, dtype=np.float32).reshape(12, 1, 2)
 
 
+@pytest.mark.parametrize("most_bytes", [0, 1 << 20])
 @pytest.mark.parametrize(
     ("array", "frames"),
     [(STACK, 12), (STACK[:, 0], 12), (STACK[3], 1), (np.asfortranarray(STACK[:, 0]), 12)],
 )
 def test_an_npy_file_holds_one_frame_or_a_stack_of_them(
-    tmp_path: Path, array: NDArray[Any], frames: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    array: NDArray[Any],
+    frames: int,
+    most_bytes: int,
 ) -> None:
+    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", most_bytes)
     path = npy(tmp_path / "f.npy", array)
     assert frames == open_source([path], [X]).frames
     for index in range(frames):
@@ -390,7 +410,10 @@ def test_an_npy_file_that_is_none_is_told(tmp_path: Path) -> None:
     assert f"{path}: its array is object; the model takes float32" == message([str(path)], [X])
 
 
-def test_an_npy_file_that_is_cut_short_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_large_npy_file_that_is_cut_short_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 0)
     path = npy(tmp_path / "f.npy", STACK)
     source = open_source([path], [X])
     os.truncate(path, 140)

@@ -192,7 +192,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
             division = _division(path, "its array", shape, dtype, spec)
             if promised > _MOST_LENT_BYTES and not is_fortran:
                 return FileStack(path, file, division, spec)
-            _check_memory(path, size)
+            _check_memory(path, promised)
             file.seek(0)
             return _stack("its array", _read_array(file), division)
         except _UNREADABLE as error:

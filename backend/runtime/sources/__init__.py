@@ -6,12 +6,13 @@ else lists the kinds. Help texts import all of them, so packages are imported in
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
@@ -176,7 +177,7 @@ def only_input(options: RunOptions, inputs: Sequence[Tensor]) -> Tensor:
     return inputs[0]
 
 
-def open_ordinary(path: Path) -> IO[bytes]:
+def open_ordinary(path: Path) -> io.BufferedReader:
     """Return a file, opened for reading; pipes and devices are refused, as they may have no end.
 
     Raises:

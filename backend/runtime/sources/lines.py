@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from abc import abstractmethod
 from array import array
@@ -57,17 +56,14 @@ class LinesSource(Source):
     def _find_lines(self, longest: int) -> None:
         """Open the file, and find where lines begin."""
         self._begins = array("q", [0])
-        with open_ordinary(self._path) as file:
-            self._descriptor = os.dup(file.fileno())
-            self._close = weakref.finalize(self, os.close, self._descriptor)
-            while line := file.readline(longest + 2):
-                if len(line.rstrip(b"\r\n")) > longest:
-                    raise JobError(f"{self._name(self._count)} has more than {longest} bytes")
-                if self._count == _MAX_LINES:
-                    raise JobError(
-                        f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames"
-                    )
-                self._begins.append(self._begins[-1] + len(line))
+        self._file = open_ordinary(self._path)
+        self._close = weakref.finalize(self, self._file.close)
+        while line := self._file.readline(longest + 2):
+            if len(line.rstrip(b"\r\n")) > longest:
+                raise JobError(f"{self._name(self._count)} has more than {longest} bytes")
+            if self._count == _MAX_LINES:
+                raise JobError(f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames")
+            self._begins.append(self._begins[-1] + len(line))
         if not self._count:
             raise JobError(f"{self._path}: is empty; expected a frame per line")
 
@@ -90,7 +86,8 @@ class LinesSource(Source):
     def _frame(self, index: int) -> Sequence[NDArray[Any]]:
         begin, end = self._begins[index : index + 2]
         try:
-            line = os.pread(self._descriptor, end - begin, begin)
+            self._file.seek(begin)
+            line = self._file.read(end - begin)
         except OSError as error:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
         if len(line) != end - begin:

@@ -130,14 +130,14 @@ class Stack:
 class FileStack:
     """Frames of one input, one after the other in a file."""
 
-    def __init__(self, path: Path, file: IO[bytes], division: _Division, spec: Tensor) -> None:
-        """Take over a file of an array in C order, which is open where its values begin."""
-        self._path, self._begin, self._division = path, file.tell(), division
+    def __init__(self, path: Path, begin: int, division: _Division, spec: Tensor) -> None:
+        """Open a file, whose values begin there, in C order."""
+        self._path, self._begin, self._division = path, begin, division
         self._frame_bytes = math.prod(division.shape) * spec.storage[0].itemsize
         self._is_fixed = not spec.is_open
         self.note = division.note("its array")
-        self._descriptor = os.dup(file.fileno())
-        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._file = open_ordinary(path)
+        self._close = weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -156,15 +156,10 @@ class FileStack:
         """
         index %= self._division.frames
         values: Any = slot if self._is_fixed else shaped(slot, self.shape_of(index))
-        offset = self._begin + index * self._frame_bytes
         try:
-            count = os.preadv(self._descriptor, (values,), offset)
-            rest = bytes_of(values)[count:] if count < values.nbytes else b""
-            while rest:
-                count = os.preadv(self._descriptor, (rest,), offset + values.nbytes - len(rest))
-                if not count:
-                    raise JobError(f"{self._path}: was truncated in the meantime")
-                rest = rest[count:]
+            self._file.seek(self._begin + index * self._frame_bytes)
+            if self._file.readinto(values) < values.nbytes:
+                raise JobError(f"{self._path}: was truncated in the meantime")
         except OSError as error:
             raise JobError(f"{self._path}: cannot be read: {error.strerror}") from None
 
@@ -191,7 +186,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
                 raise ValueError(f"it has {size} bytes, its header promises {promised} of values")
             division = _division(path, "its array", shape, dtype, spec)
             if promised > _MOST_LENT_BYTES and not is_fortran:
-                return FileStack(path, file, division, spec)
+                return FileStack(path, file.tell(), division, spec)
             _check_memory(path, promised)
             file.seek(0)
             return _stack("its array", _read_array(file), division)

@@ -154,7 +154,7 @@ class _Queued(Arrivals):
         patience_s: float,
     ) -> None:
         super().__init__(frames)
-        self._capacity = capacity
+        self.capacity = capacity
         self._overflow = overflow
         self._clock = clock
         self._queue: deque[int] = deque()
@@ -203,7 +203,7 @@ class _Queued(Arrivals):
             return
         if self._entered_by_then is None:
             self._entered_by_then = entered
-        lost = f"frame {self._arrived} arrived while {self._capacity} frames were waiting"
+        lost = f"frame {self._arrived} arrived while {self.capacity} frames were waiting"
         if came_out > self._entered_by_then:
             raise JobError(
                 f"{lost}: the pipeline is slower than {self._rate()}"
@@ -238,7 +238,7 @@ class _Queued(Arrivals):
 
     def _take_in(self, now_s: float) -> None:
         """Take the next frame in, which arrives now, if there is room."""
-        if len(self._queue) < self._capacity:
+        if len(self._queue) < self.capacity:
             self._keep(self._arrived)
         elif self._overflow == "drop":
             if len(self.dropped) < MOST_DROPPED:
@@ -327,7 +327,6 @@ class Live(_Queued):
     ) -> None:
         """Wait for frames; see :class:`Timed`."""
         super().__init__(frames, capacity, overflow, clock, patience_s)
-        self.capacity = capacity
         self.content: dict[int, Any] = {}
         """What the source has of each frame that waits; it takes it out."""
         self.on_arrival: Callable[[], None] = lambda: None

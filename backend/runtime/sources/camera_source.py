@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import stat
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +66,9 @@ class CameraSource(CapturedSource):
         """
         assert isinstance(arrivals, Live)
         cv2 = load_opencv()
-        if not _is_device(self._device):
-            raise JobError(f"{self._name}: there is no camera {self._device}")
+        with suppress(PermissionError):  # said below
+            if not self._device.is_char_device():
+                raise JobError(f"{self._name}: there is no camera {self._device}")
         capture = cv2.VideoCapture(str(self._device), getattr(cv2, _BACKEND))
         if not capture.isOpened():
             raise JobError(
@@ -110,24 +111,13 @@ class CameraSource(CapturedSource):
 
 
 def _device(name: str) -> Path:
-    """Return the device file of a camera.
-
-    Raises:
-        JobError: the name has none.
-    """
+    """Return the device file of a camera."""
     given = name.removeprefix(_PREFIX)
     if given.isascii() and given.isdigit() and len(given) < 4:
         return Path(f"/dev/video{int(given)}")
     if given.startswith("/dev/"):
         return Path(given)
     raise JobError(f"--input: {name!r} names no camera; expected camera:0 or camera:/dev/video0")
-
-
-def _is_device(path: Path) -> bool:
-    try:
-        return stat.S_ISCHR(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 SOURCE = CameraSource

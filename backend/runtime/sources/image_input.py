@@ -82,17 +82,24 @@ class ImageInput:
             )
         return Fit(resized, (height, width))
 
-    def note(self) -> str:
-        """Return what is done with images that the model does not take as they are."""
+    def note(self, name: str, image: tuple[int, int]) -> str:
+        """Return what is done with an image of some height and width; empty: nothing.
+
+        With ``--size`` the user has chosen the size, so there is nothing to note.
+        """
+        if self.preprocessing.size is not None or self.fit(image, name).resized == image:
+            return ""
         if not any(self.is_open):
-            return f"the model takes {_text(self.size)}: images of other sizes are resized"
-        if all(self.is_open):
-            return f"the model takes up to {_text(self.size)}: larger images are scaled down to fit"
-        height, width = (
-            f"up to {side}" if is_open else str(side)
-            for side, is_open in zip(self.size, self.is_open, strict=True)
-        )
-        return f"the model takes {height} by {width}: images of other sizes are scaled to fit"
+            takes = f"{_text(self.size)}: images of other sizes are resized"
+        elif all(self.is_open):
+            takes = f"up to {_text(self.size)}: larger images are scaled down to fit"
+        else:
+            height, width = (
+                f"up to {side}" if is_open else str(side)
+                for side, is_open in zip(self.size, self.is_open, strict=True)
+            )
+            takes = f"{height} by {width}: images of other sizes are scaled to fit"
+        return f"{name} has {_text(image)} pixels, the model takes {takes}"
 
     def frame_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
         """Return the shape of the frame of an image of some height and width."""

@@ -84,16 +84,9 @@ class ImageSource(Source):
         return self._paths[index % len(self._paths)]
 
     def note(self) -> str:
-        """Return what is done to the first image of another size; empty: all fit.
-
-        With ``--size`` the user has chosen the size, so there is nothing to note.
-        """
-        if self._takes.preprocessing.size is not None:
-            return ""
-        for path, size in self._first_sizes():
-            if self._takes.fit(size, path.name).resized != size:
-                return f"{path.name} has {size[0]}x{size[1]} pixels, {self._takes.note()}"
-        return ""
+        """Return what is done to the first image of another size; empty: all fit."""
+        notes = (self._takes.note(path.name, size) for path, size in self._first_sizes())
+        return next(filter(None, notes), "")
 
     def _first_sizes(self) -> Iterator[tuple[Path, tuple[int, int]]]:
         """Yield the first images with height and width, up to one that the run will refuse."""

@@ -87,8 +87,9 @@ class VideoSource(CapturedSource):
             self._advance()
         _, pixels = self._capture.retrieve()
         if pixels is None or pixels.shape[:2] != self.size:
-            found = "cannot be decoded" if pixels is None else f"has {_text(pixels.shape)} pixels"
-            raise JobError(f"{self._path}: frame {index} {found}; expected {_text(self.size)}")
+            found = "cannot be decoded" if pixels is None else f"has the shape {pixels.shape}"
+            height, width = self.size
+            raise JobError(f"{self._path}: frame {index} {found}; expected {height}x{width} pixels")
         return np.asarray(pixels)
 
     def fit(self) -> Fit:
@@ -101,10 +102,7 @@ class VideoSource(CapturedSource):
 
     def note(self) -> str:
         """Return what is done to frames of another size than the model's."""
-        fit = self.fit()
-        if self._takes.preprocessing.size is not None or fit.resized == self.size:
-            return ""
-        return f"{self._path.name} has {_text(self.size)} pixels, {self._takes.note()}"
+        return self._takes.note(self._path.name, self.size)
 
     def close(self) -> None:
         """Close the file."""
@@ -175,10 +173,6 @@ class VideoSource(CapturedSource):
     def _get(self, name: str) -> float:
         value = self._capture.get(getattr(load_opencv(), f"CAP_PROP_{name}"))
         return float(value)
-
-
-def _text(size: tuple[int, ...]) -> str:
-    return f"{size[0]}x{size[1]}"
 
 
 def is_cut_short(path: Path) -> bool:

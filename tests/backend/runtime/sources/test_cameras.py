@@ -23,7 +23,7 @@ def camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "video.avi"
     write_video(path, 30)
     monkeypatch.setattr(camera_source, "_device", lambda name: path)
-    monkeypatch.setattr(camera_source, "_is_device", lambda path: True)
+    monkeypatch.setattr(Path, "is_char_device", lambda path: True)
     monkeypatch.setattr(camera_source, "_BACKEND", "CAP_FFMPEG")
     # As a camera does, it sees something all the time: frames before the start are none.
     arrive = camera_source.Live.arrive

@@ -33,8 +33,7 @@ from ..sources.switching import (
     USUAL,
     Automatic,
     Fixed,
-    SwitchingRules,
-    usual_surge_queue,
+    surge_queue,
 )
 from ..transport.transport import Transport
 from .executor import OnStep
@@ -306,20 +305,7 @@ def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: boo
         return Fixed(ROUTE_NAMES.index(options.switch))
     if not is_timed:
         return Fixed(SURGE, "frames come as fast as they are taken")
-    return Automatic(
-        SwitchingRules(
-            normal_fps=options.normal_fps,
-            surge_queue=_surge_queue(options, windows),
-            surge_above=options.surge_above,
-            normal_below=options.normal_below,
-            normal_after_s=options.normal_after_s,
-        )
-    )
-
-
-def _surge_queue(options: RunOptions, windows: Sequence[int]) -> int:
-    """Return how many waiting frames begin a surge."""
-    return options.surge_queue or usual_surge_queue(windows[USUAL], options.queue)
+    return Automatic(options, windows[USUAL])
 
 
 def _arrivals(setup: Setup, source: Source) -> Arrivals:
@@ -345,7 +331,7 @@ def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> i
     if options.queue is not None:
         return options.queue
     # So many may have to wait until a change of the route has helped.
-    to_switch = 2 * _surge_queue(options, windows) if windows[SURGE:] else 0
+    to_switch = 2 * surge_queue(options, windows[USUAL]) if windows[SURGE:] else 0
     return max(*windows, in_a_second, to_switch)
 
 

@@ -7,6 +7,8 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from ..options import RunOptions
+
 USUAL, SURGE = range(2)
 """Numbers of the routes."""
 ROUTE_NAMES = ("normal", "surge")
@@ -22,33 +24,14 @@ _FIRST_TRIAL_S = 30.0
 time, and so on."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchingRules:
-    """When frames change the route."""
-
-    normal_fps: float | None = None
-    """Rate of the usual route; ``None``: it is learnt while frames wait."""
-    surge_queue: int = 8
-    """So many waiting frames begin a surge."""
-    surge_above: float = 0.9
-    """So do arrivals at a higher rate than this share of the usual route's."""
-    normal_below: float = 0.7
-    """A surge ends once arrivals have stayed below this share of the usual route's rate."""
-    normal_after_s: float = 1.0
-    """For this time, and never more than half of ``surge_queue`` waited."""
-
-
-def usual_surge_queue(window: int, queue: int | None) -> int:
-    """Return how many waiting frames begin a surge, unless told otherwise.
-
-    Args:
-        window: of the usual route.
-        queue: how many frames may wait, if that is given. Half of it is left for those that come
-            until the change has helped.
-    """
+def surge_queue(options: RunOptions, window: int) -> int:
+    """Return how many waiting frames begin a surge; ``window``: of the usual route."""
+    if options.surge_queue is not None:
+        return options.surge_queue
     most = max(8, 2 * window)
-    # A frame that has just arrived waits, too.
-    return most if queue is None else max(2, min(most, queue // 2))
+    # Half of the queue is left for those that come until the change has helped. A frame that has
+    # just arrived waits, too.
+    return most if options.queue is None else max(2, min(most, options.queue // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +75,11 @@ class Fixed:
 class Automatic:
     """Frames take the usual route, and the other one while too many come."""
 
-    def __init__(self, rules: SwitchingRules) -> None:
-        self.rules = rules
-        self.normal_fps = rules.normal_fps
+    def __init__(self, options: RunOptions, window: int) -> None:
+        """Decide as the options say; ``window``: of the usual route."""
+        self._options = options
+        self._surge_queue = surge_queue(options, window)
+        self.normal_fps = options.normal_fps
         """Rate of the usual route, as far as it is known."""
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MOST_GAPS + 1)
         self._last_out: int | None = None
@@ -110,32 +95,32 @@ class Automatic:
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
         """Return the route that frames should take, and why."""
-        rules = self.rules
+        options = self._options
         if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
             self._arrivals.append((seen.now_s, seen.arrived))
         rate, error = self._arrival_fps(seen.now_s)
         if route == USUAL:
             self._learn(seen)
-            if seen.waiting >= rules.surge_queue:
+            if seen.waiting >= self._surge_queue:
                 return self._begin(seen, f"{seen.waiting} frames were waiting")
-            limit = rules.surge_above * (self.normal_fps or float("inf"))
+            limit = options.surge_above * (self.normal_fps or float("inf"))
             # Irregular arrivals come close to each other by chance.
             if rate is not None and rate * (1 - 2 * error) > limit:
                 reason = f"{rate:.3g} frames/s arrived, more than {limit:.3g}"
                 return self._begin(seen, reason)
             return USUAL, ""
         self._last_out = None
-        limit = rules.normal_below * self._assumed_fps()
+        limit = options.normal_below * self._assumed_fps()
         # A frame that has just arrived waits, too, until it is let in; several may come at once.
-        few_wait = seen.waiting <= max(1, rules.surge_queue // 2)
+        few_wait = seen.waiting <= max(1, self._surge_queue // 2)
         if not few_wait or (rate is not None and rate >= limit):
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = seen.now_s
-        elif seen.now_s - self._calm_since_s >= rules.normal_after_s:
+        elif seen.now_s - self._calm_since_s >= options.normal_after_s:
             self._trial_s = _FIRST_TRIAL_S
-            return USUAL, _calm(limit, rules.normal_after_s)
-        if few_wait and rules.normal_fps is None and seen.now_s - self._began_s >= self._trial_s:
+            return USUAL, _calm(limit, options.normal_after_s)
+        if few_wait and options.normal_fps is None and seen.now_s - self._began_s >= self._trial_s:
             return self._try(seen)
         return SURGE, ""
 
@@ -195,7 +180,7 @@ class Automatic:
 
     def _learn(self, seen: Seen) -> None:
         """Measure the usual route while frames wait: then it is as fast as it can be."""
-        if self.rules.normal_fps is not None:
+        if self._options.normal_fps is not None:
             return
         came_out = self._last_out is not None and seen.came_out > self._last_out
         self._last_out = seen.came_out

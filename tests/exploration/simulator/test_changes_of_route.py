@@ -25,7 +25,6 @@ from rankslice.backend.runtime.sources.switching import (
     Automatic,
     Fixed,
     Seen,
-    SwitchingRules,
 )
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.cost.cost_model import predict
@@ -64,7 +63,7 @@ def simulated(times_s: Sequence[float] | np.ndarray, plan: Plan = PLAN) -> Simul
         links(),
         arrivals=Arrivals(np.array(times_s), 100),
         traced=len(times_s),
-        switching=Automatic(SwitchingRules()),
+        switching=Automatic(RunOptions(), 1),
     )
 
 
@@ -199,7 +198,7 @@ def test_the_cost_model_knows_the_latency_of_one_route_and_the_rate_of_the_other
     seconds = took(3 * each_s, *[each_s] * 3)
     calm = simulate(
         PLAN, seconds, speeds, arrivals=Arrivals(at_rate(100, 15), 9), overheads=overheads,
-        switching=Automatic(SwitchingRules()),
+        switching=Automatic(RunOptions(), 1),
     )  # fmt: skip
     assert calm.latency_ms["p50"] == pytest.approx(1e3 * usual.latency_s, rel=0.02)
     full = simulate(PLAN, seconds, speeds, frames=300, overheads=overheads, switching=Fixed(SURGE))

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import (
     SURGE,
     USUAL,
     Automatic,
     Fixed,
     Seen,
-    SwitchingRules,
-    usual_surge_queue,
+    surge_queue,
 )
 
-RULES = SwitchingRules(normal_fps=25.0)
+OPTIONS = RunOptions(normal_fps=25.0)
 
 
 @dataclass
@@ -79,7 +79,7 @@ def test_a_fixed_choice_never_changes() -> None:
 @pytest.mark.parametrize("normal_fps", [25.0, None])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_surge_changes_the_route_twice(normal_fps: float | None, seed: int) -> None:
-    job = Job(Automatic(replace(RULES, normal_fps=normal_fps)))
+    job = Job(Automatic(replace(OPTIONS, normal_fps=normal_fps), 1))
     job.run(arrivals(*WAVE, jitter=0.3, seed=seed))
     assert [SURGE, USUAL] == [route for _, route in job.changes]
     (begin_s, _), (end_s, _) = job.changes
@@ -90,16 +90,16 @@ def test_a_surge_changes_the_route_twice(normal_fps: float | None, seed: int) ->
 
 @pytest.mark.parametrize("fps", [18.0, 20.0, 22.0])
 def test_a_rate_between_both_marks_changes_nothing_in_either_route(fps: float) -> None:
-    job = Job(Automatic(RULES))
+    job = Job(Automatic(OPTIONS, 1))
     job.run(arrivals((fps, 20.0)))
     assert [] == job.changes
-    job = Job(Automatic(RULES), route=SURGE)
+    job = Job(Automatic(OPTIONS, 1), route=SURGE)
     job.run(arrivals((fps, 20.0)))
     assert [] == job.changes
 
 
 def test_frames_that_wait_begin_a_surge_though_the_rate_is_not_known() -> None:
-    switching = Automatic(replace(RULES, normal_fps=None, surge_queue=5))
+    switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=5), 1)
     assert (USUAL, "") == switching.decide(USUAL, Seen(0.1, 4, 4, 0))
     assert (SURGE, "5 frames were waiting") == switching.decide(USUAL, Seen(0.2, 5, 5, 0))
 
@@ -111,18 +111,18 @@ def test_frames_that_wait_begin_a_surge_though_the_rate_is_not_known() -> None:
 def test_frames_may_wait_beyond_the_mark_that_begins_a_surge(
     window: int, queue: int | None, mark: int
 ) -> None:
-    assert mark == usual_surge_queue(window, queue)
+    assert mark == surge_queue(RunOptions(queue=queue), window)
 
 
 def test_a_result_that_comes_with_each_arrival_is_no_sign_of_a_busy_route() -> None:
-    switching = Automatic(replace(RULES, normal_fps=None))
+    switching = Automatic(replace(OPTIONS, normal_fps=None), 1)
     for frame in range(100):
         assert USUAL == switching.decide(USUAL, Seen(frame / 10, 1 + frame, 1, frame))[0]
     assert switching.normal_fps is None
 
 
 def test_a_surge_of_few_frames_ends_with_a_reason() -> None:
-    switching = Automatic(replace(RULES, normal_fps=None, surge_queue=2))
+    switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=2), 1)
     assert SURGE == switching.decide(USUAL, Seen(0.0, 2, 2, 0))[0]
     assert SURGE == switching.decide(SURGE, Seen(1.0, 3, 1, 2))[0]
     ended = switching.decide(SURGE, Seen(2.0, 4, 1, 3))
@@ -130,7 +130,7 @@ def test_a_surge_of_few_frames_ends_with_a_reason() -> None:
 
 
 def test_arrivals_that_are_too_many_begin_a_surge_before_frames_wait() -> None:
-    job = Job(Automatic(replace(RULES, surge_queue=1000)))
+    job = Job(Automatic(replace(OPTIONS, surge_queue=1000), 1))
     job.run(arrivals((15.0, 2.0), (24.0, 3.0)))
     assert [SURGE] == [route for _, route in job.changes]
     assert job.most_waiting < 3
@@ -138,25 +138,25 @@ def test_arrivals_that_are_too_many_begin_a_surge_before_frames_wait() -> None:
 
 def test_a_surge_ends_though_the_normal_rate_was_never_learnt() -> None:
     # All at once: none came out while they waited, so nothing is known of the normal route.
-    job = Job(Automatic(replace(RULES, normal_fps=None, surge_queue=2)))
+    job = Job(Automatic(replace(OPTIONS, normal_fps=None, surge_queue=2), 1))
     job.run([*arrivals((1000.0, 0.02)), *(1 + time_s for time_s in arrivals((5.0, 20.0)))])
     assert [SURGE, USUAL] == [route for _, route in job.changes[:2]]
 
 
 def test_a_pause_ends_a_surge_at_the_next_frame() -> None:
-    job = Job(Automatic(RULES))
+    job = Job(Automatic(OPTIONS, 1))
     job.run([*arrivals((45.0, 5.0)), 60.0, 62.0, 64.0, 66.0])
     assert [SURGE, USUAL] == [route for _, route in job.changes]
 
 
 def test_two_cameras_at_once_end_a_surge_though_a_frame_of_each_pair_waits() -> None:
-    job = Job(Automatic(RULES), route=SURGE)
+    job = Job(Automatic(OPTIONS, 1), route=SURGE)
     job.run([time_s for time_s in arrivals((5.0, 5.0)) for _ in range(2)])
     assert [USUAL] == [route for _, route in job.changes]
 
 
 def test_a_surge_does_not_end_while_more_than_half_of_the_mark_wait() -> None:
-    switching = Automatic(replace(RULES, surge_queue=8))
+    switching = Automatic(replace(OPTIONS, surge_queue=8), 1)
     seen = [switching.decide(SURGE, Seen(float(now), 1, 5, 0))[0] for now in range(20)]
     assert {SURGE} == {*seen}
     assert SURGE == switching.decide(SURGE, Seen(20.0, 1, 4, 0))[0]
@@ -166,7 +166,7 @@ def test_a_surge_does_not_end_while_more_than_half_of_the_mark_wait() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_jitter_between_both_marks_changes_the_route_once_at_most(seed: int) -> None:
     for route in (USUAL, SURGE):
-        job = Job(Automatic(RULES), route=route)
+        job = Job(Automatic(OPTIONS, 1), route=route)
         job.run(arrivals((20.0, 60.0), jitter=0.3, seed=seed))
         assert len(job.changes) <= 1
 
@@ -176,7 +176,7 @@ def test_arrivals_that_are_irregular_seldom_begin_a_surge(share: float) -> None:
     changes = []
     for seed in range(5):
         gaps_s = np.random.default_rng(seed).exponential(1 / (25 * share), round(25 * share * 60))
-        job = Job(Automatic(RULES))
+        job = Job(Automatic(OPTIONS, 1))
         job.run(np.cumsum(gaps_s).tolist())
         changes.append(len(job.changes))
     assert max(changes) <= 6
@@ -187,7 +187,7 @@ def test_arrivals_that_are_irregular_seldom_begin_a_surge(share: float) -> None:
 def test_a_surge_of_irregular_arrivals_begins_and_ends(seed: int) -> None:
     random = np.random.default_rng(seed)
     gaps_s = np.concatenate([random.exponential(1 / fps, 10 * fps) for fps in (8, 60, 8)])
-    job = Job(Automatic(RULES))
+    job = Job(Automatic(OPTIONS, 1))
     job.run(np.cumsum(gaps_s).tolist())
     assert [SURGE, USUAL] == [route for _, route in job.changes]
     assert job.most_waiting < 20
@@ -198,7 +198,7 @@ def too_slow_at_first() -> Automatic:
 
     Frames arrive at 15 a second, which it can handle otherwise.
     """
-    switching = Automatic(replace(RULES, normal_fps=None))
+    switching = Automatic(replace(OPTIONS, normal_fps=None), 1)
     switching.decide(USUAL, Seen(0.0, 1, 1, 0))
     for second in range(5):
         switching.decide(USUAL, Seen(second / 2, 1 + second, 4, second))
@@ -215,14 +215,14 @@ def test_a_rate_that_was_learnt_too_low_keeps_no_job_in_the_surge() -> None:
 
 
 def test_a_rate_that_was_given_is_not_tried() -> None:
-    job = Job(Automatic(RULES), route=SURGE)
+    job = Job(Automatic(OPTIONS, 1), route=SURGE)
     job.run(arrivals((45.0, 120.0)))
     assert [] == job.changes
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_long_surge_tries_the_usual_route_more_and_more_seldom(seed: int) -> None:
-    job = Job(Automatic(replace(RULES, normal_fps=None)))
+    job = Job(Automatic(replace(OPTIONS, normal_fps=None), 1))
     job.run(arrivals((15.0, 10.0), (45.0, 450.0), (15.0, 10.0), jitter=0.3, seed=seed))
     trials = [time_s for time_s, route in job.changes if route == USUAL][:-1]
     assert 4 >= len(trials) >= 2
@@ -233,7 +233,7 @@ def test_a_long_surge_tries_the_usual_route_more_and_more_seldom(seed: int) -> N
 
 
 def test_what_is_learnt_after_a_change_is_the_rate_and_not_the_time_through_the_route() -> None:
-    switching = Automatic(replace(RULES, normal_fps=None, surge_queue=100))
+    switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=100), 1)
     switching.decide(SURGE, Seen(0.0, 20, 10, 10))
     # The route was empty: its first result takes two seconds, the others 0.1 s each.
     times_s = [1.0, 3.0, 3.1, 3.2, 3.3]
@@ -251,7 +251,7 @@ def test_what_is_learnt_after_a_change_is_the_rate_and_not_the_time_through_the_
 def test_no_job_stays_in_a_surge_that_is_over(
     parts: list[tuple[float, float]], normal_fps: float | None, seed: int
 ) -> None:
-    job = Job(Automatic(replace(RULES, normal_fps=normal_fps)))
+    job = Job(Automatic(replace(OPTIONS, normal_fps=normal_fps), 1))
     job.run(arrivals(*parts, (8.0, 70.0), jitter=0.3, seed=seed))
     assert USUAL == job.route
     over_s = sum(seconds for _, seconds in parts)

@@ -24,11 +24,7 @@ class KeeperSink(Sink):
 
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
-        """Return it if the keeper has the frames, or the launcher wants results as they come.
-
-        Raises:
-            JobError: the keeper cannot be reached.
-        """
+        """Return it if the keeper has the frames, or the launcher wants results as they come."""
         return cls(job.outputs) if options.stream or is_kept(options.inputs) else None
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
@@ -36,11 +32,7 @@ class KeeperSink(Sink):
         self._connection = connect(ROLE_SINK)
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Send one frame's outputs.
-
-        Raises:
-            JobError: the keeper does not take them.
-        """
+        """Send one frame's outputs."""
         sizes = self._form.sizes_of(outputs)
         head = self._form.head.pack(frame, time.monotonic(), *sizes)
         self._send(head, [np.ascontiguousarray(values) for values in outputs])

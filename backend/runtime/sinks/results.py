@@ -144,11 +144,7 @@ def read_results(path: Path) -> Results:
 
 
 def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> Tensor:
-    """Return an output as the head has it.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return an output as the head has it."""
     spec = Tensor(name, dtype, tuple(shape), tuple(symbols))
     are_sizes = all(type(size) is int and 0 <= size <= _MAX_SIZE for size in spec.shape)
     are_symbols = all(isinstance(symbol, str) for symbol in spec.symbols)
@@ -171,11 +167,7 @@ def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found
 
 
 def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found:
-    """Find records each of which has its size.
-
-    Raises:
-        JobError: a shape is none of its output.
-    """
+    """Find records each of which has its size."""
     form = RecordForm(outputs)
     raw = _mapped(path, offset, np.dtype(np.uint8))
     heads, begins = bytearray(), array("q")

@@ -32,11 +32,7 @@ class ResultsWriter(Sink):
         return None if is_kept(options.inputs) else cls(options.results, job.sha256, job.outputs)
 
     def __init__(self, path: Path, job_sha256: str, outputs: Sequence[Tensor]) -> None:
-        """Create the file and write its head.
-
-        Raises:
-            JobError: the file cannot be written.
-        """
+        """Create the file and write its head."""
         self._path = path
         head = {
             "job_sha256": job_sha256,
@@ -60,11 +56,7 @@ class ResultsWriter(Sink):
             raise self._failure(error) from None
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Append one frame.
-
-        Raises:
-            JobError: the file cannot be written; the disk is full, say.
-        """
+        """Append one frame, in one call of the system."""
         form, size = self._form, self._fixed_bytes
         if form.has_sizes:
             head = form.head.pack(frame, time.monotonic(), *form.sizes_of(outputs))
@@ -92,11 +84,7 @@ class ResultsWriter(Sink):
 
 
 def _claim(descriptor: int) -> None:
-    """Empty a file that no other job writes.
-
-    Raises:
-        OSError: another job writes it.
-    """
+    """Empty a file that no other job writes."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return
     try:

@@ -42,11 +42,7 @@ class CameraSource(CapturedSource):
         return any(name.startswith(_PREFIX) for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Check the options; no camera is needed for it.
-
-        Raises:
-            JobError: they do not fit a camera, or the model takes no image.
-        """
+        """Check the options; no camera is needed for it."""
         super().__init__(options, inputs)
         if options.fps is not None or options.arrivals is not None or options.pull:
             raise JobError(
@@ -59,11 +55,7 @@ class CameraSource(CapturedSource):
         self._is_closed = False
 
     def start(self, arrivals: Arrivals) -> None:
-        """Open the camera and begin to capture.
-
-        Raises:
-            JobError: there is none, it cannot be opened, or its frames are too large.
-        """
+        """Open the camera and begin to capture."""
         assert isinstance(arrivals, Live)
         cv2 = load_opencv()
         with suppress(PermissionError):  # said below

@@ -51,11 +51,7 @@ class FollowSource(Source):
         return any(name.startswith(_PREFIX) for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Check the options; the folder need not be on this machine.
-
-        Raises:
-            JobError: the model has several inputs.
-        """
+        """Check the options; the folder need not be on this machine."""
         self.folder = Path(options.inputs[0].removeprefix(_PREFIX))
         self._input = only_input(options, inputs)
         self._preprocessing = options.preprocessing
@@ -69,11 +65,7 @@ class FollowSource(Source):
         self._next = 0
 
     def start(self, arrivals: object) -> None:
-        """Look into the folder.
-
-        Raises:
-            JobError: it cannot be read.
-        """
+        """Look into the folder."""
         self._look()
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
@@ -113,11 +105,7 @@ class FollowSource(Source):
         return self._ready.popleft()
 
     def _look(self) -> None:
-        """Find the files that have become complete.
-
-        Raises:
-            JobError: the folder cannot be read, or has too many files.
-        """
+        """Find the files that have become complete."""
         present: set[str] = set()
         seen: dict[str, _State] = {}
         try:

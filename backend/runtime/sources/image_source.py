@@ -49,12 +49,7 @@ class ImageSource(Source):
         return all(Path(name).exists() for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Look for the files.
-
-        Raises:
-            JobError: the model has several inputs or one that takes no image, there is no file, or
-                an image is too large.
-        """
+        """Look for the files."""
         paths = [image for name in options.inputs for image in _images(Path(name))]
         spec = only_input(options, inputs)
         if not paths:

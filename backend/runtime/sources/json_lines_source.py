@@ -85,11 +85,7 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDA
 
 
 def _array(given: Any, spec: Tensor) -> NDArray[Any]:
-    """Return the values of an input in its type and in the shape that they have in the frame.
-
-    Raises:
-        JobError: they do not fit.
-    """
+    """Return the values of an input in its type and in the shape that they have in the frame."""
     import numpy as np
 
     dtype = spec.storage[0]

@@ -36,12 +36,7 @@ class KeeperSource(Source):
         self._connection: socket.socket | None = None
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Receive the next frame into the memory of the slots.
-
-        Raises:
-            EndOfStreamError: the keeper has no more.
-            JobError: it cannot be reached, or does not know the secret of the job.
-        """
+        """Receive the next frame into the memory of the slots."""
         from ..sizes import shaped
 
         if self._connection is None:

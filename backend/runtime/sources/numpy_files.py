@@ -56,11 +56,7 @@ _UNREADABLE = (
 
 
 def _read_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an array: its shape, whether it is in Fortran's order, and its type.
-
-    Raises:
-        ValueError: it is not a header.
-    """
+    """Read the header of an array: its shape, whether it is in Fortran's order, and its type."""
     version = np.lib.format.read_magic(file)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -149,11 +145,7 @@ class FileStack:
         return division.last if index == division.frames - 1 else division.shape
 
     def read(self, index: int, slot: Slot) -> None:
-        """Read a frame into contiguous memory; those beyond their number begin again at the first.
-
-        Raises:
-            JobError: the file cannot be read, or is too short.
-        """
+        """Read a frame into contiguous memory; those beyond their number begin again."""
         index %= self._division.frames
         values: Any = slot if self._is_fixed else shaped(slot, self.shape_of(index))
         try:
@@ -199,12 +191,6 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
 
 def read_array(file: io.BufferedReader[Any], name: str, spec: Tensor, slot: Slot) -> None:
     """Read one frame of an input from a stream of arrays, as ``numpy.save`` writes them.
-
-    Args:
-        file: the stream, at the beginning of an array.
-        name: of the array, for messages.
-        spec: the model input.
-        slot: of the model input.
 
     Raises:
         JobError: no plain array follows, or it does not fit the model input.
@@ -337,11 +323,7 @@ def _division(
     *,
     is_stack: bool = True,
 ) -> _Division:
-    """Return which frames an array holds.
-
-    Raises:
-        JobError: it does not fit the model input.
-    """
+    """Return which frames of a model input an array holds."""
     expected, bound = spec.storage
     if dtype != expected:
         raise JobError(f"{path}: {name} is {dtype}; the model takes {expected}")

@@ -32,11 +32,7 @@ class NumpySource(Source):
     frames: int
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Read or open the arrays.
-
-        Raises:
-            JobError: the file cannot be read, or its arrays do not fit the model inputs.
-        """
+        """Read or open the arrays."""
         from .numpy_files import open_npy, read_npz
 
         self._path = path = Path(options.inputs[0])

@@ -48,11 +48,6 @@ class CapturedSource(Source):
     """Frames that OpenCV captures."""
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Check the options.
-
-        Raises:
-            JobError: the model has several inputs or takes no image, or pillow is not installed.
-        """
         pillow()
         self._takes = image_input(only_input(options, inputs), options.preprocessing)
         self._name = options.inputs[0]
@@ -73,11 +68,7 @@ class CapturedSource(Source):
         write_image(image, self.label(index), self._takes, slots[0])
 
     def _size_of(self, capture: Any) -> tuple[int, int]:
-        """Return height and width of the frames of an opened ``cv2.VideoCapture``.
-
-        Raises:
-            JobError: they are too large, or do not fit the model input.
-        """
+        """Check height and width of the frames of an opened ``cv2.VideoCapture``; return them."""
         cv2 = load_opencv()
         height, width = (
             int(capture.get(each)) for each in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)

@@ -48,11 +48,7 @@ class StreamSource(Source):
         self._next = 0
 
     def start(self, arrivals: object) -> None:
-        """Connect to the launcher.
-
-        Raises:
-            JobError: it cannot be reached.
-        """
+        """Connect to the launcher."""
         if VARIABLE not in os.environ:
             raise JobError(
                 f"--input {STREAM}: 'rankslice run' alone can read standard input, not the mpirun"

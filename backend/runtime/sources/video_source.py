@@ -44,12 +44,7 @@ class VideoSource(CapturedSource):
     can_replay = True
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Open the file.
-
-        Raises:
-            JobError: it is no video, has no frame, has too large ones or no rate, the model takes
-                no image, or OpenCV is not installed.
-        """
+        """Open the file."""
         super().__init__(options, inputs)
         self._path = Path(options.inputs[0])
         self._begins_again = options.frames is not None or options.unlimited
@@ -109,11 +104,7 @@ class VideoSource(CapturedSource):
         self._capture.release()
 
     def _opened(self) -> Any:
-        """Return the opened file, before its first frame.
-
-        Raises:
-            JobError: it is no video.
-        """
+        """Return the opened file, before its first frame."""
         cv2 = load_opencv()
         open_ordinary(self._path).close()
         os.environ[_OPTIONS] = _ONLY
@@ -134,12 +125,7 @@ class VideoSource(CapturedSource):
         self._count, self._at_s = 0, 0.0
 
     def _advance(self) -> None:
-        """Go to the next frame; after the last one, to the first if that is wanted.
-
-        Raises:
-            EndOfStreamError: there is no further one.
-            JobError: there should be one.
-        """
+        """Go to the next frame; after the last one, to the first if that is wanted."""
         if not self._capture.grab():
             self._check_end()
             if not self._begins_again:

@@ -157,7 +157,8 @@ class _Queued(Arrivals):
         self.capacity = capacity
         self._overflow = overflow
         self._clock = clock
-        self._queue: deque[int] = deque()
+        self._queue: deque[tuple[int, float]] = deque()
+        """Numbers and times of arrival."""
         self._arrived = 0
         self._patience_s = patience_s
         self._lost_s: float | None = None
@@ -223,7 +224,8 @@ class _Queued(Arrivals):
         """Return how many frames have arrived, and how many of them wait."""
         return self._arrived, len(self._queue)
 
-    def _oldest(self) -> int:
+    def take(self) -> tuple[int, float]:
+        """Return the frame that waits longest."""
         if self.is_exhausted():
             raise EndOfStreamError
         return self._queue.popleft()
@@ -236,22 +238,21 @@ class _Queued(Arrivals):
     def _rate(self) -> str:
         """Return how fast frames arrive, for messages."""
 
-    def _take_in(self, now_s: float) -> None:
-        """Take the next frame in, which arrives now, if there is room."""
-        if len(self._queue) < self.capacity:
-            self._keep(self._arrived)
+    def _take_in(self, arrived_s: float) -> bool:
+        """Take the next frame in, if there is room; return whether there is."""
+        has_room = len(self._queue) < self.capacity
+        if has_room:
+            self._queue.append((self._arrived, arrived_s))
         elif self._overflow == "drop":
             if len(self.dropped) < MOST_DROPPED:
                 self.dropped.append(self._arrived)
             else:
                 self.more_dropped += 1
         else:
-            self._lost_s = now_s
-            return
+            self._lost_s = self._clock()
+            return False
         self._arrived += 1
-
-    def _keep(self, index: int) -> None:
-        self._queue.append(index)
+        return has_room
 
 
 class Timed(_Queued):
@@ -269,11 +270,11 @@ class Timed(_Queued):
         """Set the rhythm.
 
         Args:
-            frames: number of frames that arrive; ``None`` if unknown.
+            frames: how many arrive; ``None``: unknown.
             rhythm: arrivals per second, or the time of each, in seconds, ascending.
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
-            clock: seconds; the source of time.
+            clock: returns seconds.
             patience_s: how long the watches may search for a fault after a frame found no room.
         """
         super().__init__(frames, capacity, overflow, clock, patience_s)
@@ -282,11 +283,6 @@ class Timed(_Queued):
         if self._times_s is not None:
             self._frames = min(self._frames, len(self._times_s))
         self._start_s: float | None = None
-
-    def take(self) -> tuple[int, float]:
-        """Return the frame that waits longest."""
-        index = self._oldest()
-        return index, self._due_s(index)
 
     def pause_s(self) -> float | None:
         """Seconds until the next arrival, or until the cause of a full queue is checked again."""
@@ -302,13 +298,12 @@ class Timed(_Queued):
         return self._start_s + index / (self.fps or 1.0)
 
     def _arrive(self) -> None:
-        now = self._clock()
-        while (
-            self._lost_s is None
-            and self._arrived < self._frames
-            and self._due_s(self._arrived) <= now
-        ):
-            self._take_in(now)
+        now_s = self._clock()
+        while self._lost_s is None and self._arrived < self._frames:
+            due_s = self._due_s(self._arrived)
+            if due_s > now_s:
+                return
+            self._take_in(due_s)
 
     def _rate(self) -> str:
         return "they arrive" if self.fps is None else f"{self.fps:g} frames/s"
@@ -331,8 +326,6 @@ class Live(_Queued):
         """What the source has of each frame that waits; it takes it out."""
         self.on_arrival: Callable[[], None] = lambda: None
         """Called by the source's thread when something has come."""
-        self._times_s: deque[float] = deque()
-        self._came: tuple[Any, float] = None, 0.0
         self._has_begun = False
         self._failure = ""
 
@@ -343,18 +336,17 @@ class Live(_Queued):
         """
         if not self._has_begun or self._lost_s is not None or self._arrived >= self._frames:
             return
-        self._came = content, self._clock()
-        self._take_in(self._came[1])
+        # The other thread looks at the queue, so that comes last.
+        index = self._arrived
+        self.content[index] = content
+        if not self._take_in(self._clock()):
+            del self.content[index]
         self.on_arrival()
 
     def fail(self, reason: str) -> None:
         """Let the job fail once the frames that wait have been taken."""
         self._failure = reason
         self.on_arrival()
-
-    def take(self) -> tuple[int, float]:
-        """Return the frame that waits longest."""
-        return self._oldest(), self._times_s.popleft()
 
     def _judge(self, entered: int, came_out: int) -> None:
         """Report that no more frames come, too."""
@@ -368,12 +360,6 @@ class Live(_Queued):
 
     def _arrive(self) -> None:
         self._has_begun = True
-
-    def _keep(self, index: int) -> None:
-        # The other thread looks at the queue, so that comes last.
-        self.content[index], time_s = self._came
-        self._times_s.append(time_s)
-        super()._keep(index)
 
     def _rate(self) -> str:
         return "they arrive"

@@ -140,11 +140,9 @@ def write_image(opened: Any, name: str, takes: ImageInput, slot: Slot) -> None:
 
 
 def decoded(opened: Any, channels: int) -> Any:
-    """Return an opened image as it is to be seen: turned as its EXIF orientation says.
+    """Return an image of pillow as it is to be seen: turned as its EXIF orientation says.
 
-    Args:
-        opened: an image of pillow.
-        channels: 3: RGB; 1: grey. Grey values of 16 bits become floats of 0 to 255 in any case.
+    With 3 channels it is RGB, with 1 grey. Grey values of 16 bits become floats of 0 to 255.
     """
     import numpy as np
 

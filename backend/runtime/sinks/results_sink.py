@@ -63,10 +63,11 @@ class ResultsWriter(Sink):
             size = len(head) + sum(values.nbytes for values in outputs)
         else:
             head = form.head.pack(frame, time.monotonic())
+        record: list[Any] = [head, *outputs]
         try:
-            count = os.writev(self._file.fileno(), (head, *outputs))
+            count = os.writev(self._file.fileno(), record)
             if count < size:
-                self._write(memoryview(b"".join((head, *outputs)))[count:])
+                self._write(memoryview(b"".join(record))[count:])
         except OSError as error:
             raise self._failure(error) from None
 

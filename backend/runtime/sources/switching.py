@@ -6,8 +6,10 @@ import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..options import RunOptions
+if TYPE_CHECKING:
+    from ..options import RunOptions
 
 USUAL, SURGE = range(2)
 """Numbers of the routes."""

@@ -161,7 +161,7 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.at(-1, b"its first frame")
-        self._events.describe(helpers=helper_processes())
+        self._events.describe(helpers=sorted(helper_processes))
         # What exists now stays, so the garbage collector need not visit it again.
         gc.freeze()
 

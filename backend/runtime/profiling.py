@@ -14,9 +14,11 @@ import base64
 import ctypes
 import json
 import os
+import platform
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -44,7 +46,6 @@ from .engines.own_process import OwnProcessEngine
 from .environment import start_again_with
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
-from .figures.board import board_record
 from .figures.energy import SensorError, find_sensor
 from .figures.rank_figures import GpuMemory, peak_memory_mb
 from .job import Rank, Tensor
@@ -53,6 +54,7 @@ from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
+from .system.cores import clock_of, core_kinds, core_numbers, processor
 
 Record = dict[str, Any]
 
@@ -141,12 +143,19 @@ class _Service:
                 time.sleep(idle_s)
                 idle_mw = round(1e3 * sensor.joules() / sensor.seconds)
         open_engine(self._rank.engine, self._settings).close()
+        cores = core_numbers()
         return {
             "engine_version": engine_version(self._rank.engine),
             "rank_bytes": round(1e6 * peak_memory_mb()),
             "sensor": sensor.name if sensor is not None else None,
             "idle_mw": idle_mw,
-            **board_record(),
+            "host": socket.gethostname(),
+            "machine": platform.machine(),
+            "processor": processor(),
+            "python": platform.python_version(),
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "cores": [(number, *clock_of(number)) for number in cores],
+            "core_kinds": core_kinds(cores[-1] + 1),
         }
 
     def answer(self, request: Record) -> Record:

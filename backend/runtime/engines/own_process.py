@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
-from ..figures.rank_figures import count_process, forget_process
+from ..figures.rank_figures import helper_processes
 from ..job import Tensor, typed_view
 from .acceleration import Acceleration
 from .signature import refuse_open_sizes
@@ -80,7 +80,7 @@ class _Process:
         )
         theirs.close()
         self.connection = Connection(ours.detach())
-        count_process(self._process.pid)
+        helper_processes.add(self._process.pid)
 
     def send(self, message: bytes | memoryview) -> None:
         """Send a message; the GIL is released while it waits.
@@ -136,7 +136,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        forget_process(self._process.pid)
+        helper_processes.discard(self._process.pid)
         os.close(self.log)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,10 +75,11 @@ class Hardware:
         else:
             absent.append("power")
         by_tegrastats = {"GPU", "power"} & {*absent}
-        self._tegra = _Tegrastats.start(tegrastats) if by_tegrastats else None
-        if self._tegra is not None:
-            absent = [kind for kind in absent if kind not in by_tegrastats]
-        self.absent = tuple(absent)
+        self._tegra: _Tegrastats | None = None
+        with contextlib.suppress(OSError):
+            self._tegra = _Tegrastats(tegrastats) if by_tegrastats else None
+        is_told = by_tegrastats if self._tegra is not None else set()
+        self.absent = tuple(kind for kind in absent if kind not in is_told)
         """Kinds of values of which this account can read none."""
 
     def values(self) -> dict[str, float]:
@@ -134,28 +134,17 @@ def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
     for kind, paths in by_kind.items():
         yield f"cooling_state.{kind}", partial(_largest, paths)
     for path in paths_below(system / "devices/platform", "soc*/*firmware/get_throttled"):
-        yield "throttled.firmware", partial(_is_throttled, str(path))
+        yield "throttled.firmware", partial(_parsed, str(path), _is_throttled)
 
 
 def _processor(root: Path) -> Iterator[tuple[str, _Look]]:
-    times = _ProcessorTimes(root)
-    yield "processor_busy_s", times.busy_s
-    yield "processor_steal_s", times.steal_s
+    for place, name in enumerate(("processor_busy_s", "processor_steal_s")):
+        yield name, partial(_of_processor, root, place)
 
 
-class _ProcessorTimes:
-    """Reads once what two series tell."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._told: tuple[float, float] | None = None
-
-    def busy_s(self) -> float | None:
-        self._told = processor_times(self._root)
-        return self._told and self._told[0]
-
-    def steal_s(self) -> float | None:
-        return self._told and self._told[1]
+def _of_processor(root: Path, place: int) -> float | None:
+    times = processor_times(root)
+    return None if times is None else times[place]
 
 
 def _memory(root: Path) -> Iterator[tuple[str, _Look]]:
@@ -167,7 +156,7 @@ def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
     for path in paths_below(system / "class/devfreq", "*/device/load"):  # of Jetson boards
         yield "gpu_utilisation_percent", partial(_scaled, str(path), 0.1)
     for path in paths_below(system / "class/kgsl", "kgsl-3d0/gpu_busy_percentage"):  # Adreno
-        yield "gpu_utilisation_percent", partial(_percentage, str(path))
+        yield "gpu_utilisation_percent", partial(_parsed, str(path), _percentage)
     nvml = find_nvml(library)
     if nvml is not None:
         yield "gpu_utilisation_percent", nvml.utilisation_percent
@@ -196,27 +185,18 @@ class _Counters:
 class _Tegrastats:
     """NVIDIA's program, which tells on Jetson boards what Linux does not."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.values: dict[str, float] = {}
-        self._process = process
-        threading.Thread(target=self._read, name="tegrastats", daemon=True).start()
+    def __init__(self, program: str) -> None:
+        """Start it.
 
-    @classmethod
-    def start(cls, program: str) -> _Tegrastats | None:
-        """Start it; ``None`` where there is no such program."""
-        found = shutil.which(program)
-        if found is None:
-            return None
-        with contextlib.suppress(OSError):
-            return cls(
-                subprocess.Popen(
-                    [found, "--interval", "1000"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                )
-            )
-        return None
+        Raises:
+            OSError: there is no such program, or it cannot run.
+        """
+        self.values: dict[str, float] = {}
+        nothing = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            [program, "--interval", "1000"], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing
+        )
+        threading.Thread(target=self._read, name="tegrastats", daemon=True).start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -264,19 +244,21 @@ def _celsius(path: str) -> float | None:
     return degrees if degrees is not None and _COLDEST_C < degrees < _HOTTEST_C else None
 
 
-def _percentage(path: str) -> float | None:
-    with contextlib.suppress(OSError, ValueError):
-        return float(beginning_of(path, 64).rstrip(b" %\n"))
-    return None
-
-
 def _largest(paths: list[str]) -> float | None:
     # intel_powerclamp tells -1 while it does nothing.
     found = [max(0, value) for value in map(number_in, paths) if value is not None]
     return float(max(found)) if found else None
 
 
-def _is_throttled(path: str) -> float | None:
+def _parsed(path: str, parse: Callable[[bytes], float]) -> float | None:
     with contextlib.suppress(OSError, ValueError):
-        return float(int(beginning_of(path, 64), 16) & _PI_STATES != 0)
+        return parse(beginning_of(path, 64))
     return None
+
+
+def _percentage(text: bytes) -> float:
+    return float(text.rstrip(b" %\n"))
+
+
+def _is_throttled(text: bytes) -> float:
+    return float(int(text, 16) & _PI_STATES != 0)

@@ -42,12 +42,6 @@ class Histogram:
             self._new.clear()
 
     @property
-    def count(self) -> int:
-        """How many durations were counted."""
-        self.sort()
-        return int(self._counts.sum())
-
-    @property
     def max_s(self) -> float:
         """The longest duration in seconds; 0 if nothing was counted."""
         self.sort()
@@ -56,15 +50,16 @@ class Histogram:
     @property
     def mean_s(self) -> float:
         """Mean in seconds; 0 if nothing was counted."""
-        count = self.count
-        return self._total_s / count if count else 0.0
+        self.sort()
+        return self._total_s / max(1, int(self._counts.sum()))
 
     def percentile_s(self, percent: float) -> float:
         """Return the duration in seconds that ``percent`` of all durations do not exceed."""
-        count = self.count
-        if not count:
+        self.sort()
+        total = int(self._counts.sum())
+        if not total:
             return 0.0
-        needed = max(1, math.ceil(count * percent / 100))
+        needed = max(1, math.ceil(total * percent / 100))
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
         return min(_SMALLEST_S * math.exp((bucket + 0.5) * _GROWTH), self.max_s)
 
@@ -74,14 +69,10 @@ class Histogram:
         found = [(bucket, count) for bucket, count in enumerate(self._counts.tolist()) if count]
         return [[_begin_ms(bucket), _begin_ms(bucket + 1), count] for bucket, count in found]
 
-    def with_mean_ms(self, *percents: float) -> dict[str, float]:
-        """Return ``{"mean": ..., "p50": ..., ..., "max": ...}`` in milliseconds."""
-        return {"mean": 1e3 * self.mean_s, **self.summary_ms(*percents)}
-
     def summary_ms(self, *percents: float) -> dict[str, float]:
-        """Return ``{"p50": ..., ..., "max": ...}`` in milliseconds."""
+        """Return ``{"mean": ..., "p50": ..., ..., "max": ...}`` in milliseconds."""
         summary = {f"p{percent:g}": 1e3 * self.percentile_s(percent) for percent in percents}
-        return {**summary, "max": 1e3 * self.max_s}
+        return {"mean": 1e3 * self.mean_s, **summary, "max": 1e3 * self.max_s}
 
 
 def _begin_ms(bucket: int) -> float:

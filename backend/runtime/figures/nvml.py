@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-
-_Result = TypeVar("_Result", bound=Any)
 
 _OK = 0
 _MAX_PROCESSES = 1024
@@ -68,32 +66,28 @@ class Nvml:
 
     def energy_uj(self) -> int | None:
         """Return the energy since the driver was loaded, in microjoules."""
-        return self._sum("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_uint64, 1000)
+        told = self._numbers("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_uint64())
+        return 1000 * sum(told) if told else None
 
     def power_mw(self) -> int | None:
         """Return the power now, in milliwatts."""
-        return self._sum("nvmlDeviceGetPowerUsage", ctypes.c_uint, 1)
+        told = self._numbers("nvmlDeviceGetPowerUsage", ctypes.c_uint())
+        return sum(told) if told else None
 
     def utilisation_percent(self) -> float | None:
         """Return the share of the last moments in which a GPU computed, as their mean."""
-        with suppress(_SilentError):
-            name = "nvmlDeviceGetUtilizationRates"
-            told = (self._told(name, gpu, _Utilisation()) for gpu in self._gpus)
-            return sum(int(each.gpu) for each in told) / len(self._gpus)
-        return None
+        told = self._numbers("nvmlDeviceGetUtilizationRates", _Utilisation(), "gpu")
+        return sum(told) / len(told) if told else None
 
     def temperature_c(self) -> float | None:
         """Return the temperature of the hottest GPU, in degrees Celsius."""
-        with suppress(_SilentError):
-            return float(max(self._temperature_c(gpu) for gpu in self._gpus))
-        return None
+        told = self._numbers("nvmlDeviceGetTemperature", ctypes.c_uint(), "value", _OF_THE_GPU)
+        return float(max(told)) if told else None
 
     def used_bytes(self) -> int | None:
         """Return the memory in use by all processes."""
-        with suppress(_SilentError):
-            told = (self._told("nvmlDeviceGetMemoryInfo", gpu, _Memory()) for gpu in self._gpus)
-            return sum(int(each.used) for each in told)
-        return None
+        told = self._numbers("nvmlDeviceGetMemoryInfo", _Memory(), "used")
+        return sum(told) if told else None
 
     def used_bytes_of(self, processes: Collection[int]) -> int | None:
         """Return the memory that processes use; ``None`` if the library lists none of them.
@@ -116,16 +110,17 @@ class Nvml:
         self._call("nvmlDeviceGetName", gpu, name, ctypes.c_uint(len(name)))
         return name.value.decode("ascii", "replace")
 
-    def _sum(self, function: str, number: Any, unit: int) -> int | None:
+    def _numbers(
+        self, function: str, result: Any, field: str = "value", *arguments: object
+    ) -> list[int]:
+        """Return a number of each GPU; none at all if the library does not report that of one."""
+        found = []
         with suppress(_SilentError):
-            told = (self._told(function, gpu, number()) for gpu in self._gpus)
-            return unit * sum(int(each.value) for each in told)
-        return None
-
-    def _temperature_c(self, gpu: ctypes.c_void_p) -> int:
-        told = ctypes.c_uint()
-        self._call("nvmlDeviceGetTemperature", gpu, _OF_THE_GPU, ctypes.byref(told))
-        return told.value
+            for gpu in self._gpus:
+                self._call(function, gpu, *arguments, ctypes.byref(result))
+                found.append(int(getattr(result, field)))
+            return found
+        return []
 
     def _processes(self, gpu: ctypes.c_void_p) -> Iterator[_Process]:
         found = (_Process * _MAX_PROCESSES)()
@@ -134,10 +129,6 @@ class Nvml:
         newest = hasattr(self._library, f"{name}3")
         self._call(f"{name}{3 if newest else 2}", gpu, ctypes.byref(count), found)
         yield from found[: count.value]
-
-    def _told(self, function: str, gpu: ctypes.c_void_p, result: _Result) -> _Result:
-        self._call(function, gpu, ctypes.byref(result))
-        return result
 
     def _call(self, function: str, *arguments: object) -> None:
         called = getattr(self._library, function, None)

@@ -13,14 +13,12 @@ from ..system.processes import cpu_s_of, memory_of
 from .histogram import SORTED_AT_ONCE, Histogram
 from .nvml import find_nvml
 
-_helpers: set[int] = set()
-"""Processes that work for this one."""
-
+helper_processes: set[int] = set()
+"""Numbers of the processes that work for this one; their time and memory count as its own."""
 
 MIN_WARM_UP = 10
 """The steady state begins after as many frames as the window holds, but at least after these; on a
 rank that takes turns, after those of them that it handles."""
-
 
 NOT_COMPUTED = -math.inf
 """The time of a segment on a frame that has failed there, or before."""
@@ -36,14 +34,7 @@ class StepTimes:
         turns: Turns = ALL,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Count from now on.
-
-        Args:
-            segments: how many the rank has.
-            window: how many frames may be inside the pipeline.
-            turns: the frames that the rank handles.
-            clock: seconds; the source of time.
-        """
+        """Count from now on, for a rank with so many segments, on the frames of its turns."""
         self.histogram = Histogram()
         """Per frame that it handles, all segments together."""
         self.count = 0
@@ -100,31 +91,16 @@ class StepTimes:
         }
 
 
-def count_process(process: int) -> None:
-    """Count the time and memory of a helper process from now on."""
-    _helpers.add(process)
-
-
-def forget_process(process: int) -> None:
-    """Stop counting a helper process."""
-    _helpers.discard(process)
-
-
-def helper_processes() -> list[int]:
-    """Return the helper processes, by their numbers."""
-    return sorted(_helpers)
-
-
 def cpu_s() -> float:
     """Return the processor time of all threads of this rank so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, _helpers))
+    return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, helper_processes))
 
 
 def peak_memory_mb() -> float:
     """Return the peak resident memory in 10^6 bytes; ``ru_maxrss`` would count the launcher's."""
     found = memory_of("self", "VmHWM")
-    return (found + sum(memory_of(process, "VmHWM") for process in _helpers)) / 1e6
+    return (found + sum(memory_of(process, "VmHWM") for process in helper_processes)) / 1e6
 
 
 class GpuMemory:
@@ -146,7 +122,7 @@ class GpuMemory:
         """
         if self._nvml is None:
             return None
-        own = self._nvml.used_bytes_of({os.getpid(), *_helpers})
+        own = self._nvml.used_bytes_of({os.getpid(), *helper_processes})
         now = self._nvml.used_bytes()
         if own is not None or now is None or self._before is None:
             return own

@@ -19,7 +19,6 @@ from ..affinity import bind_to_cores, check_binding
 from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
-from ..figures.board import processor
 from ..figures.energy import BoardEnergy
 from ..figures.events import EventRing
 from ..figures.rank_figures import cpu_s, peak_memory_mb
@@ -28,6 +27,7 @@ from ..keeper import ROLE_DRAIN
 from ..keeper import connect as connect_to_keeper
 from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
+from ..system.cores import processor
 from ..transport.transport import Transport
 from .clock_samples import Sample, sample_clocks
 from .direct_channels import LOOKS, MAIN, DirectChannels, Post

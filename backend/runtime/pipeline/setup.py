@@ -203,7 +203,7 @@ class LoadedSegments:
         """Return what the rank computed on a route."""
         found, rank = self.times[route], self._setup.spec.rank
         return {
-            "compute_ms": found.histogram.with_mean_ms(50, 99),
+            "compute_ms": found.histogram.summary_ms(50, 99),
             "compute_counts": found.histogram.counts_ms(),
             "steady": found.steady(),
             "frames": found.count,

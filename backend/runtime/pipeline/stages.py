@@ -407,9 +407,9 @@ class SourceStage(_Stage):
         return {
             "frames": self.frame,
             "window": self._window,
-            "latency_ms": self.latencies.with_mean_ms(50, 90, 99),
+            "latency_ms": self.latencies.summary_ms(50, 90, 99),
             "latency_counts": self.latencies.counts_ms(),
-            "preprocess_ms": self.reads.histogram.with_mean_ms(50, 99),
+            "preprocess_ms": self.reads.histogram.summary_ms(50, 99),
             "dropped": self._arrivals.dropped,
             "fps": self._arrivals.fps,
             "more_dropped": self._arrivals.more_dropped,
@@ -573,7 +573,7 @@ class SinkStage(_Stage):
     def figures(self, ranks: Sequence[Rank]) -> dict[str, Any]:
         """Return what the stage measured, and which frames failed on which of the job's ranks."""
         return {
-            "postprocess_ms": self.writes.histogram.with_mean_ms(50, 99),
+            "postprocess_ms": self.writes.histogram.summary_ms(50, 99),
             "failed": self.failed,
             "failures": [failure.told(frame, ranks) for frame, failure in self.failures],
         }

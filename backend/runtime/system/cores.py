@@ -7,10 +7,12 @@ import os
 import re
 from pathlib import Path
 
-from .files import ROOT, beginning_of, text_of
+from .files import ROOT, beginning_of, number_in, text_of
 
 CORES = "sys/devices/system/cpu"
 """Folder of the cores, below the root."""
+_MODEL = ("model name", "CPU implementer", "CPU part")
+_SPEED = ("cpu_capacity", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -23,6 +25,31 @@ def core_numbers(root: Path = ROOT) -> list[int]:
 def governor_of(core: int) -> str:
     """Return what sets the frequency of a core; empty: the system does not tell."""
     return text_of(ROOT / CORES / f"cpu{core}/cpufreq/scaling_governor")
+
+
+def clock_of(core: int) -> tuple[str | None, int | None]:
+    """Return what sets the frequency of a core, and the highest one in kHz under it."""
+    most = number_in(ROOT / CORES / f"cpu{core}/cpufreq/scaling_max_freq")
+    return governor_of(core) or None, most
+
+
+def core_kinds(cores: int, root: Path = ROOT) -> list[str]:
+    """Return what the system knows of each core's kind and speed: equal texts, equal cores.
+
+    ``cores``: the highest number of one, plus 1.
+    """
+    told = fields_of_cores(root)
+    found = []
+    for number in range(cores):
+        fields, folder = told.get(number, {}), root / CORES / f"cpu{number}"
+        models = (fields[name] for name in _MODEL if name in fields)
+        found.append(", ".join((*models, *(text_of(folder / name) for name in _SPEED))))
+    return found
+
+
+def processor() -> str:
+    """Return the name of the board, or else of its processor; empty if it does not tell."""
+    return text_of(ROOT / "proc/device-tree/model") or named_in_cpuinfo("model name")
 
 
 def cpuinfo(root: Path = ROOT) -> list[dict[str, str]]:

@@ -25,9 +25,8 @@ from rankslice.backend.boards.accelerator import (
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.backend.runtime.figures.board import core_kinds
 from rankslice.backend.runtime.job import Rank
-from rankslice.backend.runtime.system.cores import core_numbers
+from rankslice.backend.runtime.system.cores import core_kinds, core_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 

@@ -22,7 +22,7 @@ from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.system.processes import memory_of
+from rankslice.backend.runtime.system.processes import bytes_of, memory_of
 from rankslice.commands.inspect.internals import (
     Built,
     Internals,
@@ -263,7 +263,7 @@ def _plan(nodes: Sequence[Node]) -> Iterator[int]:
 def _mappings(path: Path) -> Iterator[Mapped]:
     """Yield where the file is mapped, as Linux tells."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        lines = bytes_of("self", "maps").decode(errors="surrogateescape").splitlines()
     except OSError:
         return
     for line in lines:

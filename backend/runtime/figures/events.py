@@ -57,16 +57,9 @@ class EventRing:
         thread: int = 0,
         route: int = 0,
     ) -> None:
-        """Note an event that has ended.
+        """Note an event that has ended, as :data:`EVENT` describes it.
 
-        Args:
-            kind: :data:`COMPUTE`, say.
-            begin_s: when it began, in seconds of ``time.perf_counter``, or ``time.monotonic``.
-            end_s: when it ended, likewise.
-            frame: which frame it was for; -1: for none.
-            number: of the segment or channel.
-            thread: place of the thread in :data:`THREADS`.
-            route: 1 on the route for a surge.
+        Times are in seconds of ``time.perf_counter``, or ``time.monotonic``.
         """
         # A number is drawn in one step, whichever thread does it.
         place = HEAD_BYTES + next(self._numbers) % self._capacity * EVENT.size

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,8 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
     if device:
         found = _on_own_clock(queuing or _CPU, device, len(runs))
     elif qnn is not None and qnn.exists():
-        found = _in_calls(
-            [each for each in nodes if each.provider == _QNN], [*_executions(qnn)], runs
-        )
+        calls = [each for each in nodes if each.provider == _QNN]
+        found = _in_calls(calls, [*_executions(qnn)], runs)
     names: dict[str, int] = {}
     spans = [(names.setdefault(n.name, len(names)), n.begin, n.duration) for n in nodes]
     return OperatorSpans(list(names), spans[-MOST_SPANS:], runs, found, queuing)
@@ -137,7 +136,8 @@ def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None
     count = len(events) // runs
     first = len(events) - count * runs
     parts = [events[at : at + count] for at in range(first, len(events), max(count, 1))]
-    differs = [_names(part) != _names(parts[-1]) for part in parts]
+    names = [sorted(event.name for event in part) for part in parts]
+    differs = [each != names[-1] for each in names]
     if not parts or any(differs[1:]):
         return None
     if differs[0]:
@@ -148,10 +148,6 @@ def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None
         for part in parts
     ]
     return _device_runs(by, spans, [0] * runs, has_clock=True)
-
-
-def _names(events: Iterable[_Event]) -> list[str]:
-    return sorted(event.name for event in events)
 
 
 def _in_calls(
@@ -218,13 +214,9 @@ def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
 def write_operators(
     folder: Path, rank: int, job_sha256: str, segments: Mapping[int, OperatorSpans]
 ) -> None:
-    """Write the file of a rank.
+    """Write the file of a rank into a folder.
 
-    Args:
-        folder: where.
-        rank: whose it is.
-        job_sha256: digest of the job.
-        segments: by their numbers in the rank; those are left out whose engine tells nothing.
+    Segments come by their numbers in the rank, without those whose engine tells nothing.
 
     Raises:
         OSError: it cannot be written.

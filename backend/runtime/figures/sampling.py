@@ -73,74 +73,58 @@ class Sampler:
         values = self._hardware.values()
         self._find_ranks()
         for number, rank in sorted(self._ranks.items()):
-            for name, value in rank.values(time.monotonic_ns()).items():
+            for name, value in rank.values(self._root, time.monotonic_ns()).items():
                 values[name if name in OF_THE_JOB else f"{name}.rank{number}"] = value
         return Sample(time.monotonic_ns(), values, self._hardware.absent)
 
     def _find_ranks(self) -> None:
-        for number in _ranks_in(self._folder) - self._ranks.keys():
+        names = [entry.name for entry in os.scandir(self._folder)]
+        numbers = (name[len(NAME) :] for name in names if name.startswith(NAME))
+        for number in {int(each) for each in numbers if each.isdecimal()} - self._ranks.keys():
             with contextlib.suppress(OSError):  # its ring is being made
-                reader = EventReader(self._folder, number)
-                self._ranks[number] = _Rank(reader, self._root)
+                self._ranks[number] = _Rank(EventReader(self._folder, number))
 
     def close(self) -> None:
         """Close what was opened."""
         os.close(self._folder)
         self._hardware.close()
         for rank in self._ranks.values():
-            rank.close()
+            rank.reader.close()
 
 
-def _ranks_in(folder: int) -> set[int]:
-    """Return the numbers of the ranks that have a ring in a folder."""
-    names = [name[len(NAME) :] for name in os.listdir(folder) if name.startswith(NAME)]
-    return {int(name) for name in names if name.isdecimal()}
-
-
-OF_THE_JOB = (
+OF_THE_JOB = {
     *("completed", "rate_fps", "latency_p50_ms", "latency_p99_ms"),
     *("frames_inside", "frames_waiting"),
-)
+}
 """Values that the source has of the whole job."""
 
 
 class _Rank:
     """A rank, seen from outside: its events, its process and the processes that help it."""
 
-    def __init__(self, reader: EventReader, root: Path) -> None:
-        self._reader = reader
-        self._root = root
+    def __init__(self, reader: EventReader) -> None:
+        self.reader = reader
         self._events = LastSecond(reader)
         self._before: tuple[int, float] | None = None
 
-    def values(self, now_ns: int) -> dict[str, float]:
+    def values(self, root: Path, now_ns: int) -> dict[str, float]:
         """Return its figures; none before it has begun, nor after its end."""
-        head = self._reader.head()
+        head = self.reader.head()
         helpers = head.get("helpers")
         found = [head.get("process"), *(helpers if isinstance(helpers, list) else ())]
         if "events" in head or not all(type(number) is int for number in found):
             return {}
-        told = [self._look_at(number) for number in found]
-        if told[0] is None:
+        told = [stat_of(number, root) for number in found]
+        if told[0] is None or told[0].has_ended:
             return {}
-        seen = [each for each in told if each is not None]
-        cpu_s = sum(each[0] for each in seen)
-        values = {"cpu_s": cpu_s, "memory_mb": sum(each[1] for each in seen)}
+        seen = [each for each in told if each is not None and not each.has_ended]
+        cpu_s = sum(each.cpu_s for each in seen)
+        values = {"cpu_s": cpu_s, "memory_mb": sum(each.resident_bytes for each in seen) / 1e6}
         if self._before is not None:
             passed_s = max(1, now_ns - self._before[0]) / 1e9
             values["processor_share"] = max(0.0, cpu_s - self._before[1]) / passed_s
         self._before = now_ns, cpu_s
         return {**values, **self._events.values(now_ns)}
-
-    def _look_at(self, process: int) -> tuple[float, float] | None:
-        """Return processor time in seconds and resident memory in 10^6 bytes; ``None``: ended."""
-        stat = stat_of(process, self._root)
-        if stat is None or stat.has_ended:
-            return None
-        return stat.cpu_s, stat.resident_bytes / 1e6
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 class Sampling:

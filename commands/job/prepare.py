@@ -16,7 +16,7 @@ from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import Source, find_source, open_source
-from rankslice.backend.runtime.system.memory import free_bytes
+from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.build_folder import REPORT, RESULTS, read_plan

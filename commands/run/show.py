@@ -29,7 +29,7 @@ from rankslice.framework.wording import joined, on_one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankslice.backend.runtime.summary.work import OnSurge
+    from rankslice.backend.runtime.summary.work import OnRoute
     from rankslice.commands.run.run import FinishedRun
     from rankslice.commands.run.surviving import Survived
     from rankslice.measurement.hardware import HardwareSummary
@@ -152,7 +152,7 @@ def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
         yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
 
 
-def _compute_cells(work: RankSummary | OnSurge, *, may_be_idle: bool) -> tuple[str, str]:
+def _compute_cells(work: RankSummary | OnRoute, *, may_be_idle: bool) -> tuple[str, str]:
     """Return median and 99th percentile of a rank's time on a route, dashes if it had no frame."""
     if may_be_idle and not work.frames:
         return "-", "-"

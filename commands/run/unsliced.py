@@ -16,8 +16,7 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
-from rankslice.backend.runtime.system.memory import meminfo
-from rankslice.backend.runtime.system.processes import memory_of
+from rankslice.backend.runtime.system.processes import meminfo, memory_of
 from rankslice.commands.run.quiet import without_info
 
 _SHARE_OF_MEMORY = 0.5

@@ -15,7 +15,7 @@ import numpy as np
 from rankslice.backend.runtime.system.cores import (
     CORES,
     governor_of,
-    named_in_cpuinfo,
+    processor,
     processor_times,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
@@ -107,7 +107,7 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
     """
     return Machine(
         host=platform.node(),
-        processor=named_in_cpuinfo("model name", "Model") or platform.machine(),
+        processor=processor() or platform.machine(),
         cores=len(os.sched_getaffinity(0)),
         kernel=f"{platform.system()} {platform.release()}",
         governor=governor_of(0),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...runtime.system.cores import governor_of
-from ...runtime.system.memory import free_bytes
+from ...runtime.system.processes import free_bytes
 from ..protocol import Answer, Request
 from ..system import BRING_UP, LOOPBACK_DOWN, ipv4_at, loopback_is_up
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of

@@ -11,8 +11,7 @@ from typing import Any
 
 from ...runtime.system.cores import CORES, fields_of_cores, named_in_cpuinfo
 from ...runtime.system.files import number_in, paths_below, text_of
-from ...runtime.system.memory import meminfo
-from ...runtime.system.processes import status_of
+from ...runtime.system.processes import meminfo, status_of
 from ...runtime.system.sensors import Channel, channels
 from ..protocol import Answer
 from .accelerators import ICDS, devices, libraries

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..system.memory import free_bytes
+from ..system.processes import free_bytes
 
 _SEAL_FUTURE_WRITE = 0x10
 """Refuses all writing but through mappings that exist; ``fcntl`` has no name for it."""

@@ -20,7 +20,7 @@ import time
 from itertools import takewhile
 from pathlib import Path
 
-from ..system.memory import kills_for_memory
+from ..system.processes import kills_for_memory
 from .pages import ALIVE, DONE, FAILED, STOPPED, Status, read_pages
 from .private import PrivateFolder, make_shared, open_private
 from .processes import Deaths, Process, process_start

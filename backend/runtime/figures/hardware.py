@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..system.cores import processor_times
 from ..system.files import ROOT, beginning_of, number_in, paths_below, text_of
-from ..system.memory import meminfo
+from ..system.processes import meminfo
 from .energy import find_sensor
 from .nvml import LIBRARY, find_nvml
 

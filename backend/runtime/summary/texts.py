@@ -22,12 +22,8 @@ def rate_text(
 ) -> str:
     """Return ``80 frames, 45.10 frames/s (steady state), window 3``.
 
-    Args:
-        completed: frames that came out.
-        rate: in frames per second; ``None``: unknown.
-        of: what the rate is of, or why it is unknown.
-        window: most frames in flight.
-        surge_window: the same of the route for a surge; ``None``: there is one route.
+    ``of`` says what the rate is of, or why it is unknown; ``surge_window`` is the window of the
+    route for a surge, if there is one.
     """
     shown = "rate unknown" if rate is None else f"{rate:.2f} frames/s"
     other = "" if surge_window is None else f" (for a surge {surge_window})"

@@ -1,13 +1,14 @@
-"""Processes and their threads, by their numbers."""
+"""Processes and their threads, by their numbers, and the memory that they share."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import ROOT, beginning_of
+from .files import ROOT, beginning_of, text_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -85,3 +86,23 @@ def bytes_of(process: int | str, name: str) -> bytes:
         OSError: it has ended, or is not this account's.
     """
     return Path(f"/proc/{process}/{name}").read_bytes()
+
+
+def meminfo(root: Path = ROOT) -> dict[str, int]:
+    """Return the amounts that the system tells of, in bytes, by its names: ``MemAvailable``."""
+    found = re.findall(r"(?m)^(\w+):\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"))
+    return {name: int(amount) << 10 for name, amount in found}
+
+
+def free_bytes(root: Path = ROOT) -> int | None:
+    """Return the bytes that programs can get, of memory and of swap; ``None``: it is not told."""
+    amounts = meminfo(root)
+    if "MemAvailable" not in amounts:
+        return None
+    return amounts["MemAvailable"] + amounts.get("SwapFree", 0)
+
+
+def kills_for_memory() -> int:
+    """Return how many processes the kernel has killed since boot because memory ran out."""
+    match = re.search(r"(?m)^oom_kill (\d+)", text_of(ROOT / "proc/vmstat"))
+    return int(match.group(1)) if match else 0

@@ -10,7 +10,7 @@ import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, use_null_engine
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.system.memory import free_bytes
+from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.commands.job.memory import least_memory, too_little_memory
 from rankslice.commands.job.prepare import prepare
 from rankslice.framework.errors import RankSliceError

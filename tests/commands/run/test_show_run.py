@@ -11,7 +11,7 @@ from command_line import rankslice
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.backend.runtime.summary.work import OnSurge
+from rankslice.backend.runtime.summary.work import OnRoute
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.hardware import HardwareSummary
@@ -81,11 +81,11 @@ def test_ranks_of_two_routes_have_columns_for_both_and_dashes_where_they_had_no_
     summary = ran(1.0, 2.0)
     times = {**TIMES, "p50": 3.0, "p99": 4.0, "mean": 3.5}
     ranks = (
-        replace(summary.ranks[0], surge=OnSurge(frames=0, compute_ms=TIMES)),
+        replace(summary.ranks[0], surge=OnRoute(frames=0, compute_ms=TIMES)),
         replace(
             *(summary.ranks[1],),
             frames=0,
-            surge=OnSurge(frames=2, compute_ms=times, turns=Turns(2, (1,))),
+            surge=OnRoute(frames=2, compute_ms=times, turns=Turns(2, (1,))),
         ),
     )
     shown = printed(replace(summary, ranks=ranks, surge_window=6))

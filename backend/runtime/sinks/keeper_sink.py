@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,8 +54,7 @@ class KeeperSink(Sink):
 
     def close(self) -> None:
         """Close the connection."""
-        with suppress(OSError):
-            self._connection.close()
+        self._connection.close()
 
 
 SINK = KeeperSink

@@ -47,7 +47,8 @@ class Results:
     @property
     def numbers(self) -> list[int]:
         """The numbers of its frames: frames that failed are missing."""
-        return [int(number) for number in self.records["frame"]]
+        numbers: list[int] = self.records["frame"].tolist()
+        return numbers
 
     @property
     def completed_s(self) -> NDArray[np.float64]:
@@ -67,10 +68,8 @@ class Results:
         spec = self.outputs[output]
         if spec.is_open:
             raise JobError(f"output {spec.name!r} has open sizes: its frames do not fit one array")
-        if not any(each.is_open for each in self.outputs):
-            return np.asarray(self.records[f"output_{output}"])
         dtype, shape = spec.storage
-        return np.array(self._frames[output], dtype).reshape(len(self), *shape)
+        return np.asarray(self._frames[output], dtype).reshape(len(self), *shape)
 
     def shapes(self, output: int) -> list[tuple[int, ...]]:
         """Return the shape of one output by frame."""
@@ -87,10 +86,7 @@ class _Frames(Sequence[NDArray[Any]]):
         self, form: RecordForm, output: int, raw: NDArray[np.uint8], begins: Sequence[int]
     ) -> None:
         """Take the bytes of all records, and where each of them begins."""
-        self._form = form
-        self._output = output
-        self._raw = raw
-        self._begins = begins
+        self._form, self._output, self._raw, self._begins = form, output, raw, begins
 
     def __len__(self) -> int:
         return len(self._begins)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
@@ -60,8 +59,7 @@ class KeeperSource(Source):
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
-            with suppress(OSError):
-                self._connection.close()
+            self._connection.close()
 
 
 SOURCE = KeeperSource

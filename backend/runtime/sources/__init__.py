@@ -126,9 +126,6 @@ class Source(ABC):
 
         Frames beyond their number begin again at the first. None are returned if sizes are open,
         or if there are more than ``most``.
-
-        Raises:
-            JobError: they cannot be read.
         """
         return ()
 

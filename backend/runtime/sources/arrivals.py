@@ -57,9 +57,7 @@ class Arrivals(ABC):
     def look(self, entered: int, came_out: int) -> bool | None:
         """Return whether an arrived frame has not been taken yet; ``None``: none will come.
 
-        Args:
-            entered: how many frames have entered the pipeline.
-            came_out: how many have left it.
+        So many frames have ``entered`` the pipeline, and so many ``came_out``.
 
         Raises:
             JobError: a frame found no room, and may not be dropped.
@@ -270,11 +268,11 @@ class Timed(_Queued):
         """Set the rhythm.
 
         Args:
-            frames: how many arrive; ``None``: unknown.
+            frames: how many arrive; ``None``: it is not known.
             rhythm: arrivals per second, or the time of each, in seconds, ascending.
             capacity: how many arrived frames may wait.
             overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
-            clock: returns seconds.
+            clock: returns seconds, as ``time.monotonic`` does.
             patience_s: how long the watches may search for a fault after a frame found no room.
         """
         super().__init__(frames, capacity, overflow, clock, patience_s)

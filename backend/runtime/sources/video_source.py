@@ -50,14 +50,6 @@ class VideoSource(CapturedSource):
         self._begins_again = options.frames is not None or options.unlimited
         self._next = 0
         self._capture = self._opened()
-        try:
-            self._check(options)
-        except JobError:
-            self.close()
-            raise
-        self._rewind()
-
-    def _check(self, options: RunOptions) -> None:
         self.size = self._size_of(self._capture)
         """Height and width of the frames."""
         fps = self._get("FPS")
@@ -70,6 +62,7 @@ class VideoSource(CapturedSource):
             )
         if not self._capture.grab():
             raise JobError(f"{self._path}: has no frame that can be read")
+        self._rewind()
 
     def pixels(self, index: int) -> NDArray[Any]:
         """Decode a frame; those between the last one and it are left out."""

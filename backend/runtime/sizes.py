@@ -126,6 +126,11 @@ def private_memory(size: int) -> NDArray[np.uint8]:
     return block[start : start + size]
 
 
+def is_aligned(values: NDArray[Any]) -> bool:
+    """Return whether values lie in memory as those of a slot do."""
+    return values.flags.c_contiguous and values.ctypes.data % ALIGNMENT == 0
+
+
 Slot: TypeAlias = "NDArray[Any] | OpenSlot"
 """Where a frame's values of a tensor are put: an array if all sizes are fixed."""
 

@@ -23,7 +23,7 @@ from ..job import Job, PlacedSegment, Rank
 from ..options import RunOptions
 from ..recording import Recorder
 from ..sinks import open_sinks
-from ..sizes import ALIGNMENT
+from ..sizes import is_aligned
 from ..sources import Source, open_source
 from ..sources.arrival_times import most_in_a_second, read_arrival_times
 from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
@@ -258,12 +258,8 @@ def lent_rings(
     if sent & {*rings} or any(wiring.rings[ring].is_shared for ring in rings):
         return {}
     frames = opened.source.lent(MOST_LENT)
-    is_whole = bool(frames) and all(
-        array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
-        for arrays in frames
-        for array in arrays
-    )
-    return dict(zip(rings, frames, strict=True)) if is_whole else {}
+    is_whole = all(is_aligned(array) for arrays in frames for array in arrays)
+    return dict(zip(rings, frames, strict=True)) if frames and is_whole else {}
 
 
 def source_stage(

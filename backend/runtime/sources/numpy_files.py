@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import Tensor
 from ..keeper import bytes_of
-from ..sizes import ALIGNMENT, Slot, private_memory, shaped
+from ..sizes import Slot, is_aligned, private_memory, shaped
 from . import open_ordinary, refuse_others
 
 MAX_BYTES = 1 << 30
@@ -114,7 +114,7 @@ class Stack:
     def lent(self) -> Sequence[NDArray[Any]]:
         """Return the frames, aligned as slots are: where they lie, or copies if they are small."""
         frames = [np.asarray(frame) for frame in self.frames]
-        if all(_is_aligned(frame) for frame in frames):
+        if all(map(is_aligned, frames)):
             return frames
         is_small = sum(frame.nbytes for frame in frames) <= _MOST_LENT_BYTES
         return [_aligned(frame) for frame in frames] if is_small else ()
@@ -284,10 +284,6 @@ def _read_arrays(
 
 def _read_array(file: IO[bytes]) -> NDArray[Any]:
     return _aligned(np.lib.format.read_array(file, allow_pickle=False))
-
-
-def _is_aligned(values: NDArray[Any]) -> bool:
-    return values.flags.c_contiguous and values.ctypes.data % ALIGNMENT == 0
 
 
 def _aligned(values: NDArray[Any]) -> NDArray[Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.simulator.simulator import Times, simulate
 from rankslice.framework.plan import Plan
@@ -27,7 +27,6 @@ _MOST_IN_TURN = 1600
 _LINKS = LinkSpeeds(Platform("", ()), wake_up_s=0.0)
 """Messages take no time, so that all times are whole steps, and repeat. Even so, a rank that ends a
 step has chosen the next one when it sees what others have made in the same step."""
-_IDLE = "."
 
 
 def schedule(plan: Plan) -> str:
@@ -36,12 +35,13 @@ def schedule(plan: Plan) -> str:
     The text is ASCII, has no word of the plan's own, and does not end in a line break.
     """
     has_several = any(len(_ranks(route)) < len(route.segments) for route in plan.routes)
-    cell = "1:f3 is frame 3 in segment 1 of the rank" if has_several else "f3 is frame 3"
+    cell = "{}:f{}" if has_several else "f{1}"
+    sample = f"{cell.format(1, 3)} is frame 3{' in segment 1 of the rank' * has_several}"
     heading = "The first frames, if a segment takes one step and messages take hardly any time.\n"
     if any(rank.turns != ALL for route in plan.routes for rank in route.ranks):
         heading += "Of ranks in turn, one that handles a third of the frames takes three steps.\n"
-    heading += f"In a cell, {cell}; a frame under out is a result."
-    grids = [_of_route(route, has_several) for route in plan.routes]
+    heading += f"In a cell, {sample}; a frame under out is a result."
+    grids = [_of_route(route, cell) for route in plan.routes]
     if len(grids) > 1:
         names = ("On the usual route:", "On the second route:")
         grids = [f"{name}\n\n{grid}" for name, grid in zip(names, grids, strict=True)]
@@ -53,13 +53,12 @@ def _ranks(route: Plan) -> list[int]:
     return sorted({segment.rank for segment in route.segments})
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(NamedTuple):
     """What happens in one step."""
 
-    computed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    computed: dict[int, tuple[int, int]]
     """By rank: the index of its segment, and the frame."""
-    completed: list[int] = field(default_factory=list)
+    completed: list[int]
     """Frames that leave at the end of the step."""
 
     def relative_to(self, frame: int) -> Any:
@@ -68,21 +67,29 @@ class _Step:
         return computed, [n - frame for n in self.completed]
 
 
-def _of_route(route: Plan, has_several: bool) -> str:
+def _of_route(route: Plan, cell: str) -> str:
+    """Return a route's grid; ``cell`` has places for a segment and a frame."""
     ranks, steps = _ranks(route), _steps(route)
     repetition = _repetition(steps)
     begin, period = repetition or (len(steps), 0)
-    shown = [
-        [*(_cell(step.computed.get(rank), has_several) for rank in ranks), _frames(step.completed)]
-        for step in steps[: min(begin + period, _ROWS)]
-    ]
+    shown = [_row(step, ranks, cell) for step in steps[: min(begin + period, _ROWS)]]
     lines = list(_grid(ranks, shown))
     if len(shown) < begin + period:
         lines.append("  ...")
     if repetition is not None:
         completed = sum(len(step.completed) for step in steps[begin : begin + period])
-        lines += ["", _repeats(begin, period, completed)]
+        told = f"Steps {begin} to {begin + period - 1} repeat: {frames_text(completed)}"
+        told += f" in {period} steps."
+        if period == 1:
+            told = f"All further steps are like step {begin}: {frames_text(completed)} in each."
+        lines += ["", told]
     return "\n".join(lines)
+
+
+def _row(step: _Step, ranks: Sequence[int], cell: str) -> list[str]:
+    cells = {rank: cell.format(*running) for rank, running in step.computed.items()}
+    out = " ".join(f"f{frame}" for frame in step.completed)
+    return [*(cells.get(rank, ".") for rank in ranks), out]
 
 
 def _steps(route: Plan) -> list[_Step]:
@@ -92,7 +99,7 @@ def _steps(route: Plan) -> list[_Step]:
     frames = route.window + some
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
     found = simulate(route, times, _LINKS, frames=frames, traced=frames)
-    steps = [_Step() for _ in range(round(found.duration_s) + 1)]
+    steps = [_Step({}, []) for _ in range(round(found.duration_s) + 1)]
     for run in found.steps:
         for number in range(round(run.begin_s), round(run.end_s)):
             steps[number].computed[run.rank] = run.segment, run.frame
@@ -128,17 +135,6 @@ def _repetition(steps: Sequence[_Step]) -> tuple[int, int] | None:
     return None
 
 
-def _cell(running: tuple[int, int] | None, has_several: bool) -> str:
-    if running is None:
-        return _IDLE
-    segment, frame = running
-    return f"{segment}:f{frame}" if has_several else f"f{frame}"
-
-
-def _frames(numbers: Sequence[int]) -> str:
-    return " ".join(f"f{number}" for number in numbers)
-
-
 def _grid(ranks: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table: a step each, a rank per column as far as there is room."""
     rows = [["step", *(f"rank {rank}" for rank in ranks), "out"]]
@@ -151,10 +147,3 @@ def _grid(ranks: Sequence[int], cells: Sequence[Sequence[str]]) -> Iterator[str]
         yield "  ".join(["", row[0].rjust(widths[0]), *texts, row[-1]]).rstrip()
     if shown <= len(ranks):
         yield f"  (ranks {ranks[shown - 1]} to {ranks[-1]} are left out)"
-
-
-def _repeats(begin: int, period: int, completed: int) -> str:
-    frames = f"{completed} frame" + "s" * (completed != 1)
-    if period == 1:
-        return f"All further steps are like step {begin}: {frames} in each."
-    return f"Steps {begin} to {begin + period - 1} repeat: {frames} in {period} steps."

@@ -27,12 +27,12 @@ from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceEr
 from rankslice.measurement.hardware import HardwareLog
 
 if TYPE_CHECKING:
+    from rankslice.backend.runtime.figures.operators import RankOperators
     from rankslice.backend.runtime.sinks.results import Results
     from rankslice.commands.run.connection import OnEnter, OnResult
     from rankslice.measurement.hardware import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
-    from rankslice.measurement.trace.operators import RankOperators
 
 __all__ = ["FinishedRun", "Listeners", "PreparedRun", "prepare", "run"]
 

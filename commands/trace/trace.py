@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rankslice.backend.runtime.figures.operators import RankOperators
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
@@ -26,7 +27,6 @@ from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
-from rankslice.measurement.trace.operators import RankOperators
 from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.perfetto_file import perfetto_bytes

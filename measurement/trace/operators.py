@@ -5,80 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rankslice.backend.runtime.figures.operators import FORMAT, MOST_BYTES, NAME, VERSION
+from rankslice.backend.runtime.figures.operators import (
+    FORMAT,
+    MOST_BYTES,
+    NAME,
+    VERSION,
+    DeviceRuns,
+    OperatorSpans,
+    RankOperators,
+)
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
+from rankslice.framework.reading.records import read_record
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.measurement.trace.clocks import Clock, fit_clock
 
 _SHAPE = "expected a file of operators, made by a run of this build folder"
-_Time = Annotated[int, Field(ge=0, lt=1 << 50)]
-"""Microseconds or nanoseconds."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-_Span = tuple[_Time, _Time, _Time]
-"""Place in the names, begin, duration."""
-
-
-class DeviceOperators(_Strict):
-    """What an accelerator reports of its operators, in nanoseconds."""
-
-    by: str
-    has_clock: bool
-    """Whether times are on its own clock, or on the engine's."""
-    names: tuple[str, ...]
-    runs: tuple[tuple[_Span, ...], ...]
-    slack_ns: tuple[_Time, ...]
-    """By how much each run may be misplaced, twice."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> DeviceOperators:
-        if any(place >= len(self.names) for run in self.runs for place, _, _ in run):
-            raise ValueError("a span is of an operator without a name")
-        if len(self.slack_ns) != len(self.runs):
-            raise ValueError("the slack of each run is missing")
-        return self
-
-
-class SegmentOperators(_Strict):
-    """Spans of one segment in microseconds, on a clock of the engine's own."""
-
-    index: Annotated[int, Field(ge=0, strict=True)]
-    """Number of the segment in its rank."""
-    names: tuple[str, ...]
-    spans: tuple[_Span, ...]
-    runs: tuple[tuple[_Time, _Time], ...]
-    """Begin and duration of each run of the segment, in order."""
-    device: DeviceOperators | None = None
-    queued_by: str = ""
-    """The provider that only queues its operators within their spans; empty: there is none."""
-
-    @model_validator(mode="after")
-    def _names_are_there(self) -> SegmentOperators:
-        if any(place >= len(self.names) for place, _, _ in self.spans):
-            raise ValueError("a span is of an operator without a name")
-        return self
-
-
-class RankOperators(_Strict):
-    """What the engine of a rank told."""
-
-    format: Literal[FORMAT]  # type: ignore[valid-type]
-    version: Literal[VERSION]  # type: ignore[valid-type]
-    job_sha256: str
-    rank: int
-    segments: tuple[SegmentOperators, ...]
+_LONGEST = 1 << 50
+"""No time has more micro- or nanoseconds."""
 
 
 def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOperators, ...]:
@@ -93,18 +42,42 @@ def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOpera
 
 
 def _read(path: Path, rank: int, job_sha256: str) -> RankOperators:
-    content = read_ordinary(path, _SHAPE, MOST_BYTES)
+    where = str(path)
     try:
-        found = RankOperators.model_validate(untrusted_json(content))
+        record = untrusted_json(read_ordinary(path, _SHAPE, MOST_BYTES))
     except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(str(path), str(error), _SHAPE)) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise RankSliceError(Mistake(str(path), f"{where}: {first['msg']}", _SHAPE)) from None
-    if (found.job_sha256, found.rank) != (job_sha256, rank):
-        raise RankSliceError(Mistake(str(path), "is of another job or rank", _SHAPE))
-    return found
+        raise RankSliceError(Mistake(where, str(error), _SHAPE)) from None
+    head = {"format": FORMAT, "version": VERSION}
+    if not isinstance(record, dict) or not head.items() <= record.items():
+        raise RankSliceError(Mistake(where, "is no such file of this version", _SHAPE))
+    body = {name: value for name, value in record.items() if name not in head}
+    told = read_record(RankOperators, body, where)
+    if (told.job_sha256, told.rank) != (job_sha256, rank):
+        raise RankSliceError(Mistake(where, "is of another job or rank", _SHAPE))
+    if not all(map(_is_sound, told.segments)):
+        raise RankSliceError(Mistake(where, "has a span without a name or a time", _SHAPE))
+    return told
+
+
+def _is_sound(segment: OperatorSpans) -> bool:
+    """Return whether spans have names and possible times, and runs what belongs to each."""
+    device = segment.device or DeviceRuns("", False, (), (), ())
+    slack = [(each,) for each in device.slack_ns]
+    return (
+        _are_within(segment.spans, 3, len(segment.names))
+        and _are_within(segment.runs, 2)
+        and all(_are_within(run, 3, len(device.names)) for run in device.runs)
+        and _are_within(slack, 1)
+        and len(slack) == len(device.runs)
+    )
+
+
+def _are_within(spans: Sequence[tuple[int, ...]], width: int, names: int = _LONGEST) -> bool:
+    """Return whether all have so many numbers in range, the first one below ``names``."""
+    return all(
+        len(span) == width and min(span) >= 0 and max(span) < _LONGEST and span[0] < names
+        for span in spans
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +103,7 @@ class PlacedOperators:
 
 
 def place_operators(
-    segment: SegmentOperators, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    segment: OperatorSpans, begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> Iterator[PlacedOperators]:
     """Yield the operators of a segment as its engine reports them, then as its accelerator does.
 

@@ -19,9 +19,10 @@ from rankslice.backend.runtime.figures.events import (
     WAIT,
     WRITE,
 )
+from rankslice.backend.runtime.figures.operators import RankOperators
 from rankslice.framework.wording import quoted
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
-from rankslice.measurement.trace.operators import RankOperators, place_operators
+from rankslice.measurement.trace.operators import place_operators
 from rankslice.measurement.trace.words import Findings
 
 MOST_DRAWN = 200_000

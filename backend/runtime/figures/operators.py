@@ -14,10 +14,9 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 FORMAT = "rankslice-operators"
 VERSION = 3
@@ -50,10 +49,10 @@ class DeviceRuns:
     has_clock: bool
     """Whether begins are on the accelerator's clock, since its first event; otherwise it reports
     durations alone, and each run lies in the middle of the engine's call, on the engine's clock."""
-    names: list[str]
-    runs: list[list[Span]]
+    names: tuple[str, ...]
+    runs: tuple[tuple[Span, ...], ...]
     """In nanoseconds, for each run of the segment, in order."""
-    slack_ns: list[int]
+    slack_ns: tuple[int, ...]
     """For each run: how much longer the engine's call took; 0 with a clock."""
 
 
@@ -61,15 +60,28 @@ class DeviceRuns:
 class OperatorSpans:
     """Spans of one segment in microseconds, since a moment that is the engine's own."""
 
-    names: list[str]
+    names: tuple[str, ...]
     """Of operators: kind and name of the node."""
-    spans: list[Span]
-    runs: list[tuple[int, int]]
+    spans: tuple[Span, ...]
+    runs: tuple[tuple[int, int], ...]
     """Begin and duration of each run of the segment, in order."""
     device: DeviceRuns | None = None
     """What the accelerator reports, if it does."""
     queued_by: str = ""
     """The provider that only queues its operators within their spans; empty: there is none."""
+    index: int = 0
+    """Number of the segment in its rank."""
+
+
+@dataclass(frozen=True)
+class RankOperators:
+    """What the engine of a rank told."""
+
+    rank: int
+    job_sha256: str
+    """Digest of the job."""
+    segments: tuple[OperatorSpans, ...]
+    """Those whose engine tells something."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
         found = _in_calls(calls, [*_executions(qnn)], runs)
     names: dict[str, int] = {}
     spans = [(names.setdefault(n.name, len(names)), n.begin, n.duration) for n in nodes]
-    return OperatorSpans(list(names), spans[-MOST_SPANS:], runs, found, queuing)
+    return OperatorSpans(tuple(names), tuple(spans[-MOST_SPANS:]), tuple(runs), found, queuing)
 
 
 def _kernel_name(name: str) -> str:
@@ -185,7 +197,7 @@ def _device_runs(
             break
         kept -= len(run)
         run.clear()
-    return DeviceRuns(by, has_clock, list(names), placed, slack_ns)
+    return DeviceRuns(by, has_clock, tuple(names), tuple(map(tuple, placed)), tuple(slack_ns))
 
 
 def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
@@ -211,24 +223,13 @@ def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
                 operators, cycles, microseconds = [], 0, 0
 
 
-def write_operators(
-    folder: Path, rank: int, job_sha256: str, segments: Mapping[int, OperatorSpans]
-) -> None:
+def write_operators(folder: Path, told: RankOperators) -> None:
     """Write the file of a rank into a folder.
-
-    Segments come by their numbers in the rank, without those whose engine tells nothing.
 
     Raises:
         OSError: it cannot be written.
     """
-    record: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "job_sha256": job_sha256,
-        "rank": rank,
-        "segments": [{"index": index, **asdict(found)} for index, found in segments.items()],
-    }
-    text = json.dumps(record, separators=(",", ":"))
+    text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(told)}, separators=(",", ":"))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(folder / f"{NAME}{rank}", flags, 0o600), "w") as file:
+    with os.fdopen(os.open(folder / f"{NAME}{told.rank}", flags, 0o600), "w") as file:
         file.write(text)

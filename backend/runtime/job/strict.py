@@ -94,6 +94,8 @@ def _list_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
     if not isinstance(value, list | tuple):
         yield path, f"found {_told(value)}", "expected a list"
         return
+    if hint in _WORDS and hint is not float and all(type(item) is hint for item in value):
+        return  # of many numbers each would take its time
     for position, item in enumerate(value):
         yield from faults(hint, item, f"{path}[{position}]")
 
@@ -134,7 +136,8 @@ def as_record(hint: Any, value: Any) -> Any:
         hints = field_types(hint)
         return hint(**{name: as_record(inner, given[name]) for name, inner in hints.items()})  # type: ignore[operator]
     if get_origin(hint) is tuple:
-        return tuple(as_record(get_args(hint)[0], item) for item in value)
+        inner = get_args(hint)[0]
+        return tuple(value) if inner in _WORDS else tuple(as_record(inner, item) for item in value)
     return value
 
 

@@ -17,7 +17,7 @@ from ..engines.acceleration import total
 from ..engines.own_process import OwnProcessEngine
 from ..errors import JobError
 from ..figures.events import EventRing
-from ..figures.operators import write_operators
+from ..figures.operators import RankOperators, write_operators
 from ..figures.rank_figures import GpuMemory, StepTimes
 from ..job import Job, PlacedSegment, Rank
 from ..options import RunOptions
@@ -175,14 +175,14 @@ class LoadedSegments:
         options = self._setup.options
         if options.events is None or not options.operators:
             return
-        told = {
-            stage.index: spans
+        told = tuple(
+            replace(spans, index=stage.index)
             for stage, engine in zip(self.stages, self._engines, strict=True)
             if isinstance(engine, TellsOperators) and (spans := engine.operators()) is not None
-        }
-        job, rank = self._setup.job, self._setup.spec.rank
+        )
+        rank = RankOperators(self._setup.spec.rank, self._setup.job.sha256, told)
         try:
-            write_operators(options.events, rank, job.sha256, told)
+            write_operators(options.events, rank)
         except OSError as error:
             found = f"the file of operators cannot be written: {error.strerror}"
             raise JobError(f"{self._setup.spec.name}: {found}") from None

@@ -12,14 +12,14 @@ import pytest
 from traces import chain_plan
 
 from rankslice.backend.runtime.figures.operators import (
+    DeviceRuns,
     OperatorSpans,
+    RankOperators,
     read_profile,
     write_operators,
 )
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.operators import (
-    DeviceOperators,
-    SegmentOperators,
     place_operators,
     read_operators,
 )
@@ -46,9 +46,9 @@ def test_operators_and_runs_are_taken_from_a_profile(tmp_path: Path) -> None:
     ]
     (tmp_path / "profile.json").write_text(json.dumps(profile))
     found = read_profile(tmp_path / "profile.json")
-    assert ["Conv conv1", "Relu relu"] == found.names
-    assert [(0, 110, 20), (1, 131, 5), (0, 210, 21)] == found.spans
-    assert [(100, 40), (200, 40)] == found.runs
+    assert ("Conv conv1", "Relu relu") == found.names
+    assert ((0, 110, 20), (1, 131, 5), (0, 210, 21)) == found.spans
+    assert ((100, 40), (200, 40)) == found.runs
 
 
 def test_operators_are_brought_to_the_clock_of_their_steps() -> None:
@@ -56,7 +56,7 @@ def test_operators_are_brought_to_the_clock_of_their_steps() -> None:
     begins_us = np.array([1000, 2000, 3000])
     runs = tuple((OFFSET_US + begin, 500) for begin in (100, *(begins_us + 30)))
     spans = tuple((0, begin + 100, 200) for begin, _ in runs)
-    segment = SegmentOperators(index=0, names=("Conv conv1",), spans=spans, runs=runs)
+    segment = OperatorSpans(index=0, names=("Conv conv1",), spans=spans, runs=runs)
     begins, ends = 1000 * begins_us, 1000 * (begins_us + 560)
     (placed,) = place_operators(segment, begins, ends)
     steps = placed.steps
@@ -73,7 +73,7 @@ def test_runs_stay_in_their_steps_though_clocks_drift() -> None:
     begins_us = 1000 * np.arange(50)
     runs = tuple((OFFSET_US + int(begin * 1.01) + 5, 800) for begin in begins_us)
     spans = tuple((0, begin, 800) for begin, _ in runs)
-    segment = SegmentOperators(index=0, names=("a",), spans=spans, runs=runs)
+    segment = OperatorSpans(index=0, names=("a",), spans=spans, runs=runs)
     (placed,) = place_operators(segment, 1000 * begins_us, 1000 * (begins_us + 810))
     for step in placed.steps:
         begin = 1_000_000 * step.frame
@@ -94,7 +94,7 @@ def test_kernels_of_a_gpu_are_told_apart_by_runs(tmp_path: Path) -> None:
     assert "CUDA" == found.queued_by
     assert found.device is not None
     assert ("CUDA", True) == (found.device.by, found.device.has_clock)
-    assert [(0, 6000, 9000), (1, 16_000, 9000)] == found.device.runs[0], "since its first event"
+    assert ((0, 6000, 9000), (1, 16_000, 9000)) == found.device.runs[0], "since its first event"
     assert 3 == len(found.device.runs)
     # A run with other kernels leaves no way to tell.
     profile.write_text(json.dumps([*run(100), *run(200), *run(300, first=True)]))
@@ -120,8 +120,8 @@ def test_cycles_of_an_npu_become_times_in_the_middle_of_its_call(tmp_path: Path)
     qnn.write_text(QNN)
     found = read_profile(profile, qnn).device
     assert found is not None
-    assert (False, ["conv1", "relu1"], [20_000]) == (found.has_clock, found.names, found.slack_ns)
-    assert [[(0, 120_000, 30_000), (1, 150_000, 10_000)]] == found.runs
+    assert (False, ("conv1", "relu1"), (20_000,)) == (found.has_clock, found.names, found.slack_ns)
+    assert (((0, 120_000, 30_000), (1, 150_000, 10_000)),) == found.runs
     qnn.write_text(QNN + QNN.partition("\n")[2])
     assert read_profile(profile, qnn).device is None, "a call has two executions"
 
@@ -136,11 +136,11 @@ def test_offset_and_drift_of_an_accelerators_clock_are_removed(drift: float) -> 
     ends = kernels + 8_000_000 + after
     there = np.rint((kernels - kernels[0]) * (1 + drift)).astype(np.int64)
     runs = tuple(((0, begin, 5_000_000), (1, begin + 5_000_000, 3_000_000)) for begin in there)
-    device = DeviceOperators(
+    device = DeviceRuns(
         by="WebGpu", has_clock=True, names=("a", "b"), runs=runs, slack_ns=(0,) * len(runs)
     )
     engine = tuple((int(begin) // 1000 + 5, 100) for begin in begins)
-    segment = SegmentOperators(index=0, names=(), spans=(), runs=engine, device=device)
+    segment = OperatorSpans(index=0, names=(), spans=(), runs=engine, device=device)
     _, placed = place_operators(segment, begins, ends)
     assert "WebGpu" == placed.by
     assert 2 * len(begins) == len(placed.steps)
@@ -152,16 +152,16 @@ def test_runs_that_are_longer_than_their_steps_place_nothing() -> None:
     begins = 1_000_000 * np.arange(10)
     runs = tuple((int(begin) // 1000, 900) for begin in begins)
     spans = tuple((0, begin, 10) for begin, _ in runs)
-    segment = SegmentOperators(index=0, names=("a",), spans=spans, runs=runs)
+    segment = OperatorSpans(index=0, names=("a",), spans=spans, runs=runs)
     assert [] == [*place_operators(segment, begins, begins + 800_000)]
     (placed,) = place_operators(segment, begins, begins + np.where(begins, 800_000, 920_000))
     assert 10_000 <= placed.error_ns < math.inf
 
 
 def written(folder: Path) -> dict[str, Any]:
-    spans = OperatorSpans(["Conv conv1"], [(0, 110, 20)], [(100, 40)])
-    write_operators(folder, 0, PLAN_SHA256, {0: spans})
-    write_operators(folder, 1, PLAN_SHA256, {})
+    spans = OperatorSpans(("Conv conv1",), ((0, 110, 20),), ((100, 40),))
+    write_operators(folder, RankOperators(0, PLAN_SHA256, (spans,)))
+    write_operators(folder, RankOperators(1, PLAN_SHA256, ()))
     return json.loads((folder / "operators-0").read_text())
 
 
@@ -180,10 +180,6 @@ def test_what_a_rank_writes_is_read(tmp_path: Path) -> None:
         {"version": 1},
         {"format": "else"},
         {"more": 1},
-        {"segments": [{"index": 0, "names": [], "spans": [[0, 1, 2]], "runs": []}]},
-        {"segments": [{"index": 0, "names": ["a"], "spans": [[0, -1, 2]], "runs": []}]},
-        {"segments": [{"index": 0, "names": ["a"], "spans": [[0, 1, 1 << 60]], "runs": []}]},
-        {"segments": [{"index": 0, "names": [7], "spans": [], "runs": []}]},
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -191,6 +187,36 @@ def test_another_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None
     (tmp_path / "operators-0").write_text(json.dumps({**record, **change}))
     with pytest.raises(RankSliceError, match="operators-0"):
         read_operators(tmp_path, chain_plan(), PLAN_SHA256)
+
+
+DEVICE = {"by": "CUDA", "has_clock": True, "names": ["a"], "runs": [[[0, 1, 2]]], "slack_ns": [0]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": []},
+        {"spans": [[0, -1, 2]]},
+        {"spans": [[0, 1, 1 << 60]]},
+        {"spans": [[0, 1]]},
+        {"runs": [[100, 40, 0]]},
+        {"names": [7]},
+        {"device": {**DEVICE, "names": []}},
+        {"device": {**DEVICE, "slack_ns": []}},
+        {"device": {**DEVICE, "slack_ns": [-1]}},
+    ],
+)
+def test_a_segment_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    record = written(tmp_path)
+    (segment,) = record["segments"]
+    for told, is_sound in (({"device": DEVICE}, True), (change, False)):
+        text = json.dumps({**record, "segments": [{**segment, **told}]})
+        (tmp_path / "operators-0").write_text(text)
+        if is_sound:
+            assert 2 == len(read_operators(tmp_path, chain_plan(), PLAN_SHA256))
+            continue
+        with pytest.raises(RankSliceError, match="operators-0"):
+            read_operators(tmp_path, chain_plan(), PLAN_SHA256)
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"[]", b"\x00" * 9, None])

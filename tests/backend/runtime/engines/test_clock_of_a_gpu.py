@@ -13,7 +13,9 @@ import pytest
 from litert_engines import gpu_environment
 from plugin_providers import WEBGPU, needs_webgpu
 
-from rankslice.measurement.trace.operators import SegmentOperators, place_operators
+from rankslice.backend.runtime.figures.operators import OperatorSpans
+from rankslice.backend.runtime.job.strict import as_record
+from rankslice.measurement.trace.operators import place_operators
 
 FRAMES = 50
 DIGITS = Path(__file__).parents[4] / "models" / "digits.onnx"
@@ -57,7 +59,7 @@ def test_what_a_gpu_did_lies_where_it_was_waited_for(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(DIGITS), str(tmp_path / "profile")]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     steps, record = json.loads(ended.stdout.splitlines()[-1])
-    segment = SegmentOperators.model_validate({"index": 0, **record})
+    segment = as_record(OperatorSpans, record)
     begins, ends = np.array(steps[1:], np.int64).T
     queued, ran = place_operators(segment, begins, ends)
     assert ("", "WebGpu") == (queued.by, ran.by)

@@ -127,3 +127,16 @@ def interfaces_at(address: str) -> list[str]:
         return [name for name in names if (ipv4_of(name) or ("",))[0] == str(wanted)]
     lines = text_of(ROOT / "proc/net/if_inet6").splitlines()
     return [line.split()[5] for line in lines if line.startswith(wanted.packed.hex())]
+
+
+def shown(path: Path, root: Path) -> str:
+    """Return a path below a root as the board itself would name it."""
+    return "/" + str(path.relative_to(root))
+
+
+def home() -> Path:
+    """Return the home folder; ``/`` for an account that has none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ...runtime.system.files import paths_below, text_of
 from ..protocol import Answer, Request
-from ..system import ASK_S, ask
-from .files import shown
+from ..system import ASK_S, ask, shown
 
 DEVICES = (
     "dev/dri/renderD*",

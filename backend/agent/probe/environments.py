@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from ..protocol import Answer
-from ..system import ASK_S, ask, open_mpi_version
-from .files import home
+from ..system import ASK_S, ask, home, open_mpi_version
 
 ANSWER = "environment: "
 """Begins the line of the answer: libraries may print lines of their own."""

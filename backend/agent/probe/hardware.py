@@ -14,8 +14,8 @@ from ...runtime.system.files import number_in, paths_below, text_of
 from ...runtime.system.processes import meminfo, status_of
 from ...runtime.system.sensors import Channel, channels
 from ..protocol import Answer
+from ..system import shown
 from .accelerators import ICDS, devices, libraries
-from .files import shown
 
 
 def hardware(root: Path) -> Answer:

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..protocol import Answer, Request, send
+from ..system import home
 from .accelerators import load
 from .environments import environment, mpiruns, open_mpi, pythons
-from .files import home
 from .hardware import architecture, free_mb, hardware
 from .network import addresses, connection, exchange, interfaces, listen, reach
 

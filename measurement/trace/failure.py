@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rankslice.backend.runtime.figures.events import NAME
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.records import read_document, read_record
 from rankslice.measurement.trace.clocks import Samples, samples_by_board
 from rankslice.measurement.trace.events import (
     EVENTS,
@@ -24,29 +22,14 @@ from rankslice.measurement.trace.events import (
 )
 from rankslice.measurement.trace.files import (
     FAILURE,
-    FAILURE_FORMAT,
     FAILURE_VERSION,
     LAST_FAILURE,
     MAX_BYTES,
 )
 
 
-class _Index(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    format: Literal[FAILURE_FORMAT]  # type: ignore[valid-type]
-    version: Literal[FAILURE_VERSION]  # type: ignore[valid-type]
-    time: str
-    message: list[str]
-    job_sha256: str
-    missing: list[Annotated[int, Field(ge=0)]]
-    clocks: dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A job that has failed."""
-
+class _Told:
     time: str
     """When: ISO 8601, UTC."""
     message: tuple[str, ...]
@@ -55,6 +38,12 @@ class Failure:
     """Ranks whose events could not be kept."""
     job_sha256: str
     """Digest of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(_Told):
+    """A job that has failed."""
+
     clocks: dict[str, Samples]
     """Samples of a board's clock and that of the launcher, by board."""
 
@@ -69,19 +58,15 @@ def failure_of(folder: Path) -> Failure:
     if not path.exists():
         found = "no job of this build folder has failed since it was built"
         raise RankSliceError(Mistake(str(folder), found))
+    where = str(path)
     content = read_ordinary(path, "expected what a failed job has left", MAX_BYTES)
-    try:
-        index = _Index.model_validate(untrusted_json(content))
-    except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(str(path), str(error))) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise RankSliceError(Mistake(str(path), f"{where}: {first['msg']}")) from None
-    clocks = samples_by_board(index.clocks)
+    text = content.decode(errors="replace")
+    remedy = "run the job again"
+    record, _ = read_document(text, where, "failure", (FAILURE_VERSION,), "rankslice run", remedy)
+    clocks = samples_by_board(record.pop("clocks", None))
     if clocks is None:
-        raise RankSliceError(Mistake(str(path), "has invalid samples of clocks"))
-    return Failure(index.time, tuple(index.message), tuple(index.missing), index.job_sha256, clocks)
+        raise RankSliceError(Mistake(where, "has invalid samples of clocks"))
+    return Failure(**asdict(read_record(_Told, record, where)), clocks=clocks)
 
 
 def read_failure(folder: Path, plan: Plan) -> Trace:

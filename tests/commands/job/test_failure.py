@@ -103,9 +103,14 @@ def test_where_nothing_can_be_written_the_message_promises_nothing(
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "it is not JSON"),
-        ("{}", "format: Field required"),
-        ('{"format": "rankslice-trace"}', "format: Input should be'rankslice-failure'"),
+        ("", "this is not a failure, or it is damaged"),
+        ("{}", "this is not a failure"),
+        ('{"format": "rankslice-trace"}', "this is not a failure"),
+        ('{"format": "rankslice-failure", "version": 1}', "a failure of version 1, not 2"),
+        (
+            '{"format": "rankslice-failure", "version": 2, "clocks": {}, "time": 7}',
+            "time: found 7; expected a text",
+        ),
     ],
 )
 def test_a_failure_that_is_none_is_refused(

@@ -66,7 +66,7 @@ golden: $(VENV)/.test ## write the golden folders of tests/ anew; look at the di
 	$(PYTEST) tests/test_golden.py tests/messages --regenerate-golden
 
 fuzz: .venv-fuzz/.made ## let a fuzzer make files for each reader, FUZZ_SECONDS=60 each
-	for reader in model tflite tflite-operators keras h5 mapping platform platform-text plan results; do \
+	for reader in model tflite keras h5 mapping platform platform-text plan results; do \
 	    .venv-fuzz/bin/python tests/fuzz/guided.py $$reader -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 

@@ -20,7 +20,7 @@ from rankslice.backend.boards.deploy import Package, deploy_packages, read_packa
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import requirements, write_profiler_package
-from rankslice.backend.runtime.job import Rank
+from rankslice.backend.runtime.job import NO_FACTS, Facts, Rank
 from rankslice.backend.runtime.job.strict import plain
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
@@ -46,6 +46,7 @@ class SubModel:
     outputs: tuple[Tensor, ...]
     frames: tuple[tuple[InputOfFrame, ...], ...] = ()
     """What it runs on in turn, by input; none: random values in the largest shapes."""
+    facts: Facts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,7 @@ class Accelerator:
             "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
             "inputs": [_spec(tensor) for tensor in model.inputs],
             "outputs": [_spec(tensor) for tensor in model.outputs],
+            "facts": plain(Facts, model.facts),
             "frames": [[each.to_json() for each in frame] for frame in model.frames],
         }
 

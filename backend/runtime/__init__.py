@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .driver import main
-    from .job import Job, Rank, Receive, Route, Segment, Send, Tensor, Turns
+    from .job import Facts, Job, Rank, Receive, Route, Segment, Send, Tensor, Turns
 
-__all__ = ["Job", "Rank", "Receive", "Route", "Segment", "Send", "Tensor", "Turns", "main"]
+__all__ = ["Facts", "Job", "Rank", "Receive", "Route", "Segment", "Send", "Tensor", "Turns", "main"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,7 +49,7 @@ from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
 from .figures.energy import SensorError, find_sensor
 from .figures.rank_figures import GpuMemory, peak_memory_mb
-from .job import Rank, Tensor
+from .job import Facts, Rank, Tensor
 from .job.strict import as_record
 from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
@@ -237,7 +238,8 @@ class _Loaded:
     """A sub-model in its engine, with slots: a context manager."""
 
     def __init__(self, rank: Rank, settings: Any, request: Record, folder: Path) -> None:
-        self._rank, self._settings, self._request = rank, settings, request
+        self._rank, self._request = rank, request
+        self._settings = replace(settings, facts=as_record(Facts, request["facts"]))
         self._folder = folder
         self._resources = ExitStack()
         self._memories: list[Memory] = []

@@ -12,6 +12,7 @@ from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.backend.boards.login import logins_to_json
 from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
+from rankslice.backend.runtime.job import Facts
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.build.conversion import Quantisation, conversion_of
 from rankslice.commands.build.seen_bounds import SeenBounds, seen_bounds
@@ -52,6 +53,7 @@ from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.plan.make_plan import with_facts
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -178,12 +180,12 @@ def build(
     ):
         on_step("writing sub-models")
         sha256 = hashes.begin(loaded.path)
-        _write_submodels(folder, planned, conversion, hashes, on_step)
+        facts = _write_submodels(folder, planned, conversion, hashes, on_step)
         _write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
         if boards.default_link or boards.links:
             (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
-        plan = replace(plan, model=replace(plan.model, sha256=sha256.result()))
+        plan = with_facts(replace(plan, model=replace(plan.model, sha256=sha256.result())), facts)
         on_step("generating the driver")
         write_driver(folder, plan, schedule(plan))
         on_step("packing")
@@ -342,8 +344,9 @@ def _write_submodels(
     conversion: Conversion,
     hashes: FileHashes,
     on_step: Callable[[str], None],
-) -> None:
-    model = planned.model
+) -> dict[str, Facts]:
+    """Write all sub-models; return what boards are told of each, by its file."""
+    model, facts = planned.model, {}
     parts = [
         (part, route.ranks[part.rank].runs[part.index])
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
@@ -351,7 +354,7 @@ def _write_submodels(
     ]
     # What is hashed last should be small, so that no core waits.
     parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
-    written: dict[tuple[tuple[str, ...], ...], Path] = {}
+    written: dict[tuple[tuple[str, ...], ...], str] = {}
     for number, (part, segment) in enumerate(parts, 1):
         if format_of(model.graph).is_converted:
             on_step(f"converting sub-model {number} of {len(parts)}")
@@ -359,13 +362,16 @@ def _write_submodels(
         path.parent.mkdir(exist_ok=True)
         content = tuple(_names(each) for each in (part.layers, part.inputs, part.outputs))
         if content in written:
-            link_or_copy(written[content], path)
+            link_or_copy(folder / written[content], path)
+            facts[segment.file] = facts[written[content]]
         else:
             files = submodel_files(model, part, name=path.name, conversion=conversion)
             write_submodel(files, path)
+            facts[segment.file] = files.facts
             if files.data is None:  # else the sub-model has its name in it
-                written[content] = path
+                written[content] = segment.file
         hashes.begin(path)
+    return facts
 
 
 def _names(parts: Iterable[Layer | AnyTensor]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from rankslice.backend.runtime.engines.litert_compiled import open_engine as ope
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of, memory_of
 from rankslice.commands.inspect.internals import (
     Built,
@@ -96,7 +96,10 @@ def _delegates(package: LiteRtPackage, wanted: Wanted) -> list[Any]:
 def _compiled(path: Path, wanted: Wanted, main: SubgraphEntry) -> tuple[str, dict[str, Any]]:
     """Return who runs a compiled model, and how much of it."""
     settings = EngineSettings(
-        accelerator=wanted.accelerator, options=wanted.options, allow_fallback=True
+        accelerator=wanted.accelerator,
+        options=wanted.options,
+        allow_fallback=True,
+        facts=Facts(operators=len(main.operators)),
     )
     engine = open_compiled(settings)
     specs = {

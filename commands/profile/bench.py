@@ -159,7 +159,7 @@ class Bench:
         beside = {f"{name}.data": written.data} if written.data is not None else {}
         files = {name: written.model, **beside}
         given = self._frames.inputs_of(segment)
-        return SubModel(files, segment.inputs, segment.outputs, given)
+        return SubModel(files, segment.inputs, segment.outputs, given, written.facts)
 
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:

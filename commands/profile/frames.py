@@ -174,8 +174,9 @@ def _runs(
     submodels = format_of(model.graph).submodels
     with ExitStack() as stack:
         path = stack.enter_context(temporary_folder()).path / f"model.{submodels}"
-        write_submodel(submodel_files(model, part, name=path.name), path)
-        engine = open_engine(default_engine(submodels), EngineSettings())
+        files = submodel_files(model, part, name=path.name)
+        write_submodel(files, path)
+        engine = open_engine(default_engine(submodels), EngineSettings(facts=files.facts))
         stack.callback(engine.close)
         engine.load(
             path,

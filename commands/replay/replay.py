@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ def replay(
         numbers = _frames_of(tensors, segments[0], frames)
         runs = []
         for segment in segments:
-            opened = open_engine(name, settings)
+            opened = open_engine(name, replace(settings, facts=segment.facts))
             stack.callback(opened.close)
             runs.append(_SegmentRun(recorded, segment, opened, place))
         for count, frame in enumerate(numbers, 1):
@@ -252,11 +252,6 @@ class _SegmentRun:
         self._differences = {spec.name: (spec.dtype, Differences()) for spec in outputs}
         self._seconds: list[float] = []
 
-    @property
-    def hindrance(self) -> str:
-        """Why a run may leave something for the next one; empty: it does not."""
-        return self._engine.warm_up_hindrance()
-
     def pass_frame(self, frame: int, tensors: RankTensors) -> None:
         """Compute a frame, and compare what is made with what was recorded."""
         for name, slot in zip(self.segment.inputs, self._inputs, strict=True):
@@ -294,8 +289,8 @@ def _notes(runs: Sequence[_SegmentRun], own: Rank | None) -> Iterator[str]:
     """Yield why results may differ."""
     for run in runs:
         is_equal = all(tensor.difference.bit_equal for tensor in run.found())
-        if run.hindrance and not is_equal:
-            yield f"segment {run.segment.index}: {run.hindrance}, so a frame may depend on others"
+        if (kept := run.segment.facts.keeps) and not is_equal:
+            yield f"segment {run.segment.index}: {kept}, so a frame may depend on others"
     if own is not None and own.environment:
         names = joined(sorted(dict(own.environment)))
         yield f"the rank ran with the environment variables {names}, which are not set here"

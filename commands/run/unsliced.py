@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
-from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.job import Facts, Job
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
@@ -103,7 +103,11 @@ class _Copy:
     """The unsliced model in an engine of its own, with memory for one frame."""
 
     def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
-        self._engine = open_engine(engine, EngineSettings(exact=exact))
+        kept = [each.facts.keeps for each in job.segments if each.facts.keeps]
+        self.keeps_something = bool(kept)
+        """Whether a run may leave something for the next one."""
+        facts = Facts(keeps=next(iter(kept), ""))
+        self._engine = open_engine(engine, EngineSettings(exact=exact, facts=facts))
         specs = (*job.inputs, *job.outputs)
         slots = {spec.name: make_slot(spec) for spec in specs}
         # Engines do not write outputs that are inputs, passed on unchanged.
@@ -117,11 +121,6 @@ class _Copy:
     def outputs(self) -> list[NDArray[Any]]:
         """The outputs of the frame that was computed last, in their shapes."""
         return [values_in(slot) for slot in self._outputs]
-
-    @property
-    def keeps_something(self) -> bool:
-        """Whether a run may leave something for the next one."""
-        return bool(self._engine.warm_up_hindrance())
 
     def read(self, source: Source, arrival: int) -> None:
         """Take a frame."""

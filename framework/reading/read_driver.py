@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.job import (
+    Facts,
     Job,
     Rank,
     Receive,
@@ -27,7 +28,7 @@ MOST_BYTES = 64 << 20
 """Of a driver; one of 10,000 ranks has 8 MiB."""
 
 RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Job, Rank, Receive, Route, Segment, Send, Tensor, Turns)
+    kind.__name__: kind for kind in (Facts, Job, Rank, Receive, Route, Segment, Send, Tensor, Turns)
 }
 """What a driver is written in."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job.facts import NO_FACTS, Facts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 
@@ -34,6 +35,8 @@ class SubModelFiles:
     """Content of its file."""
     data: tuple[Piece, ...] | None = None
     """Content of the file ``<name>.data`` beside it; ``None`` if there is none."""
+    facts: Facts = NO_FACTS
+    """What boards are told of it."""
 
 
 def pieces_length(pieces: Iterable[Piece]) -> int:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rankslice.backend.runtime.job import ALL, Job, Rank, Receive, Segment, Send, Tensor, Turns
+from rankslice.backend.runtime.job import (
+    ALL,
+    Facts,
+    Job,
+    Rank,
+    Receive,
+    Segment,
+    Send,
+    Tensor,
+    Turns,
+)
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import Graph, Layer
@@ -60,6 +70,28 @@ def make_plan(
         replace(job, window=job.path_length + 1),
         tuple(_layers(partition, ranks)),
         partition.minimal,
+    )
+
+
+def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
+    """Return a plan whose segments have the facts of their sub-models; ``facts``: by file."""
+
+    def told(rank: Rank, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        known = (replace(each, facts=facts[each.file]) for each in segments)
+        if rank.accelerator != "cpu" or "api" in dict(rank.options):
+            return tuple(known)
+        # How many operators are accelerated is not asked of CPUs.
+        return tuple(replace(each, facts=replace(each.facts, operators=0)) for each in known)
+
+    return plan.with_ranks(
+        [
+            replace(
+                rank,
+                runs=told(rank, rank.runs),
+                surge=rank.surge and replace(rank.surge, runs=told(rank, rank.surge.runs)),
+            )
+            for rank in plan.ranks
+        ]
     )
 
 

@@ -21,7 +21,6 @@ import onnx
 from sample_model import SAMPLE_MODEL
 
 from rankslice.backend.codegen import render_driver
-from rankslice.backend.runtime.engines.tflite_file import count_operators
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
@@ -87,12 +86,6 @@ def _read_tflite(path: Path) -> None:
     found = partition(model.graph, {layer.name: n % 2 for n, layer in enumerate(layers)})
     for part in found.segments:
         submodel_pieces(model, part.layers, part.inputs, part.outputs, name="x.tflite")
-
-
-def _count_operators(path: Path) -> None:
-    """Count operators as a rank does before LiteRT reads its sub-model."""
-    with contextlib.suppress(ValueError):
-        count_operators(path)
 
 
 def _read_keras(path: Path) -> None:
@@ -278,7 +271,6 @@ TARGETS = {
         (b"\x08", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x0a\x00", b"\x2a", b"../x", b"y"),
     ),
     "tflite": Target("model.tflite", _read_tflite, _TFLITE, _TFLITE_WORDS),
-    "tflite-operators": Target("model.tflite", _count_operators, _TFLITE, _TFLITE_WORDS),
     "mapping": Target(
         "mapping.json",
         _read_mapping,

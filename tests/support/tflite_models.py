@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.pieces import write_pieces, write_submodel
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.reader import TfliteModel
 from rankslice.frontend.formats.tflite.schema import CODES, DTYPES, OPERATORS, UNIONS
@@ -31,10 +31,10 @@ def written(
     model: TfliteModel, segment: PartitionSegment, path: Path, *, limit: int = FLATBUFFER_LIMIT
 ) -> Path:
     """Write a segment's sub-model and return its path."""
-    pieces = submodel_pieces(
+    files = submodel_pieces(
         model, segment.layers, segment.inputs, segment.outputs, name=path.name, limit=limit
     )
-    write_pieces(pieces, path)
+    write_submodel(files, path)
     return path
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..discovery import find_names, import_kind
 from ..errors import JobError
 from ..figures.operators import OperatorSpans
-from ..job import Rank, Tensor
+from ..job import NO_FACTS, Facts, Rank, Tensor
 from ..sizes import Slot
 from ..version import RUNTIME_VERSION
 from .acceleration import Acceleration
@@ -22,6 +22,7 @@ __all__ = [
     "Binds",
     "Engine",
     "EngineSettings",
+    "MindsWarmUp",
     "TellsOperators",
     "engine_settings",
     "engine_version",
@@ -44,6 +45,8 @@ class EngineSettings:
     """``cpu``, ``gpu`` or ``npu``."""
     allow_fallback: bool = False
     """Whether layers that the accelerator cannot run may run on the CPU."""
+    facts: Facts = NO_FACTS
+    """What the job says of the sub-model."""
     profile: str = ""
     """How the paths of files begin into which the engine writes when its operators run, if it
     tells; empty: it need not."""
@@ -75,12 +78,6 @@ class Engine(Protocol):
             JobError: it fails in another way, which ends the job.
         """
 
-    def warm_up_hindrance(self) -> str:
-        """Say why the loaded sub-model must not run before frame 0; empty: it may.
-
-        A run may leave something for the next one, or zeros may be no input for it.
-        """
-
     def acceleration(self) -> Acceleration | None:
         """Tell how much of the loaded sub-model is accelerated; ``None``: nothing is meant to."""
 
@@ -99,6 +96,14 @@ class Binds(Protocol):
 
     def failure(self, error: RuntimeError) -> Exception:
         """Return what ``run`` would raise, where what was bound has raised an error."""
+
+
+@runtime_checkable
+class MindsWarmUp(Protocol):
+    """An engine that may have reasons of its own against a run on zeros before frame 0."""
+
+    def warm_up_hindrance(self) -> str:
+        """Say why the loaded sub-model must not have such a run; empty: it may."""
 
 
 @runtime_checkable
@@ -144,9 +149,10 @@ def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None
 
     What is wrong with the settings is told later, by :func:`open_engine`.
     """
-    prepare = getattr(_module(name), "prepare", None) if name in _names() else None
-    if prepare is not None:
-        prepare(settings, sub_models)
+    if has_own_process(name, settings):
+        from .own_process import start_processes
+
+        start_processes(sub_models)
 
 
 def has_own_process(name: str, settings: EngineSettings) -> bool:

@@ -24,7 +24,6 @@ from .acceleration import Acceleration, refuse_fallback
 from .litert_package import find_package, first_line
 from .own_process import read_log
 from .signature import FileTensor, match_tensors
-from .tflite_file import count_operators, kept_by_a_run
 
 _VENDORS = {"openvino": "intel_openvino", "qualcomm": "qualcomm"}
 """Option ``vendor`` -> LiteRT's name of it, of its folder and of its group of options."""
@@ -65,18 +64,10 @@ class CompiledEngine:
         self._buffers: tuple[list[Any], list[Any]] = ([], [])
         self._order: tuple[list[FileTensor], list[FileTensor]] = ([], [])
         self._acceleration: Acceleration | None = None
-        self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Compile the sub-model for the accelerator, and compare its signature with the job's."""
-        try:
-            operators = count_operators(path)
-        except OSError as error:
-            raise JobError(f"{path.name}: cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise JobError(f"{path.name}: {error}") from None
-        self._path = path
-        self._compile(path, operators)
+        self._compile(path, self._settings.facts.operators)
         key = next(iter(self._model.get_signature_list()))
         self._order = (
             self._match(path, "input", key, inputs),
@@ -229,10 +220,6 @@ class CompiledEngine:
             # A GPU may still be at work: it is read that waits for it.
             values = made[tensor.number].read(target.size, target.dtype)
             np.copyto(target, values.reshape(target.shape), casting="no")
-
-    def warm_up_hindrance(self) -> str:
-        """Name variables, random numbers and custom operators."""
-        return kept_by_a_run(self._path)
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the library's log told."""

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from ..errors import FrameError, JobError, is_of_memory
 from ..job import Tensor
+from ..job.facts import VARIABLES
 from ..sizes import Slot
 from . import Engine, EngineSettings
 from .acceleration import Acceleration, refuse_fallback
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
-from .own_process import OwnProcessEngine, start_processes
+from .own_process import OwnProcessEngine
 from .signature import FileTensor, match_tensors, refuse_open_sizes
-from .tflite_file import has_variables, kept_by_a_run
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
@@ -61,12 +61,6 @@ def open_engine(settings: EngineSettings) -> Engine:
         f"litert: {find_package().name} has no compiled models, which the {settings.accelerator}"
         " needs without a delegate library: install ai-edge-litert, or name a delegate"
     )
-
-
-def prepare(settings: EngineSettings, sub_models: int) -> None:
-    """Start the processes for compiled models, if the settings mean them."""
-    if has_own_process(settings):
-        start_processes(sub_models)
 
 
 def has_own_process(settings: EngineSettings) -> bool:
@@ -128,7 +122,7 @@ class InterpreterEngine:
         path = self._path
         if self._delegate:
             refuse_open_sizes(path.name, (*inputs, *outputs), f"delegate {self._delegate}")
-        if any(spec.is_open for spec in inputs) and has_variables(path):
+        if any(spec.is_open for spec in inputs) and self._settings.facts.keeps == VARIABLES:
             raise JobError(
                 f"{path.name}: it keeps variables, which LiteRT clears when the sizes of inputs"
                 " change: fix the sizes (build --shape)"
@@ -156,7 +150,7 @@ class InterpreterEngine:
             tuple(tensor.number for tensor in made),
             self._found(),
         )
-        repeats = not has_variables(self._path)
+        repeats = self._settings.facts.keeps != VARIABLES
         return OpenRuns(self._interpreter, make, numbers, repeats=repeats)
 
     def _load_fixed(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -264,15 +258,11 @@ class InterpreterEngine:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
             # A delegate may have lost its accelerator; half a run may leave something.
-            is_left = self._delegate or kept_by_a_run(self._path) or is_of_memory(error)
+            is_left = self._delegate or self._settings.facts.keeps or is_of_memory(error)
             kind = JobError if is_left else FrameError
             raise kind(f"{self._package.name}: {first_line(error)}") from None
         for number, target in zip(self._outputs, outputs, strict=True):
             copy_output(self._interpreter.tensor(number)(), target)
-
-    def warm_up_hindrance(self) -> str:
-        """Name variables, random numbers and custom operators."""
-        return kept_by_a_run(self._path)
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the delegate runs, or XNNPACK on the CPU."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..job import Tensor, typed_view
 from .cuda_stream import CudaError, CudaStream
+from .onnxruntime_package import memory_of
 
 BUFFERS, GRAPH = "device buffers", "CUDA graph"
 PINNED, BLOCKING = "pinned slots", "blocking sync"
@@ -126,8 +127,8 @@ class CudaFrames:
         self,
         onnxruntime: Any,
         session: Any,
-        sides: tuple[Sequence[Tensor], Sequence[Tensor]],
-        element_type: Callable[[Tensor], Any],
+        reads: Sequence[Tensor],
+        makes: Sequence[Tensor],
     ) -> None:
         """Bind the inputs and outputs of a session, which has this object's options.
 
@@ -137,15 +138,14 @@ class CudaFrames:
         assert self._stream is not None
         gpu = int(self._options.get("device_id", "0"))
         inputs, outputs = (
-            [_Tensor(spec, self._stream, self.has(PINNED)) for spec in side] for side in sides
+            [_Tensor(spec, self._stream, self.has(PINNED)) for spec in side]
+            for side in (reads, makes)
         )
         binding = session.io_binding()
         for each in inputs:
-            place = "cuda", gpu, element_type(each.spec), each.spec.shape, each.address
-            binding.bind_input(each.spec.name, *place)
+            binding.bind_input(*memory_of(each.spec, each.address, device="cuda", of=gpu))
         for each in outputs:
-            place = "cuda", gpu, element_type(each.spec), each.spec.shape, each.address
-            binding.bind_output(each.spec.name, *place)
+            binding.bind_output(*memory_of(each.spec, each.address, device="cuda", of=gpu))
         options = onnxruntime.RunOptions()
         options.add_run_config_entry(_NO_SYNC, "1")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import bind_to_cores
@@ -19,10 +18,9 @@ from ..job import Tensor
 from . import EngineSettings
 from .acceleration import Acceleration, refuse_fallback
 from .cuda_stream import CudaError
-from .onnx_file import Operator, find_operators
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
 from .onnxruntime_open import OPEN_SIZES, OpenRuns
-from .onnxruntime_package import load_onnxruntime
+from .onnxruntime_package import load_onnxruntime, memory_of
 from .onnxruntime_providers import (
     CPU,
     Provider,
@@ -31,46 +29,10 @@ from .onnxruntime_providers import (
     qnn_profile,
     with_profile,
 )
+from .signature import FileTensor, match_tensors
 
-_DTYPES = {
-    "tensor(float)": ("float32", 1),
-    "tensor(uint8)": ("uint8", 2),
-    "tensor(int8)": ("int8", 3),
-    "tensor(uint16)": ("uint16", 4),
-    "tensor(int16)": ("int16", 5),
-    "tensor(int32)": ("int32", 6),
-    "tensor(int64)": ("int64", 7),
-    "tensor(bool)": ("bool", 9),
-    "tensor(float16)": ("float16", 10),
-    "tensor(double)": ("float64", 11),
-    "tensor(uint32)": ("uint32", 12),
-    "tensor(uint64)": ("uint64", 13),
-    "tensor(bfloat16)": ("bfloat16", 16),
-    "tensor(float8e4m3fn)": ("float8e4m3fn", 17),
-    "tensor(float8e4m3fnuz)": ("float8e4m3fnuz", 18),
-    "tensor(float8e5m2)": ("float8e5m2", 19),
-    "tensor(float8e5m2fnuz)": ("float8e5m2fnuz", 20),
-    "tensor(uint4)": ("uint4", 21),
-    "tensor(int4)": ("int4", 22),
-}
-"""onnxruntime's names of types -> ours, and ONNX's number of the type."""
-
-_FLOATS = ("float", "bfloat")
-"""How names of types begin that have a value for a number divided by zero."""
-
-_PURE_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
-"""Domains whose operators are known."""
-
-_RANDOM = frozenset(
-    {
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
-        *("Multinomial", "Sampling", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"),
-    }
-)
-_TRAINED_DROPOUT = 3
-"""Inputs of an operator Dropout that may be told to train; it draws nothing otherwise."""
-
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+_TYPES = {"float": "float32", "double": "float64"}
+"""onnxruntime's names of types -> ours, where they differ."""
 
 
 def version() -> str:
@@ -102,7 +64,6 @@ class OnnxRuntimeEngine:
         self._session: Any = None
         self._inputs: Sequence[Tensor] = ()
         self._outputs: Sequence[Tensor] = ()
-        self._numbers: dict[str, int] = {}
         self._is_whole = False
         """Whether a version that does not count operators would leave none to the CPU."""
         self._path = Path()
@@ -114,8 +75,7 @@ class OnnxRuntimeEngine:
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
-            foretells = not self._may_keep_something()
-            self._open = OpenRuns(inputs, outputs, self._type_of, foretells=foretells)
+            self._open = OpenRuns(inputs, outputs, foretells=not self._settings.facts.keeps)
         if self._cuda is not None:
             if reason := self._why_no_graph():
                 self._cuda.leave_out(GRAPH, reason)
@@ -128,8 +88,9 @@ class OnnxRuntimeEngine:
         names = {spec.name for spec in inputs}
         defaults = self._session.get_overridable_initializers()
         brought = [*self._session.get_inputs(), *(arg for arg in defaults if arg.name in names)]
-        self._check(path, "input", inputs, brought)
-        self._check(path, "output", outputs, self._session.get_outputs())
+        match_tensors(path.name, "input", inputs, [_file_tensor(arg) for arg in brought])
+        made = [_file_tensor(arg, is_output=True) for arg in self._session.get_outputs()]
+        match_tensors(path.name, "output", outputs, made)
         if self._cuda is not None and self._cuda.has(BUFFERS):
             self._bind_buffers(self._cuda)
 
@@ -140,10 +101,8 @@ class OnnxRuntimeEngine:
         if self._open is not None:
             return OPEN_SIZES
         # The first run of a graph computes several times, and a random number would be repeated.
-        if hindrance := self.warm_up_hindrance():
-            return hindrance
-        branches = {each.name for each in find_operators(self._path)} & _CONTROL_FLOW
-        return f"it has {min(branches)}" if branches else ""
+        facts = self._settings.facts
+        return facts.keeps or (f"it has {facts.control_flow}" if facts.control_flow else "")
 
     def _start(self) -> Any:
         """Return the session, without what of CUDA's the provider refuses."""
@@ -159,8 +118,7 @@ class OnnxRuntimeEngine:
         reason = "" if cuda.has(GRAPH) else self._why_no_buffers()
         if not reason:
             try:
-                sides = self._inputs, self._outputs
-                cuda.bind(self._onnxruntime, self._session, sides, self._type_of)
+                cuda.bind(self._onnxruntime, self._session, self._inputs, self._outputs)
             except CudaError as error:
                 reason = str(error)
         if reason:
@@ -214,24 +172,6 @@ class OnnxRuntimeEngine:
             refuse_fallback(path.name, found)
         return found
 
-    def _check(
-        self, path: Path, side: str, planned: Sequence[Tensor], found: Sequence[Any]
-    ) -> None:
-        actual = {arg.name: arg for arg in found}
-        for spec in planned:
-            arg = actual.pop(spec.name, None)
-            if arg is None:
-                raise JobError(f"{path.name}: has no {side} {spec.name!r}")
-            name, number = _DTYPES.get(arg.type, (arg.type, 0))
-            self._numbers[spec.name] = number
-            if name != spec.dtype or not _admits(arg.shape, spec, side):
-                raise JobError(
-                    f"{path.name}: {side} {spec.name!r} is {name}{list(arg.shape)}, the job says"
-                    f" {spec.dtype}{list(spec.shape)}"
-                )
-        if side == "input" and actual:
-            raise JobError(f"{path.name}: needs input {next(iter(actual))!r}, which the job lacks")
-
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Run the session on the slots' own memory, or through buffers on the GPU."""
         try:
@@ -250,7 +190,7 @@ class OnnxRuntimeEngine:
     def failure(self, error: RuntimeError) -> Exception:
         """Return what it means that a run has failed; all that fails in it is of this type."""
         # Others than the CPU may have lost their accelerator; half a run may leave something.
-        if not self._provider.is_cpu or is_of_memory(error) or self._may_keep_something():
+        if not self._provider.is_cpu or is_of_memory(error) or self._settings.facts.keeps:
             return error
         return FrameError(f"{type(error).__name__}: {error}")
 
@@ -269,8 +209,7 @@ class OnnxRuntimeEngine:
         session, binding = self._session, self._session.io_binding()
         self._bind_inputs(binding, inputs)
         for spec, array in zip(self._outputs, outputs, strict=True):
-            kind = self._type_of(spec)
-            binding.bind_output(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
+            binding.bind_output(*memory_of(spec, array.ctypes.data))
         if self._provider.is_cpu:
             return partial(session.run_with_iobinding, binding)
 
@@ -283,29 +222,12 @@ class OnnxRuntimeEngine:
 
     def _bind_inputs(self, binding: Any, inputs: Sequence[NDArray[Any]]) -> None:
         for spec, array in zip(self._inputs, inputs, strict=True):
-            kind = self._type_of(spec)
-            binding.bind_input(spec.name, "cpu", 0, kind, spec.shape, array.ctypes.data)
-
-    def _type_of(self, spec: Tensor) -> Any:
-        """Return numpy's type, which old versions demand, or ONNX's number where numpy has none."""
-        dtype = np.dtype(spec.storage[0])
-        return dtype.type if dtype.name == spec.dtype else self._numbers[spec.name]
-
-    def _may_keep_something(self) -> bool:
-        try:
-            return bool(_hindrance(find_operators(self._path), may_divide=False))
-        except (OSError, ValueError):
-            return True
+            binding.bind_input(*memory_of(spec, array.ctypes.data))
 
     def warm_up_hindrance(self) -> str:
-        """Name random numbers, unknown operators, and integers that zero may divide."""
-        try:
-            operators = find_operators(self._path)
-        except (OSError, ValueError):
-            return "its operators cannot be read"
-        has_integers = any(not spec.dtype.startswith(_FLOATS) for spec in self._inputs)
-        has_integers |= any(each.name == "Cast" for each in operators)
-        return _hindrance(operators, may_divide=self._provider.is_cpu and has_integers)
+        """Say whether zeros may divide: versions before 1.32 then end the process on a CPU."""
+        divides = self._settings.facts.divides and self._provider.is_cpu
+        return "it may divide integers by zero" if divides else ""
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the execution provider runs, and how; ``None`` on the CPU."""
@@ -358,57 +280,26 @@ def create_session(onnxruntime: Any, path: Path, options: Any, provider: Provide
         JobError: onnxruntime cannot load it.
     """
     try:
-        if provider.device is not None:
+        providers: list[Any] = [(provider.name, provider.options)]
+        if provider.is_cpu:
+            providers = [CPU]
+        elif provider.device is not None:
             options.add_provider_for_devices([provider.device], provider.options)
+            providers = []  # there must be none, as the options have it
         return onnxruntime.InferenceSession(
-            str(path), options, providers=_order(provider), enable_fallback=0
+            str(path), options, providers=providers, enable_fallback=0
         )
     except Exception as error:  # onnxruntime's exceptions have no common base class
         reason = " ".join(str(error).split())
         raise JobError(f"{path.name}: onnxruntime cannot load it: {reason}") from None
 
 
-def _hindrance(operators: Collection[Operator], *, may_divide: bool) -> str:
-    """Say what keeps a sub-model from a run on zeros; empty: nothing.
-
-    Args:
-        operators: those of the sub-model.
-        may_divide: whether its integers may come from its inputs, and a division by zero would
-            end the process, as in versions of onnxruntime before 1.32.
-    """
-    if strange := sorted({each.domain for each in operators} - {*_PURE_DOMAINS}):
-        return f"it has operators of {strange[0]}, which may keep something"
-    if any(
-        each.name in _RANDOM or (each.name == "Dropout" and each.inputs >= _TRAINED_DROPOUT)
-        for each in operators
-    ):
-        return "it draws random numbers"
-    if may_divide and any(each.name in ("Div", "Mod") for each in operators):
-        return "it may divide integers by zero"
-    return ""
-
-
-def _admits(declared: Sequence[int | str | None], planned: Tensor, side: str) -> bool:
-    """Tell whether a tensor may have the planned shape.
+def _file_tensor(arg: Any, *, is_output: bool = False) -> FileTensor:
+    """Return an input or output as the file has it.
 
     Models that were not sliced may leave sizes open. An output of which nothing is known looks
     like a scalar; onnxruntime compares what comes out with the memory that it was given.
     """
-    if side == "output" and not declared:
-        return True
-    return len(declared) == len(planned.shape) and all(
-        not isinstance(size, int) or size == wanted or symbol
-        for size, wanted, symbol in zip(
-            declared, planned.shape, planned.symbols or ("",) * len(declared), strict=True
-        )
-    )
-
-
-def _order(provider: Provider) -> list[Any]:
-    """Return the providers in the order in which they may take operators.
-
-    There is none if the session's options have the device of one.
-    """
-    if provider.device is not None:
-        return []
-    return [CPU] if provider.is_cpu else [(provider.name, provider.options)]
+    name = arg.type.removeprefix("tensor(").removesuffix(")")
+    sizes = tuple(size if isinstance(size, int) else -1 for size in arg.shape)
+    return FileTensor(arg.name, _TYPES.get(name, name), None if is_output and not sizes else sizes)

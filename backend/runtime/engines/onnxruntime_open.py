@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..job import Tensor
 from ..sizes import OpenSlot, Slot
+from .onnxruntime_package import memory_of
 
 OPEN_SIZES = "its sizes change from frame to frame"
 """Why such a session is not bound to buffers once and for all."""
@@ -35,20 +36,11 @@ class OpenRuns:
         self,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        type_of: Callable[[Tensor], Any],
         *,
         foretells: bool,
     ) -> None:
-        """Take what the session reads and makes.
-
-        Args:
-            inputs: of the sub-model.
-            outputs: of the sub-model.
-            type_of: gives the element type of a tensor as onnxruntime wants it.
-            foretells: whether a frame may be run twice.
-        """
+        """Take what the session reads and makes; ``foretells``: a frame may be run twice."""
         self._inputs, self._outputs = inputs, outputs
-        self._type_of = type_of
         # If all inputs are fixed, data decide the sizes of the outputs.
         self._foretells = foretells and any(spec.is_open for spec in inputs)
         self._known: dict[_Shapes, _Shapes] = {}
@@ -82,8 +74,7 @@ class OpenRuns:
         """Compute a frame; return the shapes of the outputs."""
         binding = session.io_binding()
         for spec, values in zip(self._inputs, inputs, strict=True):
-            kind, place = self._type_of(spec), values.ctypes.data
-            binding.bind_input(spec.name, "cpu", 0, kind, values.shape, place)
+            binding.bind_input(*memory_of(spec, values.ctypes.data, values.shape))
         shapes = foretold or tuple(
             () if isinstance(slot, OpenSlot) else spec.shape
             for spec, slot in zip(self._outputs, outputs, strict=True)
@@ -97,8 +88,7 @@ class OpenRuns:
                 made.append((number, slot))
                 continue
             values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
-            place = values.ctypes.data
-            binding.bind_output(spec.name, "cpu", 0, self._type_of(spec), shape, place)
+            binding.bind_output(*memory_of(spec, values.ctypes.data, shape))
         session.run_with_iobinding(binding)
         found = list(shapes)
         values_made = binding.get_outputs() if made else ()

@@ -1,9 +1,25 @@
-"""Where onnxruntime is imported: once its telemetry is off."""
+"""onnxruntime itself: imported once its telemetry is off, and its types."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..job import Tensor
+
+_NUMBERS = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+}
+"""ONNX's numbers of the types that numpy lacks."""
 
 
 def load_onnxruntime() -> Any:
@@ -21,3 +37,25 @@ def load_onnxruntime() -> Any:
 
     onnxruntime.disable_telemetry_events()
     return onnxruntime
+
+
+def memory_of(
+    spec: Tensor,
+    address: int,
+    shape: tuple[int, ...] | None = None,
+    device: str = "cpu",
+    of: int = 0,
+) -> tuple[Any, ...]:
+    """Return what onnxruntime's bindings take of a tensor: where its values lie, and as what.
+
+    Args:
+        spec: the tensor.
+        address: of its values.
+        shape: in this frame, where it has open sizes.
+        device: whose memory it is.
+        of: number of the device.
+    """
+    dtype = np.dtype(spec.storage[0])
+    # Old versions demand numpy's type where there is one.
+    kind = dtype.type if dtype.name == spec.dtype else _NUMBERS[spec.dtype]
+    return spec.name, device, of, kind, spec.shape if shape is None else shape, address

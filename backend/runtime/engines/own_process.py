@@ -30,6 +30,7 @@ from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
 from ..figures.rank_figures import helper_processes
 from ..job import Tensor, typed_view
+from ..job.strict import as_record
 from .acceleration import Acceleration
 from .signature import refuse_open_sizes
 
@@ -162,7 +163,6 @@ class OwnProcessEngine:
         self._places: dict[int, tuple[bytes, NDArray[Any]]] = {}
         """Slots, by identity, -> where they are, and themselves: so they stay what they are."""
         self._acceleration: Acceleration | None = None
-        self._hindrance = ""
 
     def share(self, memories: Sequence[Memory]) -> None:
         """Let the other process map memories when it loads; what is in no memory is sent to it."""
@@ -189,12 +189,7 @@ class OwnProcessEngine:
         for memory in self._memories:
             self._process.hand_over(memory.descriptor)
         answer = _checked(self._process.receive())
-        self._hindrance = answer["warm_up_hindrance"]
-        if answer["acceleration"] is not None:
-            record = answer["acceleration"]
-            self._acceleration = Acceleration(
-                **{**record, **{name: tuple(record[name]) for name in ("others", "uses")}}
-            )
+        self._acceleration = as_record(Acceleration, answer["acceleration"])
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Tell where the tensors are, and wait for the other process."""
@@ -220,10 +215,6 @@ class OwnProcessEngine:
                 self._places[id(array)] = place, array
                 return place
         return _MESSAGE
-
-    def warm_up_hindrance(self) -> str:
-        """Say what the other process's engine says."""
-        return self._hindrance
 
     def acceleration(self) -> Acceleration | None:
         """Tell what the other process's engine tells."""
@@ -288,8 +279,7 @@ class _Served:
         self._request = request = json.loads(channel.recv_bytes())
         os.sched_setaffinity(0, request["cores"])
         self._inputs, self._outputs = (
-            [Tensor(each["name"], each["dtype"], tuple(each["shape"])) for each in request[side]]
-            for side in ("inputs", "outputs")
+            as_record(tuple[Tensor, ...], request[side]) for side in ("inputs", "outputs")
         )
         self._descriptors = [recv_handle(channel) for _ in request["memories"]]
         self._memories: list[NDArray[np.uint8]] = []
@@ -309,13 +299,10 @@ class _Served:
             self._memories.append(map_memory(descriptor, size, writable=writable))
             os.close(descriptor)
         module = importlib.import_module(f".{request['module']}", __package__)
-        self._engine = module.open_engine(EngineSettings(**request["settings"]))
+        self._engine = module.open_engine(as_record(EngineSettings, request["settings"]))
         self._engine.load(Path(request["path"]), self._inputs, self._outputs)
         found = self._engine.acceleration()
-        return {
-            "acceleration": found.to_json() if found is not None else None,
-            "warm_up_hindrance": self._engine.warm_up_hindrance(),
-        }
+        return {"acceleration": found and found.to_json()}
 
     def do_frame(self) -> None:
         """Wait for a frame, and compute it where its tensors are."""

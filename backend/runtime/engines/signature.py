@@ -17,10 +17,10 @@ class FileTensor:
     name: str
     dtype: str
     """numpy's name of the type."""
-    shape: tuple[int, ...]
-    """-1: any size."""
-    number: int
-    """By which the engine knows it."""
+    shape: tuple[int, ...] | None
+    """-1: any size; ``None``: the file does not tell."""
+    number: int = 0
+    """By which the engine knows it, unless that is the name."""
     alias: str = ""
     """Its other name, in the model's signature."""
 
@@ -39,21 +39,27 @@ def match_tensors(
             lacks.
     """
     left = list(found)
-    matched = {spec.name: _take(spec.name, left) for spec in planned}
+    matched = [_take(spec.name, left) for spec in planned]
     times = Counter(tensor.name for tensor in found)
     unclear = [tensor for tensor in left if not tensor.name or times[tensor.name] > 1]
-    for spec in planned:
-        tensor = matched[spec.name]
-        if tensor is None:
-            if not unclear:
-                names = ", ".join(repr(tensor.name) for tensor in found) or "none"
-                raise JobError(f"{file}: has no {side} {spec.name!r}; it has {names}")
-            tensor = matched[spec.name] = unclear.pop(0)
+    result = []
+    for spec, known in zip(planned, matched, strict=True):
+        if known is None and not unclear:
+            names = ", ".join(repr(tensor.name) for tensor in found) or "none"
+            raise JobError(f"{file}: has no {side} {spec.name!r}; it has {names}")
+        tensor = known or unclear.pop(0)
+        if known is None:
             left.remove(tensor)
-        _check(file, side, spec, tensor)
+        if tensor.dtype != spec.dtype or not _admits(tensor.shape, spec):
+            sizes = "[...]" if tensor.shape is None else list(tensor.shape)
+            raise JobError(
+                f"{file}: {side} {spec.name!r} is {tensor.dtype}{sizes}, the job says"
+                f" {spec.dtype}{list(spec.shape)}"
+            )
+        result.append(tensor)
     if side == "input" and left:
         raise JobError(f"{file}: needs input {left[0].name!r}, which the job lacks")
-    return [tensor for spec in planned if (tensor := matched[spec.name]) is not None]
+    return result
 
 
 def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
@@ -68,18 +74,10 @@ def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
     return None
 
 
-def _check(file: str, side: str, spec: Tensor, tensor: FileTensor) -> None:
-    if tensor.dtype != spec.dtype or not _admits(tensor.shape, spec):
-        raise JobError(
-            f"{file}: {side} {spec.name!r} is {tensor.dtype}{list(tensor.shape)}, the job says"
-            f" {spec.dtype}{list(spec.shape)}"
-        )
-
-
-def _admits(declared: tuple[int, ...], spec: Tensor) -> bool:
+def _admits(declared: tuple[int, ...] | None, spec: Tensor) -> bool:
     """Return whether a tensor of the file can have the planned sizes."""
-    if spec.is_open and not declared:
-        return True  # its number of dimensions is not in the file
+    if declared is None:
+        return True
     symbols = spec.symbols or ("",) * len(spec.shape)
     return len(declared) == len(spec.shape) and all(
         symbol or found in (-1, planned)

@@ -1,5 +1,7 @@
 """The job as a driver describes it, and what follows from it: the same on boards and launcher."""
 
+from .facts import NO_FACTS as NO_FACTS
+from .facts import Facts as Facts
 from .places import Channel as Channel
 from .places import PlacedSegment as PlacedSegment
 from .records import (

@@ -10,6 +10,7 @@ from itertools import chain, count, islice
 from typing import Any
 
 from ..errors import JobError
+from .facts import Facts
 from .records import Job, Rank, Route, Segment, Tensor
 from .strict import Fault, as_record, faults
 from .turns import MOST_TURNS, Turns
@@ -156,6 +157,16 @@ def _files(job: Job) -> Iterator[Fault]:
                 if segment.file in seen:
                     yield here, "two segments have the same file", ""
                 seen.add(segment.file)
+                yield from _facts(segment.facts, f"{path}.runs[{index}].facts")
+
+
+def _facts(facts: Facts, path: str) -> Iterator[Fault]:
+    """Yield facts that cannot be, or cannot be shown."""
+    for name, text in (("keeps", facts.keeps), ("control_flow", facts.control_flow)):
+        if not text.isprintable():
+            yield f"{path}.{name}", "it has characters that cannot be printed", ""
+    if facts.operators < 0:
+        yield f"{path}.operators", f"found {facts.operators}", "expected 0 or more"
 
 
 def _names(way: Rank | Route, path: str, ranks: int, tensors: set[str]) -> Iterator[Fault]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import JobError
+from .facts import NO_FACTS, Facts
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class PlacedSegment:
     levels: int = 1
     """How many steps of the pipeline it may take for a frame: more than one if its rank does not
     handle every frame."""
+    facts: Facts = NO_FACTS
+    """Of its sub-model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ def places_of(job: Job) -> tuple[tuple[PlacedSegment, ...], int]:
                 segment.outputs,
                 level,
                 rank.turns.levels,
+                segment.facts,
             )
         )
     if len(segments) < sum(len(rank.runs) for rank in job.ranks):

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BoundError, JobError
+from .facts import NO_FACTS, Facts
 from .places import Channel, PlacedSegment, channels_of, places_of
 from .strict import plain
 from .turns import ALL, Turns
@@ -128,6 +129,8 @@ class Segment:
     """Path of the sub-model file inside the build folder."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    facts: Facts = NO_FACTS
+    """Of the sub-model."""
 
 
 @dataclass(frozen=True, slots=True)

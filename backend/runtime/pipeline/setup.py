@@ -132,7 +132,7 @@ class LoadedSegments:
         engine = self._engine(segment)
         outputs = [rings[ring] for ring in spec.outputs]
         given = [rings[parts[0].ring] for parts in spec.inputs]
-        self._warm_up.run(segment.index, engine, given, outputs)
+        self._warm_up.run(segment.index, engine, given, outputs, segment.facts.keeps)
         routes = self._setup.job.routes
         number = next(n for n, route in enumerate(routes) if segment in route.segments)
         stage = SegmentStage(
@@ -164,7 +164,8 @@ class LoadedSegments:
         return engine
 
     def _engine_settings(self, segment: PlacedSegment) -> EngineSettings:
-        options, settings = self._setup.options, self._setup.engine_settings
+        options = self._setup.options
+        settings = replace(self._setup.engine_settings, facts=segment.facts)
         if options.events is None or not options.operators:
             return settings
         profile = options.events / f"profile-{segment.rank}-{segment.index}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engines import Engine
+from ..engines import Engine, MindsWarmUp
 from ..sizes import OpenSlot
 from .slots import LentRing, Ring, View
 
@@ -24,14 +24,19 @@ class WarmUp:
         """Segments without such a run, each with the reason."""
 
     def run(
-        self, segment: int, engine: Engine, inputs: Sequence[Ring], outputs: Sequence[Ring]
+        self,
+        segment: int,
+        engine: Engine,
+        inputs: Sequence[Ring],
+        outputs: Sequence[Ring],
+        keeps: str = "",
     ) -> None:
         """Run a loaded engine on zeros, and into its first output slots, which are zero afterwards.
 
-        It is not run if that would change frame 0. A failure is not an error: real inputs may
-        never be zeros.
+        It is not run if that would change frame 0, which ``keeps`` says. A failure is not an error:
+        real inputs may never be zeros.
         """
-        hindrance = engine.warm_up_hindrance()
+        hindrance = keeps or (engine.warm_up_hindrance() if isinstance(engine, MindsWarmUp) else "")
         if not hindrance:
             begin = time.perf_counter()
             try:

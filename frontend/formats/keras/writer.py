@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def keras_submodel(
     with tempfile.TemporaryDirectory(prefix="rankslice") as folder:
         file = Path(folder) / name
         file.write_bytes(content)
-        return SubModelFiles((b"".join(map(_bytes, renamed_model(file, inputs, outputs))),))
+        files = renamed_model(file, inputs, outputs)
+        return replace(files, model=(b"".join(map(_bytes, files.model)),))
 
 
 def _bytes(piece: Piece) -> bytes:

@@ -17,7 +17,7 @@ Functions = Mapping[FunctionKey, FunctionProto]
 
 _LONGEST_LIST = 64
 
-_RANDOM = frozenset(
+RANDOM_OPERATORS = frozenset(
     {
         "Bernoulli",
         "Multinomial",
@@ -130,7 +130,7 @@ def function_table(functions: Iterable[FunctionProto]) -> Functions:
 def called_functions(node: NodeProto, functions: Functions) -> frozenset[FunctionKey]:
     """Return the local functions that a node needs, those that they call included."""
     return frozenset(
-        key for inner in executed(node, functions) if (key := _called(inner)) in functions
+        key for inner in executed(node, functions) if (key := key_of(inner)) in functions
     )
 
 
@@ -138,16 +138,16 @@ def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterato
     """Yield the local functions that nodes call, once for each call, and not what those call."""
     for node in nodes:
         for inner in executed(node, {}):
-            if _called(inner) in functions:
-                yield _called(inner)
+            if key_of(inner) in functions:
+                yield key_of(inner)
 
 
 def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
     """Return whether a node's result differs from run to run, by itself or by what it calls."""
     return any(
-        inner.op_type in _RANDOM and not _domain(inner.domain)
+        inner.op_type in RANDOM_OPERATORS and not _domain(inner.domain)
         for inner in executed(node, functions)
-        if _called(inner) not in functions
+        if key_of(inner) not in functions
     )
 
 
@@ -158,7 +158,7 @@ def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
     while pending:
         current = pending.pop()
         yield current
-        key = _called(current)
+        key = key_of(current)
         if key in functions and key not in seen:
             seen.add(key)
             pending.extend(functions[key].node)
@@ -166,7 +166,8 @@ def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
             pending.extend(graph.node)
 
 
-def _called(node: NodeProto) -> FunctionKey:
+def key_of(node: NodeProto) -> FunctionKey:
+    """Return by what a node names a function, if its operator is one."""
     return _domain(node.domain), node.op_type, node.overload
 
 

@@ -19,6 +19,7 @@ from rankslice.frontend.formats.onnx.checks import (
     is_text,
     tensor_mistakes,
 )
+from rankslice.frontend.formats.onnx.facts import Operator, operators_of
 from rankslice.frontend.formats.onnx.follow import is_fixed
 from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,
@@ -57,6 +58,8 @@ class OnnxModel:
     functions: Mapping[str, tuple[ByteRange, ...]]
     """Records of the local functions that a layer needs, by the layer's name; layers that call
     none are missing."""
+    operators: Mapping[str, frozenset[Operator]]
+    """What layers run, by the layer's name."""
     branches_of_other_sizes: frozenset[str]
     """Names of layers with a branch that may be for other sizes, and so never taken."""
     fixed_inputs: frozenset[str]
@@ -110,6 +113,7 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
+        operators=_operators(model),
         branches_of_other_sizes=loose,
         fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
@@ -213,6 +217,12 @@ def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[Byt
         for name, keys in needed.items()
         if keys
     }
+
+
+def _operators(model: ModelProto) -> dict[str, frozenset[Operator]]:
+    functions, nodes = function_table(model.functions), model.graph.node
+    pairs = zip(layer_names(nodes), nodes, strict=True)
+    return {name: operators_of(node, functions) for name, node in pairs}
 
 
 def _layers(

@@ -17,6 +17,7 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
+from rankslice.frontend.formats.onnx.facts import Operator, onnx_facts
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
@@ -91,7 +92,12 @@ def segment_pieces(
         raise RankSliceError(
             Mistake(name, f"has {pieces_length(pieces)} bytes", "spread its layers over more ranks")
         )
-    return SubModelFiles(tuple(coalesce(pieces)), data.pieces if outside else None)
+    operators = frozenset[Operator]().union(*(model.operators[layer.name] for layer in layers))
+    return SubModelFiles(
+        tuple(coalesce(pieces)),
+        data.pieces if outside else None,
+        onnx_facts(operators, inputs),
+    )
 
 
 def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor]) -> list[Weight]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rankslice.frontend.formats.format import Format
-from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.fixed_sizes import open_size_mistakes
 from rankslice.frontend.formats.tflite.flex import flex_mistakes
 from rankslice.frontend.formats.tflite.macs import tflite_macs
@@ -14,8 +13,8 @@ FORMAT = Format(
     name="tflite",
     submodels="tflite",
     read=read_tflite,
-    submodel_files=lambda model, part, name, conversion: SubModelFiles(
-        submodel_pieces(model, part.layers, part.inputs, part.outputs, name=name)
+    submodel_files=lambda model, part, name, conversion: submodel_pieces(
+        model, part.layers, part.inputs, part.outputs, name=name
     ),
     macs=tflite_macs,
     mistakes=lambda model, cut, ranks: (

@@ -15,12 +15,17 @@ _LONGEST_ATTRIBUTE = 256  # bytes
 
 def operator_name(code: Table) -> str:
     """Return the name of an operator: a custom one has its own."""
-    # Files made before there were 127 operators have the number in the old field alone.
-    number = max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
+    number = operator_number(code)
     if number >= len(OPERATORS) or number < 0:
         return f"BUILTIN_{number}"
     name = OPERATORS[number]
     return code.text("custom_code") or name if name == _CUSTOM else name
+
+
+def operator_number(code: Table) -> int:
+    """Return LiteRT's number of an operator."""
+    # Files made before there were 127 operators have it in the old field alone.
+    return max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
-from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.facts import tflite_facts
+from rankslice.frontend.formats.tflite.operators import operator_number
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables
@@ -18,10 +20,8 @@ _RESHAPE, _CAST = "RESHAPE", "CAST"
 _OPTIONS = {_RESHAPE: "ReshapeOptions", _CAST: "CastOptions"}
 
 
-def renamed_model(
-    path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> tuple[Piece, ...]:
-    """Return the content of a file like another one with other names of inputs and outputs.
+def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> SubModelFiles:
+    """Return a file like another one with other names of inputs and outputs.
 
     Converters let an output be an input, or the same as another one, where nothing is computed
     in between, and leave out inputs that nobody reads. Here each output gets a tensor of its own,
@@ -65,7 +65,7 @@ def renamed_model(
             "description": None,
         }
     )
-    return tuple(flatbuffer(changed, b"TFL3"))
+    return SubModelFiles(tuple(flatbuffer(changed, b"TFL3")), facts=tflite_facts(changed))
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Editor:
     def _code(self, operator: int) -> int:
         """Return the number of the operator code of an operator."""
         for index, code in enumerate(self.codes):
-            if max(code.number("builtin_code"), code.number("deprecated_builtin_code")) == operator:
+            if operator_number(code) == operator:
                 return index
         values = {
             "deprecated_builtin_code": packed("b", operator),

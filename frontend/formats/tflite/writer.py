@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor
-from rankslice.frontend.formats.pieces import Piece, coalesce, pieces_length
+from rankslice.frontend.formats.pieces import SubModelFiles, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.buffers import large_options
 from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.facts import tflite_facts
 from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
 from rankslice.frontend.formats.tflite.references import references, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
@@ -44,8 +45,8 @@ def submodel_pieces(
     *,
     name: str,
     limit: int = FLATBUFFER_LIMIT,
-) -> tuple[Piece, ...]:
-    """Return the content of a TensorFlow Lite file with some of a model's layers.
+) -> SubModelFiles:
+    """Return a TensorFlow Lite file with some of a model's layers.
 
     Operators and tensors keep all that the model says of them: versions, settings, quantisation,
     sparsity. So do the subgraphs that the operators run. Buffers that several tensors share
@@ -79,7 +80,7 @@ def submodel_pieces(
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
     if head > _MAX_TABLES_SIZE:
         raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))
-    return pieces
+    return SubModelFiles(pieces, facts=tflite_facts(root))
 
 
 def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[int]) -> _Numbers:

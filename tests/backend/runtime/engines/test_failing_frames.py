@@ -14,15 +14,14 @@ from onnx_models import save
 from open_tflite_models import text_model
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
-from rankslice.backend.runtime.engines import litert_engine as litert_module
 from rankslice.backend.runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import BoundError, FrameError, JobError
-from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.job import Facts, Tensor
+from rankslice.backend.runtime.job.facts import RANDOM
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
-CPU = EngineSettings()
 INDICES = Tensor("i", "int64", (3,))
 FOUND = Tensor("y", "float32", (3,))
 LOOK_UP = "g (int64[3] i) => (float[3] y) <float[4] w = {5,6,7,8}> { y = Gather (w, i) }"
@@ -33,8 +32,8 @@ DRAWS = """g (int64[3] i) => (float[3] y) <float[4] w = {5,6,7,8}> {
 }"""
 
 
-def loaded(folder: Path, text: str, *specs: Tensor) -> OnnxRuntimeEngine:
-    engine = open_engine("onnxruntime", CPU)
+def loaded(folder: Path, text: str, *specs: Tensor, keeps: str = "") -> OnnxRuntimeEngine:
+    engine = open_engine("onnxruntime", EngineSettings(facts=Facts(keeps)))
     engine.load(save(folder, f"{HEAD} {text}"), list(specs[:-1]), list(specs[-1:]))
     assert isinstance(engine, OnnxRuntimeEngine)
     return engine
@@ -94,7 +93,11 @@ def test_an_error_of_another_provider_or_of_a_model_that_keeps_something_is_not_
     tmp_path: Path,
 ) -> None:
     with pytest.raises(RuntimeError, match="idx=9"):
-        run(loaded(tmp_path, DRAWS, INDICES, FOUND), make_slot(FOUND), np.array([0, 9, 0]))
+        run(
+            loaded(tmp_path, DRAWS, INDICES, FOUND, keeps=RANDOM),
+            make_slot(FOUND),
+            np.array([0, 9, 0]),
+        )
     engine = loaded(tmp_path, LOOK_UP, INDICES, FOUND)
     engine._provider = replace(engine._provider, name="CUDAExecutionProvider")
     with pytest.raises(RuntimeError, match="idx=9"):
@@ -115,8 +118,8 @@ def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
     assert engine._open._foretells
 
 
-def litert(path: Path, given: Tensor, made: Tensor) -> Engine:
-    engine = open_engine("litert", CPU)
+def litert(path: Path, given: Tensor, made: Tensor, keeps: str = "") -> Engine:
+    engine = open_engine("litert", EngineSettings(facts=Facts(keeps)))
     engine.load(path, [given], [made])
     return engine
 
@@ -145,12 +148,11 @@ def test_an_index_out_of_bounds_is_one_frames_error_under_litert(
 @needs_litert
 @pytest.mark.parametrize("kept", ["it keeps variables", ""])
 def test_an_error_of_a_delegate_or_a_model_with_variables_is_not_one_frames_under_litert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+    tmp_path: Path, kept: str
 ) -> None:
     specs = [replace(spec, symbols=()) for spec in (TOKENS, SCORES)]
-    engine: Any = litert(text_model(tmp_path), *specs)
+    engine: Any = litert(text_model(tmp_path), *specs, keeps=kept)
     assert all(map(np.isfinite, run(engine, make_slot(specs[1]), WORDS)))
-    monkeypatch.setattr(litert_module, "kept_by_a_run", lambda path: kept)
     engine._delegate = "" if kept else "libtoy.so"
     with pytest.raises(JobError, match="gather index out of bounds") as caught:
         run(engine, make_slot(specs[1]), STRANGE)

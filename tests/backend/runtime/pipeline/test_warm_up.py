@@ -13,12 +13,8 @@ import pytest
 from in_process import run_in_process
 from jobs import build_folder, unsliced_outputs
 from numpy.typing import NDArray
-from tflite_models import model_file
 
-from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.null_engine import NullEngine
-from rankslice.backend.runtime.engines.onnx_file import Operator, find_operators
-from rankslice.backend.runtime.engines.tflite_file import kept_by_a_run
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring, View
@@ -42,13 +38,6 @@ INDEX = f"""{HEAD} g (int64[2] x) => (float[2] y)
 
 DIVISION = f"""{HEAD} g (int64[2] x) => (int64[2] y) <int64[1] one = {{100}}> {{
   y = Div (one, x)
-}}"""
-
-BRANCH = f"""{HEAD} g (float[1,8] x, bool c) => (float[1,8] y) {{
-  y = If (c) <
-    then_branch = t () => (float[1,8] a) {{ a = Bernoulli (x) }},
-    else_branch = e () => (float[1,8] b) {{ b = Relu (x) }}
-  >
 }}"""
 
 
@@ -102,68 +91,6 @@ def test_a_model_that_takes_no_zeros_runs_all_the_same(
     assert expected == found.tolist()
 
 
-def test_operators_in_branches_are_found(tmp_path: Path) -> None:
-    onnx.save(parsed(BRANCH), tmp_path / "model.onnx")
-    expected = {Operator("", "If", 1), Operator("", "Bernoulli", 1), Operator("", "Relu", 1)}
-    assert expected == find_operators(tmp_path / "model.onnx")
-
-
-def test_functions_of_the_file_count_as_what_is_in_them(tmp_path: Path) -> None:
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "mine" : 1]>
-      g (float[4] x) => (float[4] y) { y = mine.noisy (x) }
-      <domain: "mine", opset_import: ["" : 17]>
-      noisy (a) => (b) { b = RandomUniformLike (a) }""")
-    onnx.save(model, tmp_path / "model.onnx")
-    assert {Operator("", "RandomUniformLike", 1)} == find_operators(tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x3a\x7f", b"\x0b"])
-def test_what_is_no_onnx_file_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ValueError, match="this is not an ONNX file"):
-        find_operators(tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize(
-    ("layers", "hindrance"),
-    [
-        ("y = Dropout (x)", ""),
-        ("y = Dropout (x, ratio, train)", "it draws random numbers"),
-        ("y = Bernoulli (x)", "it draws random numbers"),
-        ("y = Div (x, x)", ""),
-        (
-            "i = Cast <to = 7> (x) j = Div (i, i) y = Cast <to = 1> (j)",
-            "it may divide integers by zero",
-        ),
-    ],
-)
-def test_what_keeps_an_onnx_model_from_being_warmed_up(
-    tmp_path: Path, layers: str, hindrance: str
-) -> None:
-    text = f"{HEAD} g (float[4] x) => (float[4] y) <float ratio = {{0.5}}, bool train = {{1}}>"
-    onnx.save(onnx.parser.parse_model(f"{text} {{ {layers} }}"), tmp_path / "model.onnx")
-    engine = open_engine("onnxruntime", EngineSettings())
-    specs = [[Tensor(name, "float32", (4,))] for name in "xy"]
-    engine.load(tmp_path / "model.onnx", *specs)
-    assert hindrance == engine.warm_up_hindrance()
-    engine.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "hindrance"),
-    [
-        ("cnn_float32", ""),
-        ("control_flow", ""),
-        ("variable", "it keeps variables or hash tables"),
-        ("hash_table", "it keeps variables or hash tables"),
-        ("variable_tensor", "it keeps variables"),
-        ("custom_in_between", "it has custom operators, which may keep something"),
-    ],
-)
-def test_what_keeps_a_tflite_model_from_being_warmed_up(name: str, hindrance: str) -> None:
-    assert hindrance == kept_by_a_run(model_file(name))
-
-
 class Noting(NullEngine):
     """Notes what it is given, and writes ones."""
 
@@ -181,11 +108,14 @@ class Noting(NullEngine):
             values[...] = 1
 
 
-@pytest.mark.parametrize("hindrance", ["", "it computes nothing"])
-def test_a_warm_up_takes_zeros_and_leaves_zeros(hindrance: str) -> None:
+@pytest.mark.parametrize(
+    ("hindrance", "keeps"), [("", ""), ("it computes nothing", ""), ("", "it keeps variables")]
+)
+def test_a_warm_up_takes_zeros_and_leaves_zeros(hindrance: str, keeps: str) -> None:
     given, made = (Ring(Tensor(name, "float32", (4,)), 2, 1) for name in "xy")
     engine, warm_up = Noting(hindrance), WarmUp()
-    warm_up.run(7, engine, [given], [made])
+    warm_up.run(7, engine, [given], [made], keeps)
+    hindrance = hindrance or keeps
     assert ([] if hindrance else [[0.0]]) == engine.given
     assert not any(slot.any() for slot in (*given.slots, *made.slots))
     assert (0, 0) == (given.written, made.written)

@@ -23,13 +23,13 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.backend.codegen import Literal, render_driver
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.backend.runtime.job import Rank
+from rankslice.backend.runtime.job import Facts, Rank
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.partition.partition import partition
-from rankslice.frontend.plan.make_plan import make_plan
+from rankslice.frontend.plan.make_plan import make_plan, with_facts
 from rankslice.frontend.plan.rankfile import hostfile, rankfile
 from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
 
@@ -136,7 +136,9 @@ def npu() -> Plan:
             shared=True,
         ),
     )
-    return planned(graph, {"conv": 0, "relu": 1}, places)
+    plan = planned(graph, {"conv": 0, "relu": 1}, places)
+    facts = Facts("it keeps variables", operators=1)
+    return with_facts(plan, {segment.file: facts for segment in plan.segments})
 
 
 CASES = {"one-rank": one_rank, "figure2": figure_2, "hostile": hostile}

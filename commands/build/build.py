@@ -346,7 +346,8 @@ def _write_submodels(
     on_step: Callable[[str], None],
 ) -> dict[str, Facts]:
     """Write all sub-models; return what boards are told of each, by its file."""
-    model, facts = planned.model, {}
+    model = planned.model
+    facts: dict[str, Facts] = {}
     parts = [
         (part, route.ranks[part.rank].runs[part.index])
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)

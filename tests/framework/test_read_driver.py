@@ -12,7 +12,7 @@ from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.package import renew_packages, write_driver, write_packages
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.job import Facts, Job
 from rankslice.backend.runtime.job.check import sound
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan
@@ -53,6 +53,11 @@ def edited(folder: Path, plan: Plan, *words: str) -> Job:
         ('accelerator="cpu"', 'accelerator="gpu"', lambda job: "gpu" == job.ranks[0].accelerator),
         ('host="edge04"', 'host="10.0.0.9"', lambda job: "10.0.0.9" == job.ranks[2].host),
         (
+            'outputs=("Buff2",)',
+            'outputs=("Buff2",), facts=Facts("it keeps variables", operators=4)',
+            lambda job: Facts("it keeps variables", operators=4) == job.ranks[1].runs[0].facts,
+        ),
+        (
             'Tensor("Buff2", "float32"',
             'Tensor("Buff2", "float16"',
             lambda job: "float16" == job.tensors["Buff2"].dtype,
@@ -81,7 +86,25 @@ def test_comments_and_line_breaks_change_nothing(tmp_path: Path) -> None:
         ("cores=(2,)", "cores=2", "cores=2", "ranks[1].cores: found 2; expected a list"),
         ("source=0,\n", "source=7,\n", "source=7", "source: there is no rank 7; expected 0 to 2"),
         ("submodels/edge01_gpu.0.onnx", "../x.onnx", "../x.onnx", "'../x.onnx' is not the name"),
-        ("JOB = Job(", "JOB = open(", "JOB", "found open(...); expected Job, Rank, Receive"),
+        (
+            'outputs=("Buff2",)',
+            'outputs=("Buff2",), facts=Facts(operators=-1)',
+            "operators=-1",
+            "ranks[1].runs[0].facts.operators: found -1; expected 0 or more",
+        ),
+        (
+            'outputs=("Buff2",)',
+            'outputs=("Buff2",), facts=Facts(keeps="a\\n")',
+            "keeps=",
+            "ranks[1].runs[0].facts.keeps: it has characters that cannot be printed",
+        ),
+        (
+            'outputs=("Buff2",)',
+            'outputs=("Buff2",), facts=Facts(divides="no")',
+            "divides=",
+            "ranks[1].runs[0].facts.divides: found 'no'; expected true or false",
+        ),
+        ("JOB = Job(", "JOB = open(", "JOB", "found open(...); expected Facts, Job, Rank"),
         ("window=8", "window=8 + 8", "window=", "found '8 + 8'; expected a literal"),
         ("window=8", "windows=8", "JOB", "Job has no field 'windows'; expected model, window"),
         ("window=8,", "", "JOB", "Job lacks fields; expected 'window'"),

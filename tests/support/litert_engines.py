@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from facts import facts_of_tflite
 from numpy.typing import NDArray
 from tflite_models import model_file
 from toys import toy_library
@@ -88,8 +90,8 @@ def loaded(
     *,
     model: str | Path = "cnn_float32",
 ) -> Engine:
-    engine = open_engine("litert", settings)
     path = model if isinstance(model, Path) else model_file(model)
+    engine = open_engine("litert", replace(settings, facts=facts_of_tflite(path)))
     try:
         engine.load(path, inputs or [IMAGE], outputs or [SCORES])
     except BaseException:

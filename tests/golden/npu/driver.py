@@ -24,7 +24,7 @@ In a cell, f3 is frame 3; a frame under out is a result.
 All further steps are like step 1: 1 frame in each.
 """
 
-from runtime import Job, Rank, Receive, Segment, Send, Tensor, main
+from runtime import Facts, Job, Rank, Receive, Segment, Send, Tensor, main
 
 JOB = Job(
     model="model.onnx",
@@ -45,7 +45,14 @@ JOB = Job(
             cores=(0, 1, 2, 3),
             engine="litert",
             shared=True,
-            runs=(Segment("submodels/edge05_cpu0-3.0.onnx", inputs=("x",), outputs=("a",)),),
+            runs=(
+                Segment(
+                    "submodels/edge05_cpu0-3.0.onnx",
+                    inputs=("x",),
+                    outputs=("a",),
+                    facts=Facts(keeps="it keeps variables"),
+                ),
+            ),
             sends=(Send("a", to=1),),
         ),
         # 1 layer, "relu" to "relu"
@@ -62,7 +69,14 @@ JOB = Job(
             allow_fallback=True,
             shared=True,
             receives=(Receive("a", source=0),),
-            runs=(Segment("submodels/edge05_npu@3.0.onnx", inputs=("a",), outputs=("y",)),),
+            runs=(
+                Segment(
+                    "submodels/edge05_npu@3.0.onnx",
+                    inputs=("a",),
+                    outputs=("y",),
+                    facts=Facts(keeps="it keeps variables", operators=1),
+                ),
+            ),
         ),
     ),
 )

@@ -137,7 +137,7 @@ def test_values_of_four_bits_are_read_where_they_are(tmp_path: Path) -> None:
 def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
     missing = Tensor("nothing", "float32", (1, 4))
     found = refusal(save(tmp_path), [A, B], [missing])
-    assert "part.0.onnx: has no output 'nothing'" == found
+    assert "part.0.onnx: has no output 'nothing'; it has 'total', 'product'" == found
 
 
 def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:

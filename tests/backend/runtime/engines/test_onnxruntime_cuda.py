@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from facts import facts_of_onnx
 from in_process import run_in_process
 from jobs import build_folder, figure_2, write_job
 from numpy.typing import NDArray
@@ -62,10 +63,15 @@ class Gpu:
         allow_fallback: bool = False,
         **options: str,
     ) -> Engine:
-        onnx.save(onnx.parser.parse_model(text), self.folder / "part.0.onnx")
+        model = onnx.parser.parse_model(text)
+        onnx.save(model, self.folder / "part.0.onnx")
         options = {"provider": "CUDA", **options}
         settings = EngineSettings(
-            exact=exact, options=options, accelerator="gpu", allow_fallback=allow_fallback
+            exact=exact,
+            options=options,
+            accelerator="gpu",
+            allow_fallback=allow_fallback,
+            facts=facts_of_onnx(model, inputs),
         )
         engine = open_engine("onnxruntime", settings)
         self.engines.append(engine)

@@ -11,7 +11,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -257,8 +257,8 @@ class Accelerator:
     def _description(self, model: SubModel) -> dict[str, Any]:
         return {
             "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
-            "inputs": [_spec(tensor) for tensor in model.inputs],
-            "outputs": [_spec(tensor) for tensor in model.outputs],
+            "inputs": [asdict(tensor.in_job()) for tensor in model.inputs],
+            "outputs": [asdict(tensor.in_job()) for tensor in model.outputs],
             "facts": plain(Facts, model.facts),
             "frames": [[each.to_json() for each in frame] for frame in model.frames],
         }
@@ -315,7 +315,3 @@ def deploy_profiler(
     elsewhere = [(shell, package) for shell, package in work if not shell.is_here]
     if elsewhere:
         deploy_packages(elsewhere, environment=environment)
-
-
-def _spec(tensor: Tensor) -> list[Any]:
-    return [tensor.name, tensor.dtype, list(tensor.shape or ()), list(tensor.symbols)]

@@ -76,15 +76,14 @@ def main(text: str) -> None:
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")
     say = _take_stdout()
-    requests = _Requests()
     with make_private(in_memory()) as folder:
-        service = _Service(rank, folder.path, requests)
+        service = _Service(rank, folder.path)
         try:
             say(service.greeting(what["idle_s"]))
         except JobError as error:
             say({"error": str(error)})
             return
-        while (request := requests.next()) is not None:
+        for request in _requests():
             say(service.answer(request))
         service.stop()
 
@@ -94,39 +93,24 @@ def _take_stdout() -> Callable[[Record], None]:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def say(record: Record) -> None:
-        answers.write(f"{_MARK}{json.dumps(record)}\n")
-        answers.flush()
-
-    return say
+    return lambda record: print(f"{_MARK}{json.dumps(record)}", file=answers, flush=True)
 
 
-class _Requests:
-    """Lines of stdin, read without a buffer that a child would share."""
-
-    def __init__(self) -> None:
-        self._left = b""
-
-    def next(self) -> Record | None:
-        """Return the next request; ``None``: there are no more."""
-        while b"\n" not in self._left:
-            block = os.read(0, _BLOCK)
-            if not block:
-                return None
-            self._left += block
-        line, _, self._left = self._left.partition(b"\n")
-        record: Record = json.loads(line)
-        return record
+def _requests() -> Iterator[Record]:
+    """Yield what stdin has, read without a buffer that a child would share."""
+    left = b""
+    while block := os.read(0, _BLOCK):
+        *lines, left = (left + block).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 class _Service:
     """What answers requests, one after the other."""
 
-    def __init__(self, rank: Rank, folder: Path, requests: _Requests) -> None:
+    def __init__(self, rank: Rank, folder: Path) -> None:
         self._rank = rank
         self._settings = engine_settings(rank, exact=False)
         self._folder = folder
-        self._requests = requests
         self._busy: int | None = None
 
     def greeting(self, idle_s: float) -> Record:
@@ -205,8 +189,8 @@ class _Service:
                 samples = list(_samples(loaded, request))
                 record: Record = {
                     "samples_ns": samples,
-                    "memory_bytes": loaded.memory_bytes(),
-                    "gpu_bytes": loaded.gpu_bytes(),
+                    "memory_bytes": max(0, round(1e6 * (peak_memory_mb() - loaded.before_mb))),
+                    "gpu_bytes": loaded.gpu_memory.bytes(),
                 }
                 if request["energy_s"]:
                     record["energy_uj"] = _energy_uj(loaded.pass_frame, request["energy_s"])
@@ -246,7 +230,8 @@ class _Loaded:
         self._turn = 0
 
     def __enter__(self) -> _Loaded:
-        inputs, outputs = (_specs(self._request[side]) for side in ("inputs", "outputs"))
+        sides = (self._request["inputs"], self._request["outputs"])
+        inputs, outputs = ([as_record(Tensor, each) for each in side] for side in sides)
         rings = self._make_rings([*inputs, *outputs])
         self._inputs, self._outputs = rings[: len(inputs)], rings[len(inputs) :]
         frames = self._request["frames"] or [[(spec.shape, None) for spec in inputs]]
@@ -256,8 +241,8 @@ class _Loaded:
             path = _write_files(self._request["files"], self._folder)
         except OSError as error:
             raise JobError(f"{self._folder.parent}: {reason_of(error)}") from None
-        self._before_mb = peak_memory_mb()
-        self._gpu_memory = GpuMemory(self._rank.accelerator)
+        self.before_mb = peak_memory_mb()
+        self.gpu_memory = GpuMemory(self._rank.accelerator)
         prepare_engine(self._rank.engine, self._settings, 1)
         self._engine: Engine = open_engine(self._rank.engine, self._settings)
         self._resources.callback(self._engine.close)
@@ -306,14 +291,6 @@ class _Loaded:
             np.copyto(sent[: message.size], message)
         return max(1, taken)
 
-    def memory_bytes(self) -> int:
-        """Return the peak growth of memory since before loading."""
-        return max(0, round(1e6 * (peak_memory_mb() - self._before_mb)))
-
-    def gpu_bytes(self) -> int | None:
-        """Return the memory that it uses on NVIDIA GPUs; ``None`` if unknown."""
-        return self._gpu_memory.bytes()
-
 
 def _messages(inputs: list[Tensor], number: int, frame: list[list[Any]]) -> list[NDArray[np.uint8]]:
     """Return what a rank would receive of a frame: random values in given shapes.
@@ -341,12 +318,6 @@ def _messages(inputs: list[Tensor], number: int, frame: list[list[Any]]) -> list
 def _message(slot: Slot, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return what would be sent of a slot."""
     return raw[: slot.message_bytes] if isinstance(slot, OpenSlot) else raw
-
-
-def _specs(records: list[list[Any]]) -> list[Tensor]:
-    return [
-        Tensor(name, dtype, tuple(shape), tuple(symbols)) for name, dtype, shape, symbols in records
-    ]
 
 
 def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
@@ -422,15 +393,10 @@ def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[int, int]:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.close(pipe)
         if os.getppid() == parent:
-            with os.fdopen(answers, "wb", buffering=0) as out:
-                work(lambda record: _write_all(out, json.dumps(record).encode() + b"\n"))
+            with os.fdopen(answers, "w") as out:
+                work(lambda record: print(json.dumps(record), file=out, flush=True))
     finally:
         os._exit(0)
-
-
-def _write_all(out: Any, data: bytes) -> None:
-    while data:
-        data = data[out.write(data) :]
 
 
 def _result_of(child: int, pipe: int) -> Record:

@@ -112,97 +112,70 @@ class InterpreterEngine:
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Build the interpreter, apply the delegate, and compare the signature with the job's."""
         self._path = path
-        if any(spec.is_open for spec in (*inputs, *outputs)):
-            self._load_open(inputs, outputs)
-        else:
-            self._load_fixed(inputs, outputs)
-
-    def _load_open(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Build the interpreter with memory for the largest frame."""
-        path = self._path
-        if self._delegate:
+        is_open = any(spec.is_open for spec in (*inputs, *outputs))
+        if is_open and self._delegate:
             refuse_open_sizes(path.name, (*inputs, *outputs), f"delegate {self._delegate}")
         if any(spec.is_open for spec in inputs) and self._settings.facts.keeps == VARIABLES:
             raise JobError(
                 f"{path.name}: it keeps variables, which LiteRT clears when the sizes of inputs"
                 " change: fix the sizes (build --shape)"
             )
-        self._build(path, inputs)
-        self._acceleration = self._count()
-        given, made = (
-            match_tensors(
-                path.name, side, specs, _file_tensors(self._interpreter, side, "shape_signature")
-            )
-            for side, specs in (("input", inputs), ("output", outputs))
-        )
-        self._open = self._open_runs(given, made)
-
-    def _open_runs(self, given: Sequence[FileTensor], made: Sequence[FileTensor]) -> OpenRuns:
-        """Return what runs frames whose sizes change, on this interpreter and maybe another."""
-
-        def make(plain: bool) -> Any:
-            return self._package.interpreter(
-                self._path, self._settings.threads, (), only_delegates=plain
-            )
-
-        numbers = Numbers(
-            tuple(tensor.number for tensor in given),
-            tuple(tensor.number for tensor in made),
-            self._found(),
-        )
-        repeats = self._settings.facts.keeps != VARIABLES
-        return OpenRuns(self._interpreter, make, numbers, repeats=repeats)
-
-    def _load_fixed(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        path, only_delegates = self._path, bool(self._delegate)
-        resized = self._build(path, inputs, only_delegates=only_delegates)
+        resized = self._build(inputs, only_delegates=bool(self._delegate))
         self._acceleration = self._count()
         if self._delegate and not self._acceleration.is_full:
             if not self._settings.allow_fallback:
                 refuse_fallback(path.name, self._acceleration)
             # Once the delegate's own operators are known, XNNPACK may have the others.
-            only_delegates = False
-            self._build(path, inputs)
-        if resized:
-            # Sizes that follow from those of the inputs may be known after a run only. What lies in
-            # its memory before could be indices out of bounds.
-            for item in self._interpreter.get_input_details():
-                zeros = np.zeros(item["shape"], item["dtype"])
-                self._interpreter.set_tensor(item["index"], zeros)
-            self._invoke(path)
-        given, made = (_file_tensors(self._interpreter, side) for side in ("input", "output"))
-        if resized:
-            # That run has left something in the model's variables.
-            self._build(path, inputs, only_delegates=only_delegates)
-        given = match_tensors(path.name, "input", inputs, given)
-        made = match_tensors(path.name, "output", outputs, made)
-        if self._found() and not self._delegate:
-            self._open = self._open_runs(given, made)
-            return
+            self._build(inputs)
+        sizes = "shape_signature" if is_open or resized else "shape"
+        given = match_tensors(path.name, "input", inputs, self._tensors("input", sizes))
+        # Sizes that follow from those of the inputs may be known after a run only.
+        sizes = "" if resized and not is_open else sizes
+        made = match_tensors(path.name, "output", outputs, self._tensors("output", sizes))
         self._inputs = tuple(tensor.number for tensor in given)
         self._outputs = tuple(tensor.number for tensor in made)
+        found = self._found()
+        if is_open or ((resized or found) and not self._delegate):
+            numbers = Numbers(self._inputs, self._outputs, found)
+            repeats = self._settings.facts.keeps != VARIABLES
+            self._open = OpenRuns(self._interpreter, self._plain, numbers, repeats=repeats)
 
-    def _build(self, path: Path, inputs: Sequence[Tensor], *, only_delegates: bool = False) -> bool:
-        """Make an interpreter; return whether inputs were given other sizes than the file's."""
+    def _plain(self, without_xnnpack: bool) -> Any:
+        """Return another interpreter, without memory for tensors yet."""
+        return self._package.interpreter(
+            self._path, self._settings.threads, (), only_delegates=without_xnnpack
+        )
+
+    def _build(self, inputs: Sequence[Tensor], *, only_delegates: bool = False) -> bool:
+        """Make the interpreter; return whether inputs were given other sizes than the file's."""
         self.close()
         if self._delegate:
             self._delegates = [self._package.load_delegate(self._delegate, self._delegate_options)]
         try:
-            interpreter = self._package.interpreter(
-                path, self._settings.threads, self._delegates, only_delegates=only_delegates
+            self._interpreter = self._package.interpreter(
+                self._path, self._settings.threads, self._delegates, only_delegates=only_delegates
             )
-            resized = _resize(interpreter, inputs)
-            interpreter.allocate_tensors()
+            resized = _resize(self._interpreter, inputs)
+            self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
-            raise JobError(f"{path.name}: {self._explain(error)}") from None
-        self._interpreter = interpreter
+            raise JobError(f"{self._path.name}: {self._explain(error)}") from None
         return resized
 
-    def _invoke(self, path: Path) -> None:
-        try:
-            self._interpreter.invoke()
-        except (ValueError, RuntimeError) as error:
-            raise JobError(f"{path.name}: {self._explain(error)}") from None
+    def _tensors(self, side: str, sizes: str) -> list[FileTensor]:
+        """Return the inputs or outputs; ``sizes``: as they are called, empty if not known yet."""
+        details = getattr(self._interpreter, f"get_{side}_details")()
+        aliases = _aliases(self._interpreter, side)
+        shapes = [tuple(map(int, item[sizes])) if sizes else () for item in details]
+        return [
+            FileTensor(
+                name=item["name"],
+                dtype=np.dtype(item["dtype"]).name,
+                shape=shape if shape or sizes == "shape" else None,
+                number=int(item["index"]),
+                alias=aliases.get(int(item["index"]), ""),
+            )
+            for item, shape in zip(details, shapes, strict=True)
+        ]
 
     def _explain(self, error: Exception) -> str:
         text = first_line(error)
@@ -321,22 +294,6 @@ def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
             interpreter.resize_tensor_input(details["index"], shape)
             resized = True
     return resized
-
-
-def _file_tensors(interpreter: Any, side: str, sizes: str = "shape") -> list[FileTensor]:
-    """Return the inputs or outputs; sizes as they are, or with -1 for those left open."""
-    details = getattr(interpreter, f"get_{side}_details")()
-    aliases = _aliases(interpreter, side)
-    return [
-        FileTensor(
-            name=item["name"],
-            dtype=np.dtype(item["dtype"]).name,
-            shape=tuple(int(size) for size in item[sizes]),
-            number=int(item["index"]),
-            alias=aliases.get(int(item["index"]), ""),
-        )
-        for item in details
-    ]
 
 
 def _aliases(interpreter: Any, side: str) -> dict[int, str]:

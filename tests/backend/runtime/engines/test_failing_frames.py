@@ -12,6 +12,7 @@ from litert_engines import needs_litert
 from numpy.typing import NDArray
 from onnx_models import save
 from open_tflite_models import text_model
+from tflite_models import written
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
@@ -20,6 +21,9 @@ from rankslice.backend.runtime.errors import BoundError, FrameError, JobError
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.job.facts import RANDOM
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
+from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.frontend.partition.partition import partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 INDICES = Tensor("i", "int64", (3,))
@@ -151,7 +155,9 @@ def test_an_error_of_a_delegate_or_a_model_with_variables_is_not_one_frames_unde
     tmp_path: Path, kept: str
 ) -> None:
     specs = [replace(spec, symbols=()) for spec in (TOKENS, SCORES)]
-    engine: Any = litert(text_model(tmp_path), *specs, keeps=kept)
+    model = read_tflite(text_model(tmp_path), GivenSizes({"tokens": TOKENS.shape}))
+    (part,) = partition(model.graph, {layer.name: 0 for layer in model.graph.layers}).segments
+    engine: Any = litert(written(model, part, tmp_path / "fixed.tflite"), *specs, keeps=kept)
     assert all(map(np.isfinite, run(engine, make_slot(specs[1]), WORDS)))
     engine._delegate = "" if kept else "libtoy.so"
     with pytest.raises(JobError, match="gather index out of bounds") as caught:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -27,8 +28,10 @@ __all__ = [
     "engine_settings",
     "engine_version",
     "has_own_process",
+    "hint",
     "open_engine",
     "prepare_engine",
+    "wrong_option",
 ]
 
 
@@ -142,6 +145,18 @@ def open_engine(name: str, settings: EngineSettings) -> Engine:
             " requirements.txt lists"
         ) from None
     return engine
+
+
+def wrong_option(engine: str, option: str, found: str, expected: str) -> JobError:
+    """Return the error of an option of the platform file with a value that it cannot have."""
+    return JobError(f"{engine}: option {option} is {found!r}, expected {expected}")
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return what may be meant by an unknown word: ``; did you mean 'CUDA'?``, or nothing."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None:

@@ -7,7 +7,6 @@ the log of the library can be read, too: it tells what went wrong, and how much 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import Tensor
-from . import EngineSettings
+from . import EngineSettings, hint, wrong_option
 from .acceleration import Acceleration, refuse_fallback
 from .litert_package import find_package, first_line
 from .own_process import read_log
@@ -33,6 +32,9 @@ _FOLDERS = {"compiler_plugin_path": "compiler", "dispatch_library_path": "dispat
 
 _MAP = "configs_map."
 """Prefix of options that a vendor's own library is handed by name."""
+
+_NAMES = {"cpu": "XNNPACK", "gpu": "LiteRT's GPU accelerator", "npu": "LiteRT's NPU accelerator"}
+"""Kind of accelerator -> what computes."""
 
 _BY_PLUGIN = re.compile(r"selected (\d+) ops, from a total of (\d+) ops\. resulted in (\d+) part")
 _BY_GPU = re.compile(r"(\d+) operations will run on the GPU, and the remaining (\d+) operations")
@@ -99,7 +101,7 @@ class CompiledEngine:
         found = _from_log(kind, operators, read_log_of_this_process()[begin:])
         # A model that compiles without the CPU runs on the accelerator; unless there was no
         # compiler, which LiteRT does not take for a failure.
-        self._acceleration = found or Acceleration(_name(kind), operators, operators)
+        self._acceleration = found or Acceleration(_NAMES[kind], operators, operators)
         if kind != "cpu" and not self._settings.allow_fallback:
             refuse_fallback(path.name, self._acceleration)
 
@@ -148,10 +150,7 @@ class CompiledEngine:
         if kind == "npu":
             vendor = wanted.pop("vendor", "")
             if vendor not in _VENDORS:
-                raise JobError(
-                    f"litert: the npu's option vendor is {vendor!r}, expected"
-                    f" {' or '.join(_VENDORS)}"
-                )
+                raise wrong_option("litert", "vendor", vendor, " or ".join(_VENDORS))
             group = getattr(options, f"{_VENDORS[vendor]}_options")
         else:
             group = getattr(options, f"{kind}_options")
@@ -161,9 +160,8 @@ class CompiledEngine:
                 group.configs_map[name.removeprefix(_MAP)] = text
                 continue
             if name not in fields or name == "configs_map":
-                close = difflib.get_close_matches(name, fields, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(fields)}"
-                raise JobError(f"litert: the {kind} has no option {name!r}; {hint}")
+                known = hint(name, fields) or f"; known are {', '.join(fields)}"
+                raise JobError(f"litert: the {kind} has no option {name!r}{known}")
             setattr(group, name, _value(group, fields[name], text))
 
     def _explain(self, error: Exception, begin: int) -> str:
@@ -246,15 +244,9 @@ def _reason(entry: str) -> str:
     return " ".join(line for line in lines if line)[:_MAX_LETTERS]
 
 
-def _name(kind: str) -> str:
-    return {"cpu": "XNNPACK", "gpu": "LiteRT's GPU accelerator", "npu": "LiteRT's NPU accelerator"}[
-        kind
-    ]
-
-
 def _from_log(kind: str, operators: int, log: str) -> Acceleration | None:
     """Return what the library says that the accelerator runs, ``None`` if it says nothing."""
-    by = _name(kind)
+    by = _NAMES[kind]
     if kind == "npu":
         if match := _BY_PLUGIN.search(log):
             taken, total, pieces = map(int, match.groups())
@@ -276,24 +268,19 @@ def _from_log(kind: str, operators: int, log: str) -> Acceleration | None:
 
 def _value(group: Any, field: Any, text: str) -> Any:
     """Return an option's text as the value that LiteRT expects: a number, a switch or a name."""
-    enumeration = getattr(group, field.name.upper(), None)
-    if enumeration is not None:
-        names = [member.name for member in enumeration]
-        if text.upper() not in names:
-            raise JobError(
-                f"litert: option {field.name} is {text!r}, expected one of {', '.join(names)}"
-            )
-        return enumeration[text.upper()]
-    kind = str(field.type)
-    if "bool" in kind:
-        if text.lower() not in ("true", "false"):
-            raise JobError(f"litert: option {field.name} is {text!r}, expected true or false")
-        return text.lower() == "true"
-    if "int" in kind:
+    kind, known = str(field.type), getattr(group, field.name.upper(), None)
+    if known is not None:
+        values: dict[str, Any] = {member.name: member for member in known}
+        expected = f"one of {', '.join(values)}"
+    elif "bool" in kind:
+        values, expected = {"TRUE": True, "FALSE": False}, "true or false"
+    elif "int" in kind:
         try:
             return int(text)
         except ValueError:
-            raise JobError(
-                f"litert: option {field.name} is {text!r}, expected a whole number"
-            ) from None
-    return text
+            raise wrong_option("litert", field.name, text, "a whole number") from None
+    else:
+        return text
+    if text.upper() not in values:
+        raise wrong_option("litert", field.name, text, expected)
+    return values[text.upper()]

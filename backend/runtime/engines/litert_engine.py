@@ -19,7 +19,7 @@ from ..errors import FrameError, JobError, is_of_memory
 from ..job import Tensor
 from ..job.facts import VARIABLES
 from ..sizes import Slot
-from . import Engine, EngineSettings
+from . import Engine, EngineSettings, wrong_option
 from .acceleration import Acceleration, refuse_fallback
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
@@ -50,8 +50,7 @@ def open_engine(settings: EngineSettings) -> Engine:
         JobError: an option is wrong, or the package is too old for it.
     """
     if _api(settings) not in _APIS:
-        found = settings.options["api"]
-        raise JobError(f"litert: option api is {found!r}, expected {' or '.join(_APIS)}")
+        raise wrong_option("litert", "api", settings.options["api"], " or ".join(_APIS))
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
         return InterpreterEngine(settings, find_package())

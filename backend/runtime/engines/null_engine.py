@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
 from ..job import Tensor
 from ..sizes import OpenSlot, Slot
-from . import EngineSettings
+from . import EngineSettings, wrong_option
 
 _LEADING_BYTES = 16
 
@@ -35,7 +34,7 @@ def open_engine(settings: EngineSettings) -> NullEngine:
     except ValueError:
         sleep_ms = math.nan
     if not 0 <= sleep_ms < math.inf:
-        raise JobError(f"null: option sleep_ms is {text!r}, expected milliseconds")
+        raise wrong_option("null", "sleep_ms", text, "milliseconds")
     return NullEngine(sleep_ms / 1e3)
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
 from ..job import Tensor, typed_view
+from . import wrong_option
 from .cuda_stream import CudaError, CudaStream
 from .onnxruntime_package import memory_of
 
@@ -73,7 +73,7 @@ class CudaFrames:
         for name, option in _OPTIONS.items():
             value = self._options.pop(option, "1").lower()
             if value not in _SWITCH:
-                raise JobError(f"onnxruntime: option {option} is {value!r}, expected 0 or 1")
+                raise wrong_option("onnxruntime", option, value, "0 or 1")
             if not _SWITCH[value]:
                 self.leave_out(name, f"the platform file has {option}: {value}")
         self._stream: CudaStream | None = None

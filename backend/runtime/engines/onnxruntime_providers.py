@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JobError
-from . import EngineSettings
+from . import EngineSettings, hint
 from .acceleration import Acceleration
 from .onnxruntime_plugins import PLUGINS, find_device, is_plugin, plugin_of
 
@@ -119,9 +118,8 @@ def _full_name(onnxruntime: Any, wanted: str, *, is_known: bool) -> str:
         return name
     if not is_known:
         return f"{short_name(wanted)}{_SUFFIX}"
-    close = difflib.get_close_matches(wanted.lower(), known, n=1)
-    hint = f"; did you mean {short_name(known[close[0]])!r}?" if close else ""
-    raise JobError(f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}{hint}")
+    found = f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}"
+    raise JobError(found + hint(wanted, map(short_name, known.values())))
 
 
 def short_name(name: str) -> str:

@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -84,30 +85,19 @@ class _Process:
         helper_processes.add(self._process.pid)
 
     def send(self, message: bytes | memoryview) -> None:
-        """Send a message; the GIL is released while it waits.
-
-        Raises:
-            JobError: the process has ended.
-        """
+        """Send a message; the GIL is released while it waits."""
         self._try(lambda: self.connection.send_bytes(message))
 
     def hand_over(self, descriptor: int) -> None:
-        """Send a descriptor.
-
-        Raises:
-            JobError: the process has ended, or the system refuses it.
-        """
+        """Send a descriptor."""
         self._try(lambda: send_handle(self.connection, descriptor, self._process.pid))
 
     def receive(self) -> bytes:
-        """Wait for a message; the GIL is released meanwhile.
-
-        Raises:
-            JobError: the process has ended.
-        """
+        """Wait for a message; the GIL is released meanwhile."""
         return self._try(self.connection.recv_bytes)
 
     def _try(self, step: Callable[[], _Result]) -> _Result:
+        """Return what a step gives; raise :class:`JobError` if the process has ended."""
         try:
             return step()
         except (EOFError, OSError):
@@ -115,26 +105,26 @@ class _Process:
             raise JobError(f"{self.name}: the process of the accelerator {ended}") from None
 
     def _how_it_ended(self) -> str:
-        try:
-            code = self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        code = self._ended()
+        if code is None:
             return "has closed its connection"
         ended = f"ended with exit code {code}"
         if code < 0:
             ended = f"was killed or crashed ({signal_name(-code)})"
-        last = self.log_text().strip().splitlines()[-1:]
+        last = read_log(self.log).strip().splitlines()[-1:]
         return f"{ended}; its last words: {last[0].strip()}" if last else ended
 
-    def log_text(self) -> str:
-        """Return what the process and its libraries have printed."""
-        return read_log(self.log)
+    def _ended(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_END_TIMEOUT_S)
+        return None
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, unless that was done."""
+        if self.connection.closed:
+            return
         self.connection.close()
-        try:
-            self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        if self._ended() is None:
             self._process.kill()
             self._process.wait()
         helper_processes.discard(self._process.pid)
@@ -158,7 +148,7 @@ class OwnProcessEngine:
         """
         self._module = module
         self._settings = settings
-        self._process: _Process | None = _waiting.pop() if _waiting else _Process()
+        self._process = _waiting.pop() if _waiting else _Process()
         self._memories: Sequence[Memory] = ()
         self._places: dict[int, tuple[bytes, NDArray[Any]]] = {}
         """Slots, by identity, -> where they are, and themselves: so they stay what they are."""
@@ -170,7 +160,6 @@ class OwnProcessEngine:
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Let the other process load the sub-model, on this thread's cores."""
-        assert self._process is not None
         refuse_open_sizes(path.name, (*inputs, *outputs), "a compiled model")
         self._process.name = path.name
         request = {
@@ -194,7 +183,6 @@ class OwnProcessEngine:
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Tell where the tensors are, and wait for the other process."""
         process, places = self._process, [self._place(array) for array in (*inputs, *outputs)]
-        assert process is not None
         process.send(b"".join(places))
         for place, array in zip(places, inputs, strict=False):
             if place == _MESSAGE:
@@ -223,9 +211,7 @@ class OwnProcessEngine:
     def close(self) -> None:
         """End the other process."""
         self._places = {}
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        self._process.close()
 
 
 def _checked(answer: bytes) -> dict[str, Any]:
@@ -318,19 +304,17 @@ class _Served:
     def _find(self, message: bytes) -> _Frame:
         places = list(_PLACE.iter_unpack(message))
         frame = _Frame([], [], [])
-        for spec, (memory, offset) in zip(self._inputs, places, strict=False):
+        sides = [(each, frame.inputs) for each in self._inputs]
+        sides += [(each, frame.outputs) for each in self._outputs]
+        for (spec, side), (memory, offset) in zip(sides, places, strict=True):
             if memory >= 0:
                 values = self._memories[memory][offset:]
-            else:
+            elif side is frame.inputs:
                 values = np.frombuffer(self._channel.recv_bytes(), np.uint8)
-            frame.inputs.append(typed_view(spec, values))
-        for spec, (memory, offset) in zip(self._outputs, places[len(self._inputs) :], strict=True):
-            if memory >= 0:
-                values = self._memories[memory][offset:]
             else:
                 values = np.empty(spec.nbytes, np.uint8)
                 frame.sent.append(values)
-            frame.outputs.append(typed_view(spec, values))
+            side.append(typed_view(spec, values))
         if all(memory >= 0 for memory, _ in places) and len(self._known) < _MAX_FRAMES:
             self._known[message] = frame
         return frame

@@ -227,7 +227,7 @@ def test_a_delegate_library_that_is_not_there_or_none_is_told() -> None:
         ("cpu", {"delegat": "x.so"}, "the interpreter has no option 'delegat' without a delegate"),
         ("cpu", {"api": "compile"}, "option api is 'compile', expected interpreter or compiled"),
         ("gpu", {"api": "interpreter"}, "the interpreter needs a delegate library for the gpu"),
-        ("npu", {}, "the npu's option vendor is '', expected openvino or qualcomm"),
+        ("npu", {}, "option vendor is '', expected openvino or qualcomm"),
         ("gpu", {"enforce_f32": "maybe"}, "option enforce_f32 is 'maybe', expected true or false"),
         ("gpu", {"enforcef32": "true"}, "the gpu has no option 'enforcef32'; did you mean"),
         (

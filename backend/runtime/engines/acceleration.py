@@ -76,9 +76,6 @@ def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    result = 0
-    for number in numbers:
-        if number is None:
-            return None
-        result += number
-    return result
+    found = [*numbers]
+    known = [number for number in found if number is not None]
+    return sum(known) if len(known) == len(found) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -130,15 +130,17 @@ class CudaStream:
         if sleeps:
             self.polls = self._sleep_in_waits()
         self._context = self._driver.returned("cuDevicePrimaryCtxRetain", self._gpu)
-        self._free: list[tuple[str, int]] = []
-        """Functions that give something back, with its address."""
+        self._resources = ExitStack()
+        """Gives everything back, the last first."""
+        self._resources.callback(self._give_back, "cuDevicePrimaryCtxRelease_v2", self._gpu)
         self._locked: set[tuple[int, int]] = set()
         try:
             self.make_current()
             self.handle = self._driver.returned("cuStreamCreate", _STREAM_NON_BLOCKING)
         except CudaError:
-            self._release_context()
+            self._resources.close()
             raise
+        self._resources.callback(self._give_back, "cuStreamDestroy_v2", self.handle)
 
     def _sleep_in_waits(self) -> str:
         """Have threads sleep while they wait for this GPU; say why not if that cannot be.
@@ -163,13 +165,13 @@ class CudaStream:
     def allocate(self, size: int) -> int:
         """Return the address of ``size`` bytes on the GPU."""
         address = self._driver.returned("cuMemAlloc_v2", max(1, size))
-        self._free.append(("cuMemFree_v2", address))
+        self._resources.callback(self._give_back, "cuMemFree_v2", address)
         return address
 
     def allocate_host(self, size: int) -> NDArray[np.uint8]:
         """Return ``size`` page-locked bytes of the host."""
         address = self._driver.returned("cuMemAllocHost_v2", max(1, size))
-        self._free.append(("cuMemFreeHost", address))
+        self._resources.callback(self._give_back, "cuMemFreeHost", address)
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
     def lock(self, array: NDArray[Any]) -> None:
@@ -187,6 +189,7 @@ class CudaStream:
             self._driver.call_long("cuMemHostRegister_v2", *place, flags)
         _registered[place] += 1
         self._locked.add(place)
+        self._resources.callback(self._unlock, place)
 
     def copy_in(self, device: int, host: int, size: int) -> None:
         """Queue a copy from page-locked memory to the GPU."""
@@ -211,19 +214,14 @@ class CudaStream:
         with suppress(CudaError):
             self.make_current()
             self.wait()
-        for place in self._locked:
-            _registered[place] -= 1
-            if not _registered[place]:
-                del _registered[place]
-                self._give_back("cuMemHostUnregister", place[0])
-        for function, address in [*self._free, ("cuStreamDestroy_v2", self.handle)]:
-            self._give_back(function, address)
-        self._locked.clear()
-        self._free.clear()
-        self._release_context()
+        self._resources.close()
 
-    def _release_context(self) -> None:
-        self._give_back("cuDevicePrimaryCtxRelease_v2", self._gpu)
+    def _unlock(self, place: tuple[int, int]) -> None:
+        self._locked.discard(place)
+        _registered[place] -= 1
+        if not _registered[place]:
+            del _registered[place]
+            self._give_back("cuMemHostUnregister", place[0])
 
     def _give_back(self, function: str, what: int) -> None:
         with suppress(CudaError):

@@ -85,25 +85,23 @@ class CompiledEngine:
 
     def _compile(self, path: Path, operators: int) -> None:
         """Compile for the accelerator alone; if it refuses and may, for it and the CPU."""
-        kind = self._settings.accelerator
-        begin = len(read_log_of_this_process())
+        kind, may_leave = self._settings.accelerator, self._settings.allow_fallback
+        begin, problem = len(read_log_of_this_process()), None
         try:
             self._model = self._compiled(path)
         except (RuntimeError, ValueError) as error:
-            found = _from_log(kind, operators, read_log_of_this_process()[begin:])
-            if found is None or (not found.operators and not self._settings.allow_fallback):
-                raise JobError(f"{path.name}: {self._explain(error, begin)}") from None
-            if not self._settings.allow_fallback:
-                refuse_fallback(path.name, found)
-            self._model = self._compiled(path, fallback=True)
-            self._acceleration = found
-            return
-        found = _from_log(kind, operators, read_log_of_this_process()[begin:])
+            problem = error
+        log = read_log_of_this_process()[begin:]
+        found = _from_log(kind, operators, log)
+        if problem is not None and (found is None or not (found.operators or may_leave)):
+            raise JobError(f"{path.name}: {self._explain(problem, log)}")
         # A model that compiles without the CPU runs on the accelerator; unless there was no
         # compiler, which LiteRT does not take for a failure.
         self._acceleration = found or Acceleration(_NAMES[kind], operators, operators)
-        if kind != "cpu" and not self._settings.allow_fallback:
+        if not may_leave and (problem is not None or kind != "cpu"):
             refuse_fallback(path.name, self._acceleration)
+        if problem is not None:
+            self._model = self._compiled(path, fallback=True)
 
     def _compiled(self, path: Path, *, fallback: bool = False) -> Any:
         from ai_edge_litert.compiled_model import CompiledModel
@@ -164,10 +162,9 @@ class CompiledEngine:
                 raise JobError(f"litert: the {kind} has no option {name!r}{known}")
             setattr(group, name, _value(group, fields[name], text))
 
-    def _explain(self, error: Exception, begin: int) -> str:
+    def _explain(self, error: Exception, log: str) -> str:
         """Return why compiling failed: what the library has printed says more than the error."""
-        entries = _ENTRY.split(read_log_of_this_process()[begin:])
-        told = [_reason(entry) for entry in entries if entry.startswith("E")]
+        told = [_reason(entry) for entry in _ENTRY.split(log) if entry.startswith("E")]
         reasons = list(dict.fromkeys(filter(None, told)))[:2] or [first_line(error)]
         return (
             f"{self._package.name} cannot compile it for the {self._settings.accelerator}:"

@@ -55,7 +55,8 @@ def open_engine(settings: EngineSettings) -> Engine:
         _check_interpreter_options(settings)
         return InterpreterEngine(settings, find_package())
     if has_compiled_models():
-        return OwnProcessEngine(_COMPILED, _without_api(settings))
+        options = {name: value for name, value in settings.options.items() if name != "api"}
+        return OwnProcessEngine(_COMPILED, replace(settings, options=options))
     raise JobError(
         f"litert: {find_package().name} has no compiled models, which the {settings.accelerator}"
         " needs without a delegate library: install ai-edge-litert, or name a delegate"
@@ -72,11 +73,6 @@ def _api(settings: EngineSettings) -> str:
     if "delegate" in settings.options:
         return "interpreter"
     return settings.options.get("api", usual)
-
-
-def _without_api(settings: EngineSettings) -> EngineSettings:
-    options = {name: value for name, value in settings.options.items() if name != "api"}
-    return replace(settings, options=options)
 
 
 def _check_interpreter_options(settings: EngineSettings) -> None:

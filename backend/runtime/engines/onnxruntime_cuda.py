@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,11 @@ class CudaFrames:
             if not _SWITCH[value]:
                 self.leave_out(name, f"the platform file has {option}: {value}")
         self._stream: CudaStream | None = None
-        self._bound: _BoundSession | None = None
+        self._inputs: Sequence[_Tensor] = ()
+        self._outputs: Sequence[_Tensor] = ()
+        self._compute: Callable[[], None] | None = None
+        self._thread: int | None = None
+        """The thread that ran the session last."""
 
     def leave_out(self, name: str, reason: str) -> None:
         """Do without something; a reason that is already there stays."""
@@ -136,50 +141,71 @@ class CudaFrames:
             CudaError: the GPU has too little memory.
         """
         assert self._stream is not None
-        gpu = int(self._options.get("device_id", "0"))
-        inputs, outputs = (
-            [_Tensor(spec, self._stream, self.has(PINNED)) for spec in side]
-            for side in (reads, makes)
+        stream, gpu = self._stream, int(self._options.get("device_id", "0"))
+        self._inputs, self._outputs = (
+            [_Tensor(spec, stream, self.has(PINNED)) for spec in side] for side in (reads, makes)
         )
         binding = session.io_binding()
-        for each in inputs:
+        for each in self._inputs:
             binding.bind_input(*memory_of(each.spec, each.address, device="cuda", of=gpu))
-        for each in outputs:
+        for each in self._outputs:
             binding.bind_output(*memory_of(each.spec, each.address, device="cuda", of=gpu))
         options = onnxruntime.RunOptions()
         options.add_run_config_entry(_NO_SYNC, "1")
-
-        def compute() -> None:
-            session.run_with_iobinding(binding, options)
-
-        self._bound = _BoundSession(self._stream, inputs, outputs, compute)
+        self._compute = partial(session.run_with_iobinding, binding, options)
 
     @property
     def is_bound(self) -> bool:
         """Whether frames go through buffers on the GPU."""
-        return self._bound is not None
+        return self._compute is not None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> str:
         """Do a frame; return why the graph could not be captured, so that there is no result."""
-        assert self._bound is not None
-        bound = self._bound
-        captures = self.has(GRAPH) and bound.thread != threading.get_ident()
+        assert self._stream is not None
+        thread = threading.get_ident()
+        captures = self.has(GRAPH) and self._thread != thread
         try:
-            bound.run(inputs, outputs)
+            self._pass_frame(self._stream, inputs, outputs)
         except Exception as error:  # onnxruntime's exceptions have no common base class
             if not captures:
                 raise
-            bound.stream.end_capture()
+            self._stream.end_capture()
             return " ".join(str(error).split()) or type(error).__name__
-        bound.thread = threading.get_ident()
-        for each in (*bound.inputs, *bound.outputs):
+        self._thread = thread
+        for each in (*self._inputs, *self._outputs):
             if each.not_pinned:
                 self.leave_out(PINNED, f"{each.spec.name}: {each.not_pinned}")
         return ""
 
+    def _pass_frame(
+        self,
+        stream: CudaStream,
+        inputs: Sequence[NDArray[Any]],
+        outputs: Sequence[NDArray[Any]],
+    ) -> None:
+        """Queue all of a frame, and wait."""
+        assert self._compute is not None
+        stream.make_current()
+        for tensor, array in zip(self._inputs, inputs, strict=True):
+            slot = tensor.slot(array)
+            if slot.staging is not None:
+                np.copyto(slot.staging, array)
+            if tensor.size:
+                stream.copy_in(tensor.address, slot.address, tensor.size)
+        self._compute()
+        made = [tensor.slot(array) for tensor, array in zip(self._outputs, outputs, strict=True)]
+        for tensor, slot in zip(self._outputs, made, strict=True):
+            if tensor.size:
+                stream.copy_out(slot.address, tensor.address, tensor.size)
+        stream.wait()
+        for slot in made:
+            if slot.staging is not None:
+                np.copyto(slot.array, slot.staging)
+
     def close(self) -> None:
         """Give the GPU back; the session must be closed before."""
-        self._bound = None
+        self._inputs = self._outputs = ()
+        self._compute = self._thread = None
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -201,62 +227,25 @@ class _Tensor:
 
     def slot(self, array: NDArray[Any]) -> _Slot:
         """Return what is known of a slot, or make it known."""
-        known = self._slots.get(id(array))
-        return known if known is not None else self._meet(array)
-
-    def _meet(self, array: NDArray[Any]) -> _Slot:
-        if len(self._slots) >= _MAX_SLOTS:
-            return self._staged(array)
-        found = None
-        if self._is_pinned:
-            try:
-                self._stream.lock(array)
-                found = _Slot(array, array.ctypes.data, None)
-            except CudaError as error:
-                self.not_pinned = str(error)
-        self._slots[id(array)] = found = found or self._staged(array)
+        found = self._slots.get(id(array))
+        if found is None:
+            if len(self._slots) >= _MAX_SLOTS:
+                return self._staged(array)
+            found = self._slots[id(array)] = self._pinned(array) or self._staged(array)
         return found
+
+    def _pinned(self, array: NDArray[Any]) -> _Slot | None:
+        if not self._is_pinned:
+            return None
+        try:
+            self._stream.lock(array)
+        except CudaError as error:
+            self.not_pinned = str(error)
+            return None
+        return _Slot(array, array.ctypes.data, None)
 
     def _staged(self, array: NDArray[Any]) -> _Slot:
         """Let a slot that is not page-locked be copied to memory that is, or from there."""
         if self._staging is None:
             self._staging = typed_view(self.spec, self._stream.allocate_host(self.size))
         return _Slot(array, self._staging.ctypes.data, self._staging)
-
-
-class _BoundSession:
-    """A session with its buffers."""
-
-    def __init__(
-        self,
-        stream: CudaStream,
-        inputs: Sequence[_Tensor],
-        outputs: Sequence[_Tensor],
-        compute: Callable[[], None],
-    ) -> None:
-        self.stream = stream
-        self.inputs = inputs
-        self.outputs = outputs
-        self.thread: int | None = None
-        """The thread that ran it last."""
-        self._compute = compute
-
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        """Queue all of a frame, and wait."""
-        stream = self.stream
-        stream.make_current()
-        for tensor, array in zip(self.inputs, inputs, strict=True):
-            slot = tensor.slot(array)
-            if slot.staging is not None:
-                np.copyto(slot.staging, array)
-            if tensor.size:
-                stream.copy_in(tensor.address, slot.address, tensor.size)
-        self._compute()
-        made = [tensor.slot(array) for tensor, array in zip(self.outputs, outputs, strict=True)]
-        for tensor, slot in zip(self.outputs, made, strict=True):
-            if tensor.size:
-                stream.copy_out(slot.address, tensor.address, tensor.size)
-        stream.wait()
-        for slot in made:
-            if slot.staging is not None:
-                np.copyto(slot.array, slot.staging)

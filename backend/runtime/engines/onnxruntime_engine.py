@@ -76,22 +76,20 @@ class OnnxRuntimeEngine:
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
             self._open = OpenRuns(inputs, outputs, foretells=not self._settings.facts.keeps)
-        if self._cuda is not None:
-            if reason := self._why_no_graph():
-                self._cuda.leave_out(GRAPH, reason)
-            self._cuda.open()
-        self._session = self._start()
+        if self._cuda is not None and (reason := self._why_no_graph()):
+            self._cuda.leave_out(GRAPH, reason)
+        self._start()
         if not self._provider.is_cpu:
             # Drivers in software choose cores for their threads themselves.
             bind_to_cores(sorted(os.sched_getaffinity(0)))
-            self._acceleration = self._count(path)
+            self._acceleration = self._count()
         names = {spec.name for spec in inputs}
         defaults = self._session.get_overridable_initializers()
         brought = [*self._session.get_inputs(), *(arg for arg in defaults if arg.name in names)]
         match_tensors(path.name, "input", inputs, [_file_tensor(arg) for arg in brought])
         made = [_file_tensor(arg, is_output=True) for arg in self._session.get_outputs()]
         match_tensors(path.name, "output", outputs, made)
-        if self._cuda is not None and self._cuda.has(BUFFERS):
+        if self._cuda is not None:
             self._bind_buffers(self._cuda)
 
     def _why_no_graph(self) -> str:
@@ -104,17 +102,22 @@ class OnnxRuntimeEngine:
         facts = self._settings.facts
         return facts.keeps or (f"it has {facts.control_flow}" if facts.control_flow else "")
 
-    def _start(self) -> Any:
-        """Return the session, without what of CUDA's the provider refuses."""
+    def _start(self) -> None:
+        """Create the session, without what of CUDA's the provider refuses."""
+        if self._cuda is not None:
+            self._cuda.open()
         while True:
             try:
-                return self._create_session(self._path)
+                self._session = self._create_session()
+                return
             except JobError as error:
                 if self._cuda is None or not self._cuda.give_up(str(error)):
                     raise
 
     def _bind_buffers(self, cuda: CudaFrames) -> None:
         """Bind buffers on the GPU, or go on without if that cannot be."""
+        if not cuda.has(BUFFERS):
+            return
         reason = "" if cuda.has(GRAPH) else self._why_no_buffers()
         if not reason:
             try:
@@ -126,13 +129,10 @@ class OnnxRuntimeEngine:
 
     def _restart(self, cuda: CudaFrames, name: str, reason: str) -> None:
         """Load again, without something that does not work here."""
-        self._session = None
-        cuda.close()
+        self.close()
         cuda.leave_out(name, reason)
-        cuda.open()
-        self._session = self._start()
-        if cuda.has(BUFFERS):
-            self._bind_buffers(cuda)
+        self._start()
+        self._bind_buffers(cuda)
 
     def _why_no_buffers(self) -> str:
         """Say why copies must be left to onnxruntime: it may copy for operators on the CPU, too."""
@@ -147,29 +147,29 @@ class OnnxRuntimeEngine:
             )
         return f"on the CPU: {', '.join(found.others)}"
 
-    def _create_session(self, path: Path, *, refuses_cpu: bool = False) -> Any:
+    def _create_session(self, *, refuses_cpu: bool = False) -> Any:
         options = session_options(self._onnxruntime, self._settings)
         if refuses_cpu:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         provider = self._provider
         if self._cuda is not None:
             provider = replace(provider, options=self._cuda.session_options())
-        return create_session(self._onnxruntime, path, options, provider)
+        return create_session(self._onnxruntime, self._path, options, provider)
 
-    def _count(self, path: Path) -> Acceleration:
+    def _count(self) -> Acceleration:
         """Return what the provider runs; raise if it must run all and does not."""
-        found = count_operators(self._session, self._provider, path)
+        found = count_operators(self._session, self._provider, self._path)
         if self._settings.accelerator == "cpu" or self._settings.allow_fallback:
             return found
         if found.operators is not None:
-            refuse_fallback(path.name, found)
+            refuse_fallback(self._path.name, found)
             return found
         # This version does not tell which operators are where, but it can refuse.
         try:
-            self._session = self._create_session(path, refuses_cpu=True)
+            self._session = self._create_session(refuses_cpu=True)
             self._is_whole = True
         except JobError:
-            refuse_fallback(path.name, found)
+            refuse_fallback(self._path.name, found)
         return found
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:

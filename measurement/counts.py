@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from rankslice.backend.runtime.figures.histogram import GROWTH
 from rankslice.framework.reading.records import between
-
-_STEP = math.log(1.01)
-"""Of the runtime's histograms."""
 
 _Limit = Annotated[float, between(1e-9, 1e15)]
 
@@ -58,11 +56,11 @@ def merged(counts: Sequence[Count], most: int) -> list[Count]:
     """
     if not counts:
         return []
-    places = [round(math.log(each.low_ms / counts[0].low_ms) / _STEP) for each in counts]
+    places = [round(math.log(each.low_ms / counts[0].low_ms) / GROWTH) for each in counts]
     width = places[-1] // most + 1
     sums: dict[int, int] = {}
     for place, each in zip(places, counts, strict=True):
         sums[place // width] = sums.get(place // width, 0) + each.count
-    grown = math.exp(_STEP * width)
+    grown = math.exp(GROWTH * width)
     begin = counts[0].low_ms
     return [Count(begin * grown**n, begin * grown ** (n + 1), count) for n, count in sums.items()]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 _SMALLEST_S = 1e-7
-_GROWTH = math.log(1.01)
+GROWTH = math.log(1.01)
+"""Logarithm of by how much each bucket is wider than the one before."""
 _BUCKETS = 2600
 """From 0.1 us to some hours, in steps of one per cent."""
 
@@ -35,7 +36,7 @@ class Histogram:
         if self._new:
             seconds = np.array(self._new)
             logarithms = np.log(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
-            buckets = np.minimum(logarithms / _GROWTH, _BUCKETS - 1).astype(int)
+            buckets = np.minimum(logarithms / GROWTH, _BUCKETS - 1).astype(int)
             self._counts += np.bincount(buckets, minlength=_BUCKETS)
             self._total_s += float(seconds.sum())
             self._max_s = max(self._max_s, float(seconds.max()))
@@ -61,7 +62,7 @@ class Histogram:
             return 0.0
         needed = max(1, math.ceil(total * percent / 100))
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
-        return min(_SMALLEST_S * math.exp((bucket + 0.5) * _GROWTH), self.max_s)
+        return min(_SMALLEST_S * math.exp((bucket + 0.5) * GROWTH), self.max_s)
 
     def counts_ms(self) -> list[list[float]]:
         """Return where durations lie, the shortest first: from, to (in milliseconds), how many."""
@@ -77,4 +78,4 @@ class Histogram:
 
 def _begin_ms(bucket: int) -> float:
     """Return where a bucket begins, in milliseconds with seven digits."""
-    return float(f"{1e3 * _SMALLEST_S * math.exp(bucket * _GROWTH):.7g}")
+    return float(f"{1e3 * _SMALLEST_S * math.exp(bucket * GROWTH):.7g}")

@@ -70,7 +70,9 @@ class OpenRuns:
             try:
                 self._usual = self._usual or self._sized(plain=False)
                 self._usual.run(inputs)
-                if not self._repeats or all(map(self._usual.count, self._numbers.found)):
+                if not self._repeats or all(
+                    self._usual.values(n).size for n in self._numbers.found
+                ):
                     return self._usual
             except _ERRORS as error:
                 # Some of its tensors may have the sizes of another frame.
@@ -121,10 +123,6 @@ class _Sized:
             if 0 in (shape := tuple(details[number]["shape"].tolist())):
                 return np.empty(shape, details[number]["dtype"])
             raise
-
-    def count(self, number: int) -> int:
-        """Return the number of elements of a tensor."""
-        return self.values(number).size
 
 
 def fill_input(interpreter: Any, number: int, values: NDArray[Any]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.runtime.engines import EngineSettings, has_own_process
+from rankslice.backend.runtime.engines import EngineSettings, engine_settings, has_own_process
 from rankslice.backend.runtime.job import Rank
 from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.inspect.internals import Internals, Wanted, look_inside
@@ -150,12 +150,7 @@ _LOOKS = {"onnxruntime": _optimised, "litert": _with_litert}
 
 def _settings(placement: Rank) -> EngineSettings:
     """Return how a rank runs its sub-models, save that the CPU may help."""
-    return EngineSettings(
-        threads=max(1, len(placement.cores)),
-        options=dict(placement.options),
-        accelerator=placement.accelerator.rstrip("0123456789"),
-        allow_fallback=True,
-    )
+    return replace(engine_settings(placement, exact=False), allow_fallback=True)
 
 
 def _environment(placement: Rank) -> Mapping[str, str]:

@@ -20,15 +20,16 @@ TRIES = 3
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("window", [None, 1], ids=["the usual window", "a wait for every frame"])
 def test_a_frame_takes_few_calls_on_the_first_and_the_last_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int | None
 ) -> None:
     folder, frames = digits_folder(tmp_path), tmp_path / "frames.npy"
     count_calls(folder)
     np.save(frames, np.zeros((64, 1, 8, 8), np.float32))
     monkeypatch.setenv("RANKSLICE_CALLS", f"{tmp_path}/calls-")
     for _ in range(TRIES):
-        run(prepare(folder, RunOptions(inputs=(str(frames),), frames=FRAMES)))
+        run(prepare(folder, RunOptions(inputs=(str(frames),), frames=FRAMES, window=window)))
         found = {}
         for rank in (0, 1):
             calls = calls_per_frame(f"{tmp_path}/calls-", rank)

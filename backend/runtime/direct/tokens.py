@@ -61,11 +61,6 @@ class Inbox:
         """
         self._handlers[kind, channel] = handler
 
-    @property
-    def is_used(self) -> bool:
-        """Whether tokens may come."""
-        return self._capacity > 0
-
     def make_room(self) -> None:
         """Make the pipe large enough for all tokens that may be under way.
 

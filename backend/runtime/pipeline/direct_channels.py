@@ -17,8 +17,11 @@ from ..direct.memory import Memory, make_memory, map_memory
 from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_once
 from ..errors import JobError
 from .slots import LentRing, Ring, SharedView, View, ring_bytes
-from .wiring import CREDIT_CHANNEL, HEARTBEAT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
+from .stages import CREDITS, ROOM
+from .wiring import CREDIT, CREDIT_CHANNEL, HEARTBEAT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
 
+NEWS = "news"
+"""The inbox of frames; the others have what stages may lack."""
 MAIN = "main"
 """The thread that waits for heartbeats, and for room where messages are received."""
 LOOKS = "looks"
@@ -28,19 +31,14 @@ LOOKS = "looks"
 class Post:
     """How one thread takes tokens and sends them.
 
-    News wake it: frames have come. What tells of room is looked at only while it lacks room, so
-    that a slot which is freed wakes nobody without need; completion credits are of that kind.
+    News wake it: frames have come. What tells of room, and of completion credits, is looked at only
+    while one of its stages lacks just that, so a slot which is freed wakes nobody without need.
     """
 
     def __init__(self, outbox: Outbox) -> None:
-        self.news = Inbox()
-        self.room = Inbox()
+        self.inboxes: dict[str, Inbox] = defaultdict(Inbox)
+        """Those that are used: :data:`NEWS`, :data:`ROOM`, :data:`CREDITS`."""
         self.outbox = outbox
-
-    def close(self) -> None:
-        """Release the inboxes."""
-        self.news.close()
-        self.room.close()
 
 
 class DirectChannels:
@@ -93,8 +91,8 @@ class DirectChannels:
         self._expect_frees()
         self._expect_frames()
         for post in self._posts.values():
-            post.news.make_room()
-            post.room.make_room()
+            for inbox in post.inboxes.values():
+                inbox.make_room()
 
     def post(self, thread: str) -> Post:
         """Return how a thread takes and sends tokens."""
@@ -116,15 +114,20 @@ class DirectChannels:
         memory = None
         if ring in self._offsets:
             memory = self.memories[0].content[self._offsets[ring] :]
-        return Ring(spec.tensor, spec.depth, spec.readers, memory, spec.turns)
+        # The window bounds the credits: whoever sends them to a rank that reads them where they are
+        # need not know which ones have been taken.
+        readers = () if spec.is_shared and spec.tensor is CREDIT else spec.readers
+        return Ring(spec.tensor, spec.depth, readers, memory, spec.turns)
 
     def _expect_frees(self) -> None:
         writers = writers_of(self._wiring)
         for share in self._wiring.shares:
             ring = share.reader.ring
+            if share.channel == CREDIT_CHANNEL:
+                continue
             post = self.post(writers.get(ring, MAIN))
             # Its main thread has nothing to put into the slots, but has to receive messages.
-            inbox = post.room if ring in writers else post.news
+            inbox = post.inboxes[ROOM if ring in writers else NEWS]
             free = partial(self.rings[ring].free_up_to, share.reader.index)
             inbox.expect(self._wiring.rings[ring].depth)
             inbox.handle(FREED, share.channel, free)
@@ -134,7 +137,7 @@ class DirectChannels:
         for view in self._wiring.views:
             # Of several readers the one that does not compute: it has no long steps.
             post = self.post(self._readers(view.ring)[-1])
-            inbox = post.room if view.channel == CREDIT_CHANNEL else post.news
+            inbox = post.inboxes[CREDITS if view.channel == CREDIT_CHANNEL else NEWS]
             # As many frames as there are slots, and the end.
             inbox.expect(self._wiring.rings[view.ring].depth + 1)
             self._doors[view.sender].append((WRITTEN, view.channel, inbox))
@@ -191,7 +194,7 @@ class DirectChannels:
                 ring = self.rings[number]
                 ring.tell(share.reader.index, partial(tell, ring, entry, share.channel))
         for view in self._wiring.views:
-            if view.sender == rank:
+            if view.sender == rank and view.channel != CREDIT_CHANNEL:
                 entry, ring = told_at[FREED, view.channel], self.rings[view.ring]
                 (thread, *others) = self._readers(view.ring)
                 free = tell_freed_at_once if others else self.outbox(thread).tell_freed
@@ -216,7 +219,8 @@ class DirectChannels:
         for outbox in self._outboxes.values():
             outbox.close()
         for post in self._posts.values():
-            post.close()
+            for inbox in post.inboxes.values():
+                inbox.close()
         for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):
             os.close(entry)
 

@@ -6,108 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from ..direct.foretelling import Foretelling
-from ..direct.tokens import Outbox
 from ..figures.events import THREADS, WAIT, EventRing
+from .direct_channels import NEWS, Post
+from .loop import CommunicationLoop
+from .stages import Stage
 from .waiting import Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
 """After a shorter step a look pays off only if the step made something to send. What came during a
 longer step is taken before a wait begins, as it says nothing about waits."""
-
-
-class Stage(Protocol):
-    """Work that is done once per frame, when its inputs are there and its outputs have room."""
-
-    frame: int
-    """The frame it works on next."""
-    finished: bool
-    route: str
-    """The route whose frames it counts; empty: it counts all."""
-    way: int
-    """Number of the route of the frame that it has done last; 0 if it does not know."""
-    precedence: int
-    """Of ready stages that with the lowest one runs first: the sink's is 0, that of segments 1, the
-    source's 2. What a sink takes is older than what a segment computes, whatever both count."""
-    kind: int
-    """Of the events that its steps are."""
-    index: int
-    """Of a segment, among those of its rank and route."""
-
-    lacks_room: bool
-    """Whether :meth:`is_ready` has just said no, and may not once others are done with older
-    frames."""
-    took_s: float
-    """How long its last step took, in seconds."""
-
-    def is_ready(self) -> bool:
-        """Whether :meth:`step` would work without waiting for anyone."""
-
-    def step(self) -> None:
-        """Do one frame, or notice that the stream is over."""
-
-    is_clocked: bool
-    """Whether :meth:`is_ready` can change by itself."""
-
-    def pause_s(self) -> float | None:
-        """Seconds after which it can, of a stage that is clocked; ``None``: never."""
-
-    def describe(self) -> str:
-        """Name the stage, for messages: ``segment 1``."""
-
-
-class Inbox(Protocol):
-    """What other ranks of the board tell the thread."""
-
-    descriptor: int
-    """Can be read when something has come."""
-
-    on_stamp: Callable[[int, int], None] | None
-    """Called with the channel of a frame and the time when it was sent, in nanoseconds."""
-
-    @property
-    def is_used(self) -> bool:
-        """Whether anything may come."""
-
-    def take(self) -> bool:
-        """Take what has come; return whether there was anything."""
-
-
-class Post(Protocol):
-    """How a thread exchanges tokens with other ranks of its board."""
-
-    @property
-    def news(self) -> Inbox:
-        """Tells of frames."""
-
-    @property
-    def room(self) -> Inbox:
-        """Tells of room for frames: looked at only if a stage lacks it."""
-
-    @property
-    def outbox(self) -> Outbox:
-        """Takes what the thread's steps have to tell."""
-
-
-class Messages(Protocol):
-    """The messages of a rank, which a thread polls between its steps."""
-
-    def look(self) -> bool:
-        """Move what can be moved; return whether there was anything."""
-
-    def begin_step(self, step_s: float) -> None:
-        """Note that a step begins that may take ``step_s`` seconds."""
-
-    def begin_wait(self) -> None:
-        """Note that no stage is ready; a look follows."""
-
-    def pause_s(self) -> float:
-        """Return the seconds to sleep between two looks that found nothing."""
-
-    def end_wait(self) -> None:
-        """Note that a stage is ready again."""
 
 
 def step_of(stage: Stage) -> str:
@@ -171,8 +80,14 @@ class Executor:
         self._on_step = on_step
         self._run_step = self._step if beside is None else partial(self._step_beside, beside)
         self._outbox = post.outbox if post is not None else None
-        self._news = post.news if post is not None and post.news.is_used else None
-        self._room = post.room if post is not None and post.room.is_used else None
+        inboxes = post.inboxes if post is not None else {}
+        self._news = inboxes.get(NEWS)
+        self._room: dict[str, Watched] = {
+            lacked: (inbox.descriptor, inbox.take) for lacked, inbox in inboxes.items()
+        }
+        """By what stages may lack."""
+        self._lacked: list[Watched] = []
+        """What tells of that which stages lack, to be watched besides the news."""
         self._foretelling: Foretelling | None = None
         self._waiter = Waiter()
         if self._news is not None:
@@ -180,9 +95,7 @@ class Executor:
             if foretells:
                 self._foretelling = Foretelling()
                 self._news.on_stamp = self._foretelling.note
-        room = [self._room] if self._room is not None else []
-        self._watched_room: list[Watched] = [(each.descriptor, each.take) for each in room]
-        self._messages: Messages | None = None
+        self._messages: CommunicationLoop | None = None
         self._stopped = False
         self._should_look = False
         self._asked: Stage | None = None
@@ -223,7 +136,7 @@ class Executor:
         waited_s, begun_s = self._waits
         return waited_s if begun_s is None else waited_s + now_s - begun_s
 
-    def start(self, messages: Messages | None = None) -> None:
+    def start(self, messages: CommunicationLoop | None = None) -> None:
         """Start the thread.
 
         It looks at ``messages`` while it waits, after each step that was long, and between two
@@ -323,10 +236,16 @@ class Executor:
                 oldest = stage
         if oldest is not None:
             return oldest
-        if (news is not None and news.take()) or (
-            takes_tokens and self._room is not None and self._room.take()
-        ):
-            return self._next_ready(takes_tokens=False)
+        self._lacked = []
+        for stage in self._stages:
+            if stage.lacks in self._room:
+                self._lacked.append(self._room[stage.lacks])
+        if takes_tokens:
+            has_come = news is not None and news.take()
+            for _, take in self._lacked:
+                has_come = has_come or bool(take())
+            if has_come:
+                return self._next_ready(takes_tokens=False)
         # A step sends what it adds; before a sleep there may be that credits have been taken.
         if self._outbox is not None and self._outbox.pending:
             self._outbox.flush()
@@ -354,7 +273,11 @@ class Executor:
                 stage = self._next_ready()
                 if moved or stage is not None:
                     continue
-            self._sleep()
+            pause_s = self._pause_s() if self._clocked or self._messages is not None else None
+            if self._foretelling is None:
+                self._waiter.wait(pause_s, self._lacked)
+            else:
+                self._sleep_lightly(self._foretelling, pause_s)
             stage = self._next_ready(takes_tokens=False)
         self.is_waiting = False
         if self._messages is not None:
@@ -365,29 +288,20 @@ class Executor:
             self._add_event(WAIT, begin, end, stage.frame, stage.index, self._number, stage.way)
         return stage
 
-    def _sleep(self) -> None:
-        """Sleep until something may have become ready; take the tokens that have come."""
-        pause_s = self._pause_s() if self._clocked or self._messages is not None else None
-        foretelling = self._foretelling
-        early_s = foretelling.sleep_s() if foretelling is not None else None
-        if foretelling is None or early_s is None or (pause_s is not None and pause_s < early_s):
-            self._waiter.wait(pause_s, self._room_to_watch())
+    def _sleep_lightly(self, foretelling: Foretelling, pause_s: float | None) -> None:
+        """Sleep until something may have become ready, but be awake when a frame is due."""
+        early_s = foretelling.sleep_s()
+        if early_s is None or (pause_s is not None and pause_s < early_s):
+            self._waiter.wait(pause_s, self._lacked)
             return
         if early_s:
-            if self._waiter.wait(early_s, self._room_to_watch()):
+            if self._waiter.wait(early_s, self._lacked):
                 return
             foretelling.note_wake()
         # All that follows a token runs now, too, so that it is in the caches when one comes.
         while foretelling.stays_awake() and not self._stopped:
             if self._next_ready() is not None:
                 return
-
-    def _room_to_watch(self) -> Sequence[Watched]:
-        """Return what to watch besides the news: what tells of room, if a stage lacks it."""
-        for stage in self._stages:
-            if stage.lacks_room:
-                return self._watched_room
-        return ()
 
     def _pause_s(self) -> float | None:
         pause_s = self._messages.pause_s() if self._messages is not None else None

@@ -31,7 +31,7 @@ from ..system.cores import processor
 from ..transport.transport import Transport
 from .clock_samples import Sample, sample_clocks
 from .direct_channels import LOOKS, MAIN, DirectChannels, Post
-from .executor import Executor, OnStep, Stage, step_of
+from .executor import Executor, OnStep, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .meeting import Peers, meet, share, together
 from .setup import (
@@ -44,7 +44,7 @@ from .setup import (
     source_stage,
 )
 from .slots import Ring
-from .stages import SourceStage
+from .stages import SourceStage, Stage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
 from .wiring import CREDIT_CHANNEL, Wiring, connect, wire, with_heartbeats
@@ -168,7 +168,7 @@ class _Rank:
     def _adopt(self, post: Post) -> None:
         """Take the tokens of a thread that has ended, or has none of its own."""
         self._outboxes.append(post.outbox)
-        for inbox in (post.news, post.room):
+        for inbox in post.inboxes.values():
             self._waiter.watch(inbox.descriptor, inbox.take)
 
     def _make_threads(self) -> dict[str, Executor]:

@@ -13,7 +13,7 @@ from ..sources import Source
 from ..sources.arrivals import Arrivals
 from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
-from .stages import Input, SinkStage, SourceStage
+from .stages import ROOM, Input, SinkStage, SourceStage
 
 LOOK_EVERY_S = 0.25
 """In a surge without arrivals."""
@@ -151,8 +151,8 @@ class RoutedSink(SinkStage):
         """The results of a frame are there and the credit has room, or the stream is over."""
         self._reads = self._find()
         (credit,) = self._outputs
-        self.lacks_room = bool(self._reads) and not credit.has_room()
-        return (bool(self._reads) and not self.lacks_room) or self._is_over()
+        self.lacks = ROOM if self._reads and not credit.has_room() else ""
+        return (bool(self._reads) and not self.lacks) or self._is_over()
 
     def _find(self) -> Sequence[Input]:
         """Return where the results of the next frame are; nothing: on no route."""

@@ -105,7 +105,7 @@ class Ring:
 
     def tell(self, reader: int, call: Callable[[], object]) -> None:
         """Have ``call`` called when there is a frame that ``reader`` takes, and at the end."""
-        steps = self.steps[reader]
+        steps = self.steps[reader] if self.steps else EACH  # of credits nobody's reading is noted
 
         def call_if_taken() -> None:
             if self.end is not None or steps.takes(self.written - 1):

@@ -30,6 +30,8 @@ from .wiring import Reader
 
 MOST_FAILURES = 100
 """Failed frames that a report names."""
+ROOM, CREDITS = "room", "credits"
+"""What a stage may lack: a slot for what it writes; older frames to come out."""
 _MOST_PLACES, _MOST_LENT_PLACES = 64, 256
 """Kept per stage, and where a source lends its frames."""
 
@@ -126,7 +128,7 @@ class Place(NamedTuple):
     """Computes the outputs; the source's gets the number of the frame to read."""
 
 
-class _Stage(ABC):
+class Stage(ABC):
     """What all stages share: the frame they work on, and how one ends and the next begins.
 
     Frames have the numbers of the stream, whoever handles them. Where there are two routes, a
@@ -137,13 +139,18 @@ class _Stage(ABC):
     """
 
     route = ""
-    """Of a segment, if there are several."""
+    """That whose frames it counts, if there are several; empty: it counts all."""
     way = 0
     """Number of the route of the frame that the stage has done last."""
     precedence = 1
+    """Of ready stages that with the lowest one runs first. What a sink takes (0) is older than what
+    a segment computes, whatever both count; what a source reads (2) is younger."""
     kind = COMPUTE
+    """Of the events that its steps are."""
     index = 0
+    """Of a segment, among those of its rank and route."""
     is_clocked = False
+    """Whether :meth:`is_ready` can change by itself."""
     rank: int | None = None
     """Its rank, if frames that fail are handed on as failed ones; ``None``: they end the job."""
 
@@ -157,9 +164,10 @@ class _Stage(ABC):
         self._jumps, self._turn = self._steps.jumps, len(self._steps.jumps)
         self.frame = self._steps.first
         self.finished = False
-        self.lacks_room = False
-        """Whether :meth:`is_ready` has just said no for want of room alone."""
+        self.lacks = ""
+        """What alone :meth:`is_ready` has just missed: :data:`ROOM`, :data:`CREDITS` or neither."""
         self.took_s = 0.0
+        """How long its last step took, in seconds."""
         self._inputs = inputs
         self._outputs = outputs
         self._reads = inputs
@@ -181,7 +189,7 @@ class _Stage(ABC):
 
     def is_ready(self) -> bool:
         """All inputs are there and all outputs have room, or the stream is over."""
-        self.lacks_room = False
+        self.lacks = ""
         for each in self._inputs:
             ring = each.ring
             if ring.read[each.reader] >= ring.written:
@@ -190,7 +198,7 @@ class _Stage(ABC):
             full = ring.written - ring.depth
             for read in ring.read:
                 if read <= full:
-                    self.lacks_room = True
+                    self.lacks = ROOM
                     return False
         return True
 
@@ -291,7 +299,7 @@ def _nothing(*_: int) -> None:
     """Compute nothing; read nothing."""
 
 
-class SegmentStage(_Stage):
+class SegmentStage(Stage):
     """Runs one sub-model on each frame."""
 
     def __init__(
@@ -351,7 +359,7 @@ class SegmentStage(_Stage):
         self._on_computed(self.frame, NOT_COMPUTED)
 
 
-class SourceStage(_Stage):
+class SourceStage(Stage):
     """Lets frames in as they arrive, up to the window."""
 
     precedence = 2
@@ -429,19 +437,19 @@ class SourceStage(_Stage):
         """
         credit, arrivals = self._credit, self._arrivals
         came_out = credit.ring.read[credit.reader]
-        is_full = self.frame - came_out >= self._room
+        self.lacks = CREDITS if self.frame - came_out >= self._room else ""
         for ring in self._writes:
             for read in ring.read:
                 if read <= ring.written - ring.depth:
-                    is_full = True
-        self.lacks_room = is_full
+                    self.lacks = self.lacks or ROOM
         if not self._looks:
-            return not is_full or arrivals.is_over
+            return not self.lacks or arrivals.is_over
         is_waiting = arrivals.look(self.frame, came_out)
         if is_waiting is None:
             return True
-        self.lacks_room |= arrivals.awaits_results
-        return is_waiting and not self.lacks_room
+        if arrivals.awaits_results:
+            self.lacks = CREDITS
+        return is_waiting and not self.lacks
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
         is_lent = isinstance(self._writes[0], LentRing)
@@ -516,7 +524,7 @@ class SourceStage(_Stage):
         return ring.read[reader] > first
 
 
-class SinkStage(_Stage):
+class SinkStage(Stage):
     """Takes the model outputs of each frame out of the pipeline."""
 
     precedence = 0

@@ -26,7 +26,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module
 from rankslice.backend.runtime.pipeline import loop as loop_module
 from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
-from rankslice.backend.runtime.pipeline.direct_channels import Post
+from rankslice.backend.runtime.pipeline.direct_channels import NEWS, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
@@ -185,7 +185,7 @@ class Counting:
     index = 0
     precedence = 1
     is_clocked = False
-    lacks_room = False
+    lacks = ""
     took_s = 0.0
 
     def __init__(self, frames: int, *, sends: bool = False, takes_s: float = 0.0) -> None:
@@ -360,23 +360,23 @@ def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhi
     monkeypatch.setattr(foretelling, "_MARGIN", 1e6)  # awake 30 s before a frame is due
     taken = threading.Event()
     post = Post(Outbox())
-    post.news.expect(1)
-    post.news.handle(WRITTEN, 1, lambda _: taken.set())
+    post.inboxes[NEWS].expect(1)
+    post.inboxes[NEWS].handle(WRITTEN, 1, lambda _: taken.set())
     executor = Executor(
         "compute", [Counting(0)], on_failure=lambda *_: None, post=post, foretells=True
     )
-    assert post.news.on_stamp is not None
+    assert post.inboxes[NEWS].on_stamp is not None
     for frame in range(-8, 0):
-        post.news.on_stamp(1, time.monotonic_ns() + 10**12 * frame + 10**10)
+        post.inboxes[NEWS].on_stamp(1, time.monotonic_ns() + 10**12 * frame + 10**10)
     executor.start()
     executor.wake()
-    post.outbox.tell_written(ring(SMALL), post.news.entry, 1)
+    post.outbox.tell_written(ring(SMALL), post.inboxes[NEWS].entry, 1)
     time.sleep(0.05)
     post.outbox.flush()
     came = taken.wait(5)
     executor.stop()
     executor.join(10)
-    post.close()
+    post.inboxes[NEWS].close()
     assert came
 
 
@@ -390,7 +390,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
     options = RunOptions(results=folder / "results.bin", frames=50, window=window, bind=False)
     asleep: list[str] = []
 
-    monkeypatch.setattr(Executor, "_sleep", lambda executor: asleep.append(executor.at))
+    monkeypatch.setattr(Executor, "_wait", lambda executor: asleep.append(executor.at))
     (record,) = run_rank(job, folder, options, ThreadLinks(1).transport(0))
     assert (50, []) == (record["source"]["frames"], asleep)
 
@@ -496,7 +496,7 @@ def test_the_time_without_a_ready_stage_is_counted(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = Executor("compute", [Timely(clock, 6)], on_failure=lambda *_: None)
-    monkeypatch.setattr(executor, "_sleep", lambda: clock.spend(4e-3))
+    monkeypatch.setattr(executor._waiter, "wait", lambda *_: clock.spend(4e-3))
     executor._run()
     assert 20e-3 + 5 * 12e-3 == pytest.approx(executor.waited_s)
     assert 8e-3 == pytest.approx(executor.slowest_s)
@@ -510,7 +510,7 @@ def test_work_of_another_thread_of_the_core_does_not_count_as_waiting(
     computing = Executor("compute", [Counting(0)], on_failure=lambda *_: None)
     source = Executor("source", [stage], on_failure=lambda *_: None, beside=computing)
 
-    def sleep() -> None:
+    def sleep(*_: object) -> None:
         """Let the other thread work while this one sleeps."""
         if stage.is_ready():
             source._run_step(stage)
@@ -519,7 +519,7 @@ def test_work_of_another_thread_of_the_core_does_not_count_as_waiting(
         if stage.finished:
             computing.stop()
 
-    monkeypatch.setattr(computing, "_sleep", sleep)
+    monkeypatch.setattr(computing._waiter, "wait", sleep)
     computing._run()
     assert 108e-3 - 5 * 8e-3 * works == pytest.approx(computing.waited_s)
 

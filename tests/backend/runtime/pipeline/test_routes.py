@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.routes import Entry, RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.stages import Input
+from rankslice.backend.runtime.pipeline.stages import CREDITS, Input
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import EndOfStreamError, Source
@@ -146,14 +146,14 @@ def test_the_route_changes_once_nothing_is_inside() -> None:
     job.told.route = SURGE
     for _ in range(2):
         assert not job.source.is_ready()
-        assert job.source.lacks_room
+        assert CREDITS == job.source.lacks
         assert 0 == job.let_in()
         job.let_out(1)
         # The credit is there, but has not been taken.
         assert 0 == job.let_in()
         job.source.take_credits()
     assert job.source.is_ready()
-    assert not job.source.lacks_room
+    assert not job.source.lacks
     assert 3 == job.let_in()
     assert [2, 3, 3] == [ring.written for ring in (job.usual, *job.surge)]
     (change,) = job.source.choice.changes

@@ -336,7 +336,7 @@ class Gate:
     index = 0
     precedence = 1
     is_clocked = False
-    lacks_room = False
+    lacks = ""
     took_s = 0.0
 
     def __init__(self) -> None:

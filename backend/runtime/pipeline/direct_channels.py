@@ -18,7 +18,15 @@ from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_
 from ..errors import JobError
 from .slots import LentRing, Ring, SharedView, View, ring_bytes
 from .stages import CREDITS, ROOM
-from .wiring import CREDIT, CREDIT_CHANNEL, HEARTBEAT_CHANNEL, RingSpec, Wiring, readers_of, writers_of
+from .wiring import (
+    CREDIT,
+    CREDIT_CHANNEL,
+    HEARTBEAT_CHANNEL,
+    RingSpec,
+    Wiring,
+    readers_of,
+    writers_of,
+)
 
 NEWS = "news"
 """The inbox of frames; the others have what stages may lack."""

@@ -14,6 +14,7 @@ from strategies import mapped_graphs
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.job import Job, Rank
+from rankslice.backend.runtime.pipeline.wiring import NO_PAIRS, Pairs, Wiring, wire_all
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import ModelInfo, Plan
@@ -134,3 +135,8 @@ def turn_weights(entries: int, at_least: int = 0) -> st.SearchStrategy[dict[int,
     most = min(2, entries)
     some = st.dictionaries(st.integers(0, entries - 1), weights, min_size=at_least, max_size=most)
     return some if at_least else st.just({}) | some
+
+
+def wire(job: Job, rank: int, window: int | None = None, direct: Pairs = NO_PAIRS) -> Wiring:
+    """Return what one rank sets up."""
+    return wire_all(job, window, direct)[rank]

@@ -47,7 +47,7 @@ from .slots import Ring
 from .stages import SourceStage, Stage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import CREDIT_CHANNEL, Wiring, connect, wire, with_heartbeats
+from .wiring import CREDIT_CHANNEL, Wiring, connect, wire_all, with_heartbeats
 
 _NO_STEP_YET = "its first frame"
 """What a rank works on that has computed none: in a surge alone, say."""
@@ -398,7 +398,7 @@ def run_rank(
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step, events)
             peers = meet(job, options, transport, resources)
-            wiring = wire(job, spec.rank, options.window, peers.direct)
+            wiring = wire_all(job, options.window, peers.direct)[spec.rank]
             wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
             if options.record is not None:
                 recorder = together(transport, partial(_recorder, setup, options.record))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -160,52 +160,110 @@ _Origin: TypeAlias = tuple[str, int]
 """A tensor and a rank that makes it."""
 
 
-class _Rings:
-    """Collects the rings of a rank while their readers register."""
+class _Wires:
+    """Collects what one rank sets up, on one route after the other."""
 
-    def __init__(self) -> None:
-        self._specs: list[RingSpec] = []
-        self._of_tensor: dict[str, dict[int, int]] = defaultdict(dict)
-        """By tensor and rank that makes it."""
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.rings: list[RingSpec] = []
+        self._of_tensor: dict[str, dict[int, int]] = {}
+        """On the present route, by tensor and rank that makes it."""
+        self.segments: list[tuple[PlacedSegment, StageSpec]] = []
+        self.sends: list[SendSpec] = []
+        self.receives: list[ReceiveSpec] = []
+        self.shares: list[SendSpec] = []
+        self.views: list[ReceiveSpec] = []
+        self.entries: list[tuple[int, ...]] = []
+        self.exits: list[tuple[tuple[Reader, ...], ...]] = []
 
-    def add(self, spec: RingSpec, maker: int) -> int:
-        """Add a ring of what a rank makes; return its index."""
-        self._specs.append(spec)
-        self._of_tensor[spec.tensor.name][maker] = len(self._specs) - 1
-        return len(self._specs) - 1
+    def add(self, spec: RingSpec) -> int:
+        """Add a ring; return its index."""
+        self.rings.append(spec)
+        return len(self.rings) - 1
 
-    def reader(self, ring: int, turns: Turns = ALL, *, elsewhere: bool = False) -> Reader:
+    def add_route(
+        self,
+        job: Job,
+        window: int,
+        ways: _Ways,
+        segments: Sequence[PlacedSegment],
+        channels: Sequence[Channel],
+    ) -> None:
+        """Add what the rank does on a route; ``segments``, ``channels``: those of the rank."""
+        rank = self.rank
+        self._of_tensor = defaultdict(dict)
+        is_source, is_sink = rank == job.source, rank == job.sink
+
+        def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
+            ring = self.add(ways.ring(rank, (tensor, maker), window, home))
+            self._of_tensor[tensor][maker] = ring
+            return ring
+
+        self.entries.append(tuple(add(each.name) for each in job.inputs) if is_source else ())
+        written = [tuple(map(add, segment.outputs)) for segment in segments]
+        for c in (each for each in channels if each.destination == rank):
+            home = ways.homes[c.number]
+            if home == rank:
+                self.receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
+            else:
+                self.views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
+        # All rings are there before the first reader.
+        turns = job.ranks[rank].turns
+        for segment, outputs in zip(segments, written, strict=True):
+            inputs = tuple(self._readers(name, turns) for name in segment.inputs)
+            self.segments.append((segment, StageSpec(inputs, outputs)))
+        for c in channels:
+            home, is_elsewhere = ways.homes[c.number], c.destination != rank
+            is_shared = home == rank and is_elsewhere
+            if is_shared or (c.source == rank and home == c.destination):
+                ring = self._of_tensor[c.tensor][c.source]
+                reader = self._reader(ring, ways.carried[c.number], elsewhere=is_shared)
+                ends = self.shares if is_shared else self.sends
+                ends.append(SendSpec(c.number, c.destination, reader))
+        results = (self._readers(each.name, ALL) for each in job.outputs) if is_sink else ()
+        self.exits.append(tuple(results))
+
+    def _reader(self, ring: int, turns: Turns, *, elsewhere: bool = False) -> Reader:
         """Add a reader of the frames that it handles, too.
 
         ``elsewhere``: it is on another rank, which reads the slots themselves.
         """
-        spec = self._specs[ring]
+        spec = self.rings[ring]
         common = spec.turns.common(turns)
         steps = EACH if common == spec.turns else common.steps_in(spec.turns)
-        self._specs[ring] = replace(
+        self.rings[ring] = replace(
             spec, readers=(*spec.readers, steps), is_shared=spec.is_shared or elsewhere
         )
         return Reader(ring, len(spec.readers))
 
-    def reader_of(self, origin: _Origin, turns: Turns, *, elsewhere: bool = False) -> Reader:
-        """Add a reader to the ring of what a rank makes."""
-        tensor, maker = origin
-        return self.reader(self._of_tensor[tensor][maker], turns, elsewhere=elsewhere)
-
-    def readers_of(self, tensor: str, turns: Turns) -> tuple[Reader, ...]:
+    def _readers(self, tensor: str, turns: Turns) -> tuple[Reader, ...]:
         """Add a reader to each ring of a tensor that has frames of those given."""
         return tuple(
-            self.reader(ring, turns)
+            self._reader(ring, turns)
             for ring in self._of_tensor[tensor].values()
-            if self._specs[ring].turns.common(turns).positions
+            if self.rings[ring].turns.common(turns).positions
         )
 
-    def written(self, segment: PlacedSegment) -> tuple[int, ...]:
-        """Return the rings that a segment writes."""
-        return tuple(self._of_tensor[name][segment.rank] for name in segment.outputs)
-
-    def specs(self) -> tuple[RingSpec, ...]:
-        return tuple(self._specs)
+    def wiring(self, job: Job) -> Wiring:
+        """Return what was collected; the last ring of source and sink is that of the credits."""
+        credit = len(self.rings) - 1
+        source = sink = None
+        if self.rank == job.source:
+            source = StageSpec(((Reader(credit, 0),),), tuple(chain(*self.entries)))
+        if self.rank == job.sink:
+            sink = StageSpec(tuple(chain(*self.exits)), (credit,))
+        return Wiring(
+            rings=tuple(self.rings),
+            segments=tuple(self.segments),
+            source=source,
+            sink=sink,
+            sends=tuple(self.sends),
+            receives=tuple(self.receives),
+            shares=tuple(self.shares),
+            views=tuple(self.views),
+            entries=tuple(self.entries),
+            exits=tuple(self.exits),
+        )
 
 
 class _Ways:
@@ -226,12 +284,12 @@ class _Ways:
         self._makers: dict[str, list[int]] = defaultdict(list)
         for name, maker in self._made_at:
             self._makers[name].append(maker)
-        self._carried: dict[int, Turns] = {}
+        self.carried: dict[int, Turns] = {}
         """By channel, the frames in which its destination needs the tensor."""
         for channel in job.channels:
             made = job.turns_of_maker(channel.source, channel.tensor)
             needed = job.turns_of_reader(channel.destination, channel.tensor)
-            self._carried[channel.number] = made.common(needed)
+            self.carried[channel.number] = made.common(needed)
         self._turns: dict[tuple[int, _Origin], Turns] = {}
         """By home, the frames that come there by messages."""
         messages = self._find_homes()
@@ -250,10 +308,6 @@ class _Ways:
         """Whether two ranks share memory."""
         return _is_pair(self._direct, one, other)
 
-    def carried(self, channel: Channel) -> Turns:
-        """Return the frames in which a channel brings something."""
-        return self._carried[channel.number]
-
     def _find_homes(self) -> list[Channel]:
         """Find the homes; return the channels by messages.
 
@@ -269,21 +323,21 @@ class _Ways:
                 home = next(self._homes(messages[origin], channel), rank)
                 if home == rank:
                     messages[origin].append(channel)
-                    self._turns[rank, origin] = self._carried[channel.number]
+                    self._turns[rank, origin] = self.carried[channel.number]
             self.homes[channel.number] = self._home_of[origin, rank] = home
         found = (channel for channels in messages.values() for channel in channels)
         return sorted(found, key=_number)
 
     def _comes_later(self, channel: Channel) -> tuple[float, int]:
         """Have those with more frames come first."""
-        carried = self._carried[channel.number]
+        carried = self.carried[channel.number]
         return -len(carried.positions) / carried.period, channel.number
 
     def _homes(self, messages: Sequence[Channel], channel: Channel) -> Iterator[int]:
         """Yield the ranks from whose slots the destination of a channel can read."""
-        wanted = self._carried[channel.number]
+        wanted = self.carried[channel.number]
         for other in messages:
-            has_all = self._carried[other.number].covers(wanted)
+            has_all = self.carried[other.number].covers(wanted)
             if has_all and self.is_direct(other.destination, channel.destination):
                 yield other.destination
 
@@ -325,214 +379,44 @@ def _number(channel: Channel) -> int:
     return channel.number
 
 
-def wire(job: Job, rank: int, window: int | None = None, direct: Pairs = NO_PAIRS) -> Wiring:
-    """Return what ``rank`` sets up to run ``job``, on all of its routes.
+def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
+    """Return what each rank sets up to run ``job``, on all of its routes.
 
     Args:
         job: that of the driver.
-        rank: whose wiring it is.
         window: frames inside at most; ``None``: as many as the job says for each route.
         direct: pairs of ranks that share memory; others exchange messages.
     """
-    routes = [(route, _Ways(route, direct)) for route in job.routes]
-    return _with_credits(
-        _joined(
-            [
-                _wire(route, rank, window, ways, route.segments_of(rank), route.channels)
-                for route, ways in routes
-            ]
-        ),
-        job,
-        rank,
-        window,
-        direct,
-    )
-
-
-def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
-    """Return what each rank sets up: :func:`wire` of all, in a time that grows with the job."""
-    by_route = [_wire_route(route, window, _Ways(route, direct)) for route in job.routes]
-    return tuple(
-        _with_credits(_joined(of_rank), job, rank, window, direct)
-        for rank, of_rank in enumerate(zip(*by_route, strict=True))
-    )
-
-
-def _wire_route(job: Job, window: int | None, ways: _Ways) -> list[Wiring]:
-    segments: dict[int, list[PlacedSegment]] = defaultdict(list)
-    channels: dict[int, list[Channel]] = defaultdict(list)
-    for segment in job.segments:
-        segments[segment.rank].append(segment)
-    for channel in job.channels:
-        for one in {channel.source, channel.destination, ways.homes[channel.number]}:
-            channels[one].append(channel)
-    return [
-        _wire(job, rank, window, ways, segments[rank], channels[rank])
-        for rank in range(len(job.ranks))
-    ]
-
-
-def _wire(
-    job: Job,
-    rank: int,
-    window: int | None,
-    ways: _Ways,
-    segments: Sequence[PlacedSegment],
-    channels: Sequence[Channel],
-) -> Wiring:
-    """Return the wiring of a rank on one route, without credits.
-
-    ``channels``: those of the rank, at least.
-    """
-    window = window or job.window
-    rings = _Rings()
-    is_source, is_sink = rank == job.source, rank == job.sink
-
-    def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
-        return rings.add(ways.ring(rank, (tensor, maker), window, home), maker)
-
-    source_outputs = tuple(add(tensor.name) for tensor in job.inputs) if is_source else ()
-    for segment in segments:
-        for name in segment.outputs:
-            add(name)
-    receives, views = [], []
-    for c in (each for each in channels if each.destination == rank):
-        home = ways.homes[c.number]
-        if home == rank:
-            receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
-        else:
-            views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
-    # All rings are there before the first reader.
-    stages = tuple(
-        (
-            segment,
-            StageSpec(
-                tuple(rings.readers_of(name, job.ranks[rank].turns) for name in segment.inputs),
-                rings.written(segment),
-            ),
-        )
-        for segment in segments
-    )
-    sends, shares = [], []
-    for c in channels:
-        home, origin, carried = ways.homes[c.number], (c.tensor, c.source), ways.carried(c)
-        if home == rank and c.destination != rank:
-            reader = rings.reader_of(origin, carried, elsewhere=True)
-            shares.append(SendSpec(c.number, c.destination, reader))
-        elif c.source == rank and home == c.destination:
-            sends.append(SendSpec(c.number, c.destination, rings.reader_of(origin, carried)))
-    sink_inputs = tuple(rings.readers_of(each.name, ALL) for each in job.outputs) if is_sink else ()
-
-    return Wiring(
-        segments=stages,
-        source=StageSpec((), source_outputs) if is_source else None,
-        sink=StageSpec(sink_inputs, ()) if is_sink else None,
-        sends=tuple(sends),
-        receives=tuple(receives),
-        shares=tuple(shares),
-        views=tuple(views),
-        rings=rings.specs(),
-        entries=(source_outputs,),
-        exits=(sink_inputs,),
-    )
-
-
-def _joined(routes: Sequence[Wiring]) -> Wiring:
-    """Return the wiring of a rank on all routes."""
-    first, *others = routes
-    for each in others:
-        first = _both(first, _shifted(each, len(first.rings)))
-    return first
-
-
-def _both(one: Wiring, other: Wiring) -> Wiring:
-    source = sink = None
-    if one.source is not None and other.source is not None:
-        source = StageSpec((), (*one.source.outputs, *other.source.outputs))
-    if one.sink is not None and other.sink is not None:
-        sink = StageSpec((*one.sink.inputs, *other.sink.inputs), ())
-    return Wiring(
-        segments=(*one.segments, *other.segments),
-        source=source,
-        sink=sink,
-        sends=(*one.sends, *other.sends),
-        receives=(*one.receives, *other.receives),
-        shares=(*one.shares, *other.shares),
-        views=(*one.views, *other.views),
-        rings=(*one.rings, *other.rings),
-        entries=(*one.entries, *other.entries),
-        exits=(*one.exits, *other.exits),
-    )
-
-
-def _shifted(wiring: Wiring, by: int) -> Wiring:
-    """Return a wiring whose rings come after others."""
-
-    def reader(one: Reader) -> Reader:
-        return Reader(one.ring + by, one.index)
-
-    def inputs(parts: Sequence[Sequence[Reader]]) -> tuple[tuple[Reader, ...], ...]:
-        return tuple(tuple(map(reader, each)) for each in parts)
-
-    def outputs(numbers: Sequence[int]) -> tuple[int, ...]:
-        return tuple(number + by for number in numbers)
-
-    def stage(spec: StageSpec) -> StageSpec:
-        return StageSpec(inputs(spec.inputs), outputs(spec.outputs))
-
-    def sends(ends: Sequence[SendSpec]) -> tuple[SendSpec, ...]:
-        return tuple(replace(end, reader=reader(end.reader)) for end in ends)
-
-    def receives(ends: Sequence[ReceiveSpec]) -> tuple[ReceiveSpec, ...]:
-        return tuple(replace(end, ring=end.ring + by) for end in ends)
-
-    return Wiring(
-        segments=tuple((segment, stage(spec)) for segment, spec in wiring.segments),
-        source=stage(wiring.source) if wiring.source is not None else None,
-        sink=stage(wiring.sink) if wiring.sink is not None else None,
-        sends=sends(wiring.sends),
-        receives=receives(wiring.receives),
-        shares=sends(wiring.shares),
-        views=receives(wiring.views),
-        rings=wiring.rings,
-        entries=tuple(map(outputs, wiring.entries)),
-        exits=tuple(map(inputs, wiring.exits)),
-    )
-
-
-def _with_credits(wiring: Wiring, job: Job, rank: int, window: int | None, direct: Pairs) -> Wiring:
-    """Return a rank's wiring with the way of the credits from the sink to the source."""
-    if wiring.source is None and wiring.sink is None:
-        return wiring
+    wires = [_Wires(rank.rank) for rank in job.ranks]
+    for route in job.routes:
+        ways = _Ways(route, direct)
+        segments: dict[int, list[PlacedSegment]] = defaultdict(list)
+        channels: dict[int, list[Channel]] = defaultdict(list)
+        for segment in route.segments:
+            segments[segment.rank].append(segment)
+        for channel in route.channels:
+            for one in {channel.source, channel.destination, ways.homes[channel.number]}:
+                channels[one].append(channel)
+        for each in wires:
+            of_rank = segments[each.rank], channels[each.rank]
+            each.add_route(route, window or route.window, ways, *of_rank)
     # Their ring is as deep as the window on both sides, so it never holds up the sink.
     depth = window or max(route.window for route in job.routes)
-    credit, is_direct = len(wiring.rings), _is_pair(direct, job.source, job.sink)
-    taken = (Reader(credit, 0),)
-    is_sink, is_source = wiring.sink is not None, wiring.source is not None
-    is_view = is_source and not is_sink and is_direct
-    ring = RingSpec(
-        CREDIT,
-        depth,
-        (EACH,),
-        is_shared=is_sink and not is_source and is_direct,
-        home=job.sink if is_view else None,
-    )
-    wiring = replace(wiring, rings=(*wiring.rings, ring))
-    if wiring.source is not None:
-        wiring = replace(wiring, source=replace(wiring.source, inputs=(taken,)))
-    if wiring.sink is not None:
-        wiring = replace(wiring, sink=replace(wiring.sink, outputs=(credit,)))
-    if is_sink and not is_source:
-        send = SendSpec(CREDIT_CHANNEL, job.source, *taken)
-        if is_direct:
-            return replace(wiring, shares=(*wiring.shares, send))
-        return replace(wiring, sends=(*wiring.sends, send))
-    if is_source and not is_sink:
-        receive = ReceiveSpec(CREDIT_CHANNEL, job.sink, credit)
-        if is_direct:
-            return replace(wiring, views=(*wiring.views, receive))
-        return replace(wiring, receives=(*wiring.receives, receive))
-    return wiring
+    _add_credits(RingSpec(CREDIT, depth, (EACH,)), wires[job.sink], wires[job.source], direct)
+    return tuple(each.wiring(job) for each in wires)
+
+
+def _add_credits(ring: RingSpec, sink: _Wires, source: _Wires, direct: Pairs) -> None:
+    if sink is source:
+        sink.add(ring)
+        return
+    is_direct = _is_pair(direct, sink.rank, source.rank)
+    sent = SendSpec(CREDIT_CHANNEL, source.rank, Reader(len(sink.rings), 0))
+    came = ReceiveSpec(CREDIT_CHANNEL, sink.rank, len(source.rings))
+    sink.add(replace(ring, is_shared=is_direct))
+    source.add(replace(ring, home=sink.rank if is_direct else None))
+    (sink.shares if is_direct else sink.sends).append(sent)
+    (source.views if is_direct else source.receives).append(came)
 
 
 def with_heartbeats(wiring: Wiring, rank: int, ranks: int, direct: Pairs = frozenset()) -> Wiring:

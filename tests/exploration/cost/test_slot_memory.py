@@ -12,13 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from line_graphs import line_graph, opened
 from placements import placements
-from plans import job_of, planned, turn_weights
+from plans import job_of, planned, turn_weights, wire
 from predicted_plans import predict_plan
 from problems import platform, problem
 from strategies import mapped_graphs
 
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards, wire
+from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards
 from rankslice.backend.runtime.sizes import slot_bytes
 from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.exploration.cost.cost_model import evaluate, predict

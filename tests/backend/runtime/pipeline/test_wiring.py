@@ -8,7 +8,16 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 from line_graphs import line_graph
-from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
+from plans import (
+    FIGURE_2,
+    FIGURE_2_PLACEMENTS,
+    FIGURE_2_RANKS,
+    job_of,
+    planned,
+    plans,
+    routed,
+    wire,
+)
 from strategies import pairs_of
 
 from rankslice.backend.runtime.job import EACH, Job, Steps, Turns
@@ -25,7 +34,6 @@ from rankslice.backend.runtime.pipeline.wiring import (
     Wiring,
     pairs_within_boards,
     threadless_stages,
-    wire,
     wire_all,
     with_heartbeats,
 )
@@ -202,15 +210,6 @@ def jobs_and_pairs(draw: st.DrawFn) -> tuple[Job, Pairs]:
     """Draw jobs, and which of their ranks share memory: not always transitively."""
     job = job_of(draw(plans()))
     return job, draw(pairs_of(len(job.ranks)))
-
-
-@given(jobs_and_pairs(), st.integers(1, 9))
-def test_all_ranks_at_once_are_wired_as_each_wires_itself(
-    drawn: tuple[Job, Pairs], window: int
-) -> None:
-    job, direct = drawn
-    each = tuple(wire(job, rank, window, direct) for rank in range(len(job.ranks)))
-    assert each == wire_all(job, window, direct)
 
 
 @given(jobs_and_pairs(), st.integers(1, 9))
@@ -538,7 +537,6 @@ def test_the_wiring_of_two_routes_is_that_of_each_beside_the_other(
 ) -> None:
     job, direct = drawn
     wirings = wire_all(job, window, direct)
-    assert tuple(wire(job, rank, window, direct) for rank in range(len(job.ranks))) == wirings
     usual, surge = (wire_all(route, window, direct) for route in job.routes)
     for one, other, both in zip(usual, surge, wirings, strict=True):
         rings = (*_without_credits(one), *_without_credits(other))

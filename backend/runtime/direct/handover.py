@@ -117,13 +117,12 @@ class Neighbour:
         """
         if len(descriptors) > MAX_DESCRIPTORS or len(message) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(descriptors)} descriptors, {len(message)} bytes")
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
+        header = _HEADER.pack(len(message), len(descriptors))
         deadline = time.monotonic() + _MAX_IN_FLIGHT_S
         try:
             while True:
                 try:
-                    header = _HEADER.pack(len(message), len(descriptors))
-                    self._stream.sendmsg([header], [rights] if descriptors else [])
+                    socket.send_fds(self._stream, [header], [*descriptors])
                     break
                 except OSError as error:
                     if error.errno != errno.ETOOMANYREFS or time.monotonic() > deadline:
@@ -142,6 +141,7 @@ class Neighbour:
         """
         descriptors: list[int] = []
         try:
+            # Not by recv_fds(), which lets programs that are started inherit them.
             header, ancillary, flags, _ = self._stream.recvmsg(
                 _HEADER.size,
                 socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize),

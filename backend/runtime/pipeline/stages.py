@@ -209,7 +209,12 @@ class Stage(ABC):
                 self._end()
                 return
         try:
-            self._work()
+            number, places = self.frame % self._period, self._places
+            place = places[number] if number in places else self._place()
+            for record in place.came:
+                if record[0]:
+                    raise FrameError(Failure.from_bytes(record).reason)
+            self._work(place)
         except EndOfStreamError:
             self._end()
             return
@@ -224,16 +229,15 @@ class Stage(ABC):
         self.frame += self._jumps[self.frame % self._turn]
 
     @abstractmethod
-    def _work(self) -> None:
+    def _work(self, place: Place) -> None:
         """Do frame ``frame``, from slots to slots."""
 
     def record_by(self, take: TakeFrame) -> None:
         """Have ``take`` get what each frame reads and writes."""
         work = self._work
 
-        def recorded() -> None:
-            work()
-            place = self._place()
+        def recorded(place: Place) -> None:
+            work(place)
             take(self.frame, place.inputs, place.outputs)
 
         self._work = recorded  # type: ignore[method-assign]
@@ -332,27 +336,19 @@ class SegmentStage(Stage):
             return self._engine.bind(inputs, outputs)
         return partial(self._engine.run, inputs, outputs)
 
-    def _work(self) -> None:
-        frame = self.frame
-        try:
-            _, _, came, made, run = self._places[frame % self._period]
-        except KeyError:
-            _, _, came, made, run = self._place()
-        for record in made:
+    def _work(self, place: Place) -> None:
+        for record in place.made:
             record[0] = 0
-        for record in came:
-            if record[0]:
-                raise FrameError(Failure.from_bytes(record).reason)
         begin = time.perf_counter()
         try:
-            run()
+            place.run()
         except BoundError as error:
             raise FrameError(str(error)) from None
         except RuntimeError as error:
             raise (
                 self._engine.failure(error) if isinstance(self._engine, Binds) else error
             ) from None
-        self._on_computed(frame, time.perf_counter() - begin)
+        self._on_computed(self.frame, time.perf_counter() - begin)
 
     def _fail(self, failure: Failure) -> None:
         super()._fail(failure)
@@ -459,20 +455,16 @@ class SourceStage(Stage):
     def _came_out(self) -> int:
         return self._credit.ring.read[self._credit.reader]
 
-    def _work(self) -> None:
+    def _work(self, place: Place) -> None:
         index, arrived_s = self._arrivals.take()
         frame, source = self.frame, self._source
-        try:
-            _, outputs, _, made, read = self._places[frame % self._period]
-        except KeyError:
-            _, outputs, _, made, read = self._place()
-        for record in made:
+        for record in place.made:
             record[0] = 0
         begin, waited_s = time.perf_counter(), source.waited_s
         failure: FrameError | None = None
         try:
-            read(index)
-            if self._has_open_sizes and (found := disagreement(outputs)):
+            place.run(index)
+            if self._has_open_sizes and (found := disagreement(place.outputs)):
                 raise FrameError(found)
         except FrameError as error:
             failure = error
@@ -550,22 +542,16 @@ class SinkStage(Stage):
         self.failures: list[tuple[int, Failure]] = []
         """The first :data:`MOST_FAILURES` of them, each with its number."""
 
-    def _work(self) -> None:
-        frame, sinks = self.frame, self._sinks
-        try:
-            inputs, (credit,), came, _, _ = self._places[frame % self._period]
-        except KeyError:
-            inputs, (credit,), came, _, _ = self._place()
-        for record in came:
-            if record[0]:
-                raise FrameError(Failure.from_bytes(record).reason)
+    def _work(self, place: Place) -> None:
+        frame = self.frame
         begin, waited_s = time.perf_counter(), 0.0
-        for sink in sinks:
+        for sink in self._sinks:
             waited_s -= sink.waited_s
-            sink.write(frame, inputs)
+            sink.write(frame, place.inputs)
             waited_s += sink.waited_s
         worked_s = time.perf_counter() - begin - waited_s
         self.writes.add(frame, worked_s if worked_s > 0 else 0.0, waited_s)
+        (credit,) = place.outputs
         credit[:] = frame, time.monotonic_ns()
 
     def _fail(self, failure: Failure) -> None:

@@ -205,16 +205,10 @@ class CommunicationLoop:
         after_look: Callable[[], object] = lambda: None,
         latency: bool = False,
     ) -> None:
-        """Set up the channels.
+        """Set up the channels; the main thread sleeps on ``waiter``.
 
-        Args:
-            transport: moves the messages.
-            outgoing: channels from this rank.
-            incoming: channels to this rank.
-            computing: the computing thread, if there is one.
-            waiter: on which the main thread sleeps; ``None``: one of its own.
-            after_look: called after each look, by the same thread.
-            latency: sleep shortly between two looks while the rank waits.
+        ``after_look`` is called by the thread that has looked. ``latency``: sleep shortly between
+        two looks while the rank waits.
         """
         self._transport = transport
         self._outgoing = outgoing

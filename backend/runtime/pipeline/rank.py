@@ -208,7 +208,7 @@ class _Rank:
     def _finish(self, thread: str) -> None:
         """Leave what may still come for a thread that ends to the main one."""
         self._adopt(self._channels.post(thread))
-        self._wake_main()
+        self._loop.wake()
 
     def run(self) -> dict[str, Any]:
         """Run until the stream has ended everywhere; return this rank's measurements."""
@@ -260,9 +260,6 @@ class _Rank:
     def _take_credits(self) -> None:
         if self._source is not None and self._source.take_credits():
             self._threads["source"].wake()
-
-    def _wake_main(self) -> None:
-        self._loop.wake()
 
     def _wake_loop(self) -> None:
         """Have a thread look: there is something to send."""
@@ -351,21 +348,10 @@ def _channel_ends(
     def told(channel: int) -> EventRing | None:
         return events if channel > CREDIT_CHANNEL else None
 
-    outgoing = [
-        Outgoing(
-            send.channel,
-            send.destination,
-            rings[send.reader.ring],
-            send.reader.index,
-            told(send.channel),
-        )
-        for send in wiring.sends
-    ]
-    incoming = [
-        Incoming(receive.channel, receive.sender, rings[receive.ring], told(receive.channel))
-        for receive in wiring.receives
-    ]
-    return outgoing, incoming
+    return [
+        Outgoing(s.channel, s.destination, rings[s.reader.ring], s.reader.index, told(s.channel))
+        for s in wiring.sends
+    ], [Incoming(r.channel, r.sender, rings[r.ring], told(r.channel)) for r in wiring.receives]
 
 
 def run_rank(

@@ -94,11 +94,8 @@ class Setup:
         ranks = [route.ranks[self.spec.rank] for route in self.job.routes]
         joined = [threadless_stages(rank, is_timed=is_timed) for rank in ranks]
         # A sink that sends results may wait for whoever reads them.
-        return (
-            frozenset.intersection(*joined) - {"sink"}
-            if self.options.stream
-            else (frozenset.intersection(*joined))
-        )
+        apart = frozenset({"sink"} if self.options.stream else ())
+        return frozenset.intersection(*joined) - apart
 
 
 class LoadedSegments:
@@ -114,13 +111,9 @@ class LoadedSegments:
         """
         self._setup = setup
         self._memories = memories
-        by_route = zip(setup.job.routes, setup.windows, strict=True)
+        rank, by_route = setup.spec.rank, zip(setup.job.routes, setup.windows, strict=True)
         self.times = [
-            StepTimes(
-                len(route.segments_of(setup.spec.rank)),
-                window,
-                route.ranks[setup.spec.rank].turns,
-            )
+            StepTimes(len(route.segments_of(rank)), window, route.ranks[rank].turns)
             for route, window in by_route
         ]
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
@@ -280,14 +273,9 @@ def source_stage(
     ]
     if len(entries) == 1:
         (entry,) = entries
+        window, outputs = entry.window, entry.outputs
         return SourceStage(
-            source,
-            arrivals,
-            entry.window,
-            taken,
-            entry.outputs,
-            shares_clock=shares_clock,
-            events=events,
+            source, arrivals, window, taken, outputs, shares_clock=shares_clock, events=events
         )
     options, is_timed = setup.options, not isinstance(arrivals, Pulled)
     switching = make_switching(options, setup.windows, is_timed=is_timed)

@@ -90,12 +90,7 @@ class Heartbeat:
     ) -> None:
         """Take the rings of a channel to the next rank and of one from the rank before.
 
-        Args:
-            ranks: of the job; if it is one, it hears nobody.
-            rank: that listens and beats.
-            beats: the rank's own.
-            heard: those of the rank before.
-            processes: process numbers by rank; one of this board can be examined.
+        ``processes``: process numbers by rank; one of this board can be examined.
         """
         before = (rank - 1) % len(ranks)
         self._hears = len(ranks) > 1
@@ -134,7 +129,7 @@ class Heartbeat:
         """
         is_starved = self._starvation is not None and self._starvation.is_starved()
         heard = self._heard.written
-        if heard != self._heard_by_last_tick or not self._is_expected():
+        if heard != self._heard_by_last_tick or self.has_ended:
             self._misses = self._misses_starved = 0
         elif is_starved:
             self._misses_starved += 1
@@ -154,9 +149,6 @@ class Heartbeat:
             f" {reason}"
         )
 
-    def _is_expected(self) -> bool:
-        return not self.has_ended
-
     @property
     def has_ended(self) -> bool:
         """Whether the rank before has ended its beats."""
@@ -172,12 +164,9 @@ class ProgressWatch:
     """Finds a step that does not end: an engine that hangs, a disk that blocks."""
 
     def __init__(self, executor: Executor, deadline_s: float | None) -> None:
-        """Watch one executor.
+        """Watch the steps of a thread.
 
-        Args:
-            executor: whose steps to watch.
-            deadline_s: seconds that a step may take; ``None``: 30 s, or 20 times the slowest step
-                so far if that is more.
+        ``deadline_s``: that one may take; ``None``: 30 s, or 20 times the slowest so far if more.
         """
         self._executor = executor
         self._deadline_s = deadline_s

@@ -326,7 +326,7 @@ class _Ways:
                     self._turns[rank, origin] = self.carried[channel.number]
             self.homes[channel.number] = self._home_of[origin, rank] = home
         found = (channel for channels in messages.values() for channel in channels)
-        return sorted(found, key=_number)
+        return sorted(found, key=lambda channel: channel.number)
 
     def _comes_later(self, channel: Channel) -> tuple[float, int]:
         """Have those with more frames come first."""
@@ -356,11 +356,7 @@ class _Ways:
     def ring(self, rank: int, origin: _Origin, window: int, home: int | None = None) -> RingSpec:
         """Return the ring in which a rank has what another one, or itself, makes.
 
-        Args:
-            rank: whose ring it is.
-            origin: what is made.
-            window: frames inside at most.
-            home: the rank with the slots, if it is another one.
+        ``home``: the rank with the slots, if it is another one.
         """
         tensor, maker = origin
         owner = rank if home is None else home
@@ -373,10 +369,6 @@ class _Ways:
         frames = slots(written, self._last_read.get((owner, origin), last))
         depth = turns.most_in(min(window, frames))
         return RingSpec(self._job.tensors[tensor], depth, turns=turns, home=home)
-
-
-def _number(channel: Channel) -> int:
-    return channel.number
 
 
 def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
@@ -515,12 +507,9 @@ def connect(
         rings[credit.ring].tell(credit.index, take_credits)
     for send in wiring.sends:
         rings[send.reader.ring].tell(send.reader.index, wake_loop)
-    for received in {each.ring for each in wiring.receives} & _shared(wiring):
+    shared = {share.reader.ring for share in wiring.shares}
+    for received in {each.ring for each in wiring.receives} & shared:
         rings[received].on_freed += (wake_loop,)
-
-
-def _shared(wiring: Wiring) -> set[int]:
-    return {share.reader.ring for share in wiring.shares}
 
 
 def threadless_stages(rank: Rank, *, is_timed: bool) -> frozenset[str]:

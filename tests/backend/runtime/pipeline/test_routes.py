@@ -206,7 +206,7 @@ def test_frames_come_in_order_whatever_routes_they_take(knows_length: bool) -> N
     assert [*range(40), -1] == job.kept.written
     assert job.usual.end not in (None, 0, 40)
     assert [40] * 2 == [(job.usual.end or 0) + (ring.end or 0) for ring in job.surge]
-    assert 40 == sum(count for _, count in job.source.latencies.counts_ms())
+    assert 40 == sum(count for _, _, count in job.source.latencies.counts_ms())
     assert 4 <= len(job.source.choice.changes)
 
 

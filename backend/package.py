@@ -95,21 +95,24 @@ def _write_package(
 
 
 def renew_packages(folder: Path, plan: Plan) -> None:
-    """Bring a driver that was edited, and sub-models that it moves, into the packages.
+    """Bring a driver that was edited, its tables, and sub-models that it moves, into the packages.
 
     Those of boards that the build did not know are left to a new build.
     """
-    driver = (folder / "driver.py").read_bytes()
+    contents = {name: (folder / name).read_bytes() for name in _COMMON_FILES}
     for board in dict.fromkeys(rank.board for rank in plan.ranks):
         package = folder / "packages" / safe_file_name(board)
-        copy = package / "driver.py"
-        if not copy.is_file() or copy.read_bytes() == driver:
+        copies = {package / name: new for name, new in contents.items()}
+        stale = [
+            copy for copy, new in copies.items() if copy.is_file() and copy.read_bytes() != new
+        ]
+        if not stale:
             continue
-        copy.unlink()
+        for old in (*stale, package / "manifest.json"):
+            old.unlink()
         for name in _contents(folder, plan, board):
             if not (package / name).exists():
                 link_or_copy(folder / name, package / name)
-        (package / "manifest.json").unlink()
         with FileHashes() as hashes:
             _write_manifest(package, board, hashes)
 

@@ -74,6 +74,26 @@ def read_plan(folder: Path) -> Plan:
     return plan if job == plan.job else replace(plan, job=job)
 
 
+def renew(folder: Path, plan: Plan) -> None:
+    """Bring what an edited driver says into the tables, the files for mpirun and the packages.
+
+    ``plan``: from :func:`read_plan`. Without an edit nothing is written.
+
+    Raises:
+        RankSliceError: a file cannot be written, or mpirun could not read the name of a host.
+    """
+    from rankslice.backend.package import renew_packages  # imports take their time
+    from rankslice.frontend.plan.tables import write_tables
+
+    try:
+        write_tables(folder, plan)
+        renew_packages(folder, plan)
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        expected = "the driver was edited, and what was made of it must follow"
+        raise RankSliceError(Mistake(str(error.filename or folder), found, expected)) from None
+
+
 def is_edited(folder: Path, plan: Plan) -> bool:
     """Return whether the driver, whose job a plan has, says something else than the build did."""
     return plan.job != plan_from_json(read_text(folder / PLAN, "a plan")).job

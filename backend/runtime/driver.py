@@ -24,7 +24,7 @@ from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .figures.events import EventRing, open_ring
 from .figures.rank_figures import helper_processes
-from .job import Job, Rank, rank_name
+from .job import Job, Rank
 from .job.check import sound
 from .options import RunOptions, parse_options
 from .pipeline.meeting import together
@@ -90,8 +90,7 @@ class _Process:
         self._options = options
         self._transport: MpiTransport | None = None
         self._number = number
-        gone = rank_name(number, "not in the job", socket.gethostname())
-        self.name = rank.name if rank else gone
+        self.name = rank.name if rank else f"rank {number} on {socket.gethostname()}"
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._session = start_guard(self._start_timeout_s)
         self._page = _page_in(self._session, number, self.name)
@@ -205,8 +204,8 @@ class _Process:
     def _check_size(self, job: Job, size: int) -> None:
         if size != len(job.ranks):
             raise JobError(
-                f"{self.name}: the driver has {len(job.ranks)} ranks, but {size} were started"
-                f" (mpirun -n {len(job.ranks)})"
+                f"{self.name}: the driver has {len(job.ranks)} ranks, and the number of processes"
+                f" is {size}: start it with mpirun -n {len(job.ranks)}"
             )
 
     def fail(self, message: str) -> int:

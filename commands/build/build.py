@@ -54,8 +54,7 @@ from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.make_plan import with_facts
-from rankslice.frontend.plan.rankfile import hostfile, rankfile
-from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.plan.tables import write_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ def build(
         on_step("writing sub-models")
         sha256 = hashes.begin(loaded.path)
         facts = _write_submodels(folder, planned, conversion, hashes, on_step)
-        _write_tables(folder, plan)
+        write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
         if boards.default_link or boards.links:
             (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
@@ -389,14 +388,3 @@ def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
     outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
     whole = SpanSegment(graph.layers, graph.inputs, tuple(outputs))
     write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)
-
-
-def _write_tables(folder: Path, plan: Plan) -> None:
-    texts = {
-        "sender.json": table_to_json(sender_table(plan)),
-        "receiver.json": table_to_json(receiver_table(plan)),
-        "rankfile": rankfile(plan.ranks),
-        "hostfile": hostfile(plan.ranks),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")

@@ -17,8 +17,7 @@ from rankslice.backend.boards.deploy import (
 from rankslice.backend.boards.login import board_logins
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.launch.mpirun import open_mpi_requirements
-from rankslice.backend.package import renew_packages
-from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan
+from rankslice.commands.build_folder import SSH_CONFIG, check_ssh_config, read_plan, renew
 from rankslice.commands.survival import find_survival
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.wording import joined, quoted
@@ -65,7 +64,7 @@ def plan_all_deployments(
     check_ssh_config(ssh_config)
     plans = {each: read_plan(each) for each, _ in folders}
     for each, plan in plans.items():
-        renew_packages(each, plan)
+        renew(each, plan)
     logins = {each: board_logins(each, plan) for each, plan in plans.items()}
     known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
     for board in boards:

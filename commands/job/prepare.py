@@ -19,7 +19,7 @@ from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.commands.arrival_times import read_arrival_times
-from rankslice.commands.build_folder import REPORT, RESULTS, read_plan
+from rankslice.commands.build_folder import REPORT, RESULTS, read_plan, renew
 from rankslice.commands.job.memory import least_memory, too_little_memory
 from rankslice.commands.job.results_files import check_results
 from rankslice.commands.switching import refuse_switching
@@ -181,6 +181,7 @@ def prepare(
     if not loopback_is_up():
         raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))
     if all(is_this_machine(placement.host) for placement in plan.ranks):
+        renew(folder, plan)
         if check_memory:
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
             raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))

@@ -1,18 +1,42 @@
 """Who sends what to whom, for people and other tools: the tables of AutoDiCE (section III-C).
 
-The runtime does not read them: what a rank sends and receives stands in ``driver.py``.
+The runtime does not read them: what a rank sends and receives stands in ``driver.py``. They and
+the files for mpirun are written from its job.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
+from rankslice.frontend.plan.rankfile import hostfile, rankfile
 
 Table: TypeAlias = dict[str, dict[str, list[int]]]
 """Ranks by tensor by mapping key; every key is present."""
+
+
+def write_tables(folder: Path, plan: Plan) -> None:
+    """Have the tables, rankfile and hostfile of a build folder say what the plan says.
+
+    Raises:
+        RankSliceError: mpirun could not read where a rank runs.
+        OSError: one cannot be written.
+    """
+    texts = {
+        "sender.json": table_to_json(sender_table(plan)),
+        "receiver.json": table_to_json(receiver_table(plan)),
+        "rankfile": rankfile(plan.ranks),
+        "hostfile": hostfile(plan.ranks),
+    }
+    for name, text in texts.items():
+        path, content = folder / name, text.encode()
+        if not path.is_file() or path.read_bytes() != content:
+            with whole_file(path) as file:
+                file.write(content)
 
 
 def sender_table(plan: Plan) -> Table:

@@ -74,8 +74,12 @@ def read_plan(folder: Path) -> Plan:
     return plan if job == plan.job else replace(plan, job=job)
 
 
-def renew(folder: Path, plan: Plan) -> None:
-    """Bring what an edited driver says into the tables, the files for mpirun and the packages.
+EDITED = "driver.py differs from plan.json: it was edited, and decides"
+"""What is said of a build folder where :func:`is_edited` is true."""
+
+
+def renew(folder: Path, plan: Plan, *, packages: bool = False) -> None:
+    """Bring what an edited driver says into tables, files for mpirun, and packages if wanted.
 
     ``plan``: from :func:`read_plan`. Without an edit nothing is written.
 
@@ -87,7 +91,8 @@ def renew(folder: Path, plan: Plan) -> None:
 
     try:
         write_tables(folder, plan)
-        renew_packages(folder, plan)
+        if packages:
+            renew_packages(folder, plan)
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
         expected = "the driver was edited, and what was made of it must follow"

@@ -33,10 +33,13 @@ def deploy(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
+    from rankslice.commands.build_folder import EDITED, is_edited, read_plan
     from rankslice.commands.deploy.deploy import deploy as deploy_folder
     from rankslice.commands.deploy.deploy import plan_all_deployments
     from rankslice.commands.deploy.show import print_deployed, print_deployment
 
+    if is_edited(folder, read_plan(folder)):
+        print_line(talk, EDITED, "note")
     names = [name for name in (boards or "").split(",") if name]
     deployment = plan_all_deployments(folder, names, ssh_config=ssh_config)
     if dry_run:

@@ -64,7 +64,7 @@ def plan_all_deployments(
     check_ssh_config(ssh_config)
     plans = {each: read_plan(each) for each, _ in folders}
     for each, plan in plans.items():
-        renew(each, plan)
+        renew(each, plan, packages=True)
     logins = {each: board_logins(each, plan) for each, plan in plans.items()}
     known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
     for board in boards:

@@ -130,12 +130,15 @@ def inspect(
         return
     if any(of_engine.values()) or rank is not None:
         raise RankSliceError("--delegate, --accelerator, --option and --rank need --internals")
+    from rankslice.commands.build_folder import EDITED, is_build_folder, is_edited, read_plan
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
 
     inspection = inspect_model(
         model, parse_sizes(shape, at_most), mapping, platform, surge, profile
     )
+    if is_build_folder(model) and is_edited(model, read_plan(model)):
+        print_line(talk, EDITED, "note")
     for warning in inspection.graph.warnings:
         print_line(talk, warning, "warning")
     if svg is not None:

@@ -273,7 +273,7 @@ def run(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.build_folder import is_edited
+    from rankslice.commands.build_folder import EDITED, is_edited
     from rankslice.commands.job.results_files import is_npz
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
     from rankslice.commands.run.boxes.video import is_video, prepare_video, write_video
@@ -396,7 +396,7 @@ def run(
         print(shlex.join(prepared.command))
         return
     if is_edited(prepared.folder, prepared.plan):
-        print_line(talk, "driver.py differs from plan.json: it was edited, and decides", "note")
+        print_line(talk, EDITED, "note")
     if note := prepared.source.note():
         print_line(talk, on_one_line(note))
     may_grow = unlimited or not prepared.source.reads_files

@@ -17,6 +17,7 @@ from rankslice.backend.runtime.job.check import sound
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.frontend.plan.tables import write_tables
 
 PLAN = planned(
     FIGURE_2,
@@ -81,6 +82,7 @@ def test_comments_and_line_breaks_change_nothing(tmp_path: Path) -> None:
     ("before", "after", "line_of", "message"),
     [
         ('Send("Buff1", to=1), ', "", 'Receive("Buff1"', "rank 0 sends it to 2"),
+        ('host="edge01"', 'host="e"', 'host="edge01"', "the host of board 'edge01' is 'e'"),
         ("window=8", "window=0", "window=", "window: found 0; expected a number from 1 to 65536"),
         ("cores=(2,)", "cores=()", "cores=()", "ranks[1].cores: found []; expected numbers"),
         ("cores=(2,)", "cores=2", "cores=2", "ranks[1].cores: found 2; expected a list"),
@@ -157,3 +159,14 @@ def test_an_edited_driver_is_a_new_package(tmp_path: Path) -> None:
     for package, manifest in zip(packages, before, strict=True):
         assert text == (package / "driver.py").read_text()
         assert manifest != (package / "manifest.json").read_bytes()
+
+
+def test_tables_and_files_for_mpirun_follow_the_driver(tmp_path: Path) -> None:
+    write_tables(tmp_path, PLAN)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    write_tables(tmp_path, PLAN)
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    moved = edited(tmp_path, PLAN, 'host="edge04"', 'host="10.0.0.9"')
+    write_tables(tmp_path, replace(PLAN, job=moved))
+    assert "rank 2=10.0.0.9 slot=3\n" in (tmp_path / "rankfile").read_text()
+    assert "10.0.0.9 slots=1\n" in (tmp_path / "hostfile").read_text()

@@ -82,7 +82,11 @@ def _ends(job: Job) -> Iterator[Fault]:
             yield name, f"there is no rank {rank}", f"expected 0 to {len(job.ranks) - 1}"
     if len({rank.key for rank in job.ranks}) < len(job.ranks):
         yield "ranks", "two ranks have the same key", ""
+    first: dict[str, Rank] = {}
     for number, each in enumerate(job.ranks):
+        if each.host != (there := first.setdefault(each.board, each)).host:
+            expected = f"the host of board {quoted(each.board)} is {quoted(there.host)}"
+            yield f"ranks[{number}].host", f"found {quoted(each.host)}", expected
         if (each.surge is None) != (job.surge_window is None):
             found = "it is missing" if each.surge is None else "there is no surge_window"
             yield f"ranks[{number}].surge", found, "expected both or neither"

@@ -8,9 +8,11 @@ ranks if one fails.
 
     mpirun --map-by rankfile:file=rankfile --bind-to none --hostfile hostfile python driver.py --frames 10
 
+Open MPI 4.1 wants -rf rankfile instead of --map-by rankfile:file=rankfile.
+
 What stands here is what runs: it may be edited, in the same way on all boards. What contradicts
-itself is refused before the start. sender.json, receiver.json, rankfile, hostfile and plan.json say
-what was built.
+itself is refused before the start. `rankslice run` and `rankslice deploy` bring what was edited into
+sender.json, receiver.json, rankfile and hostfile; plan.json says what was built.
 
 Frames enter at rank 0 and leave at rank 0; at most 2 are inside at once.
 

@@ -14,6 +14,7 @@ from ..options import RunOptions
 from ..sinks.results import Results, results_of
 from .bottleneck import pace_of
 from .texts import (
+    are_shares,
     compute_texts,
     frames_text,
     latency_text,
@@ -70,8 +71,10 @@ def _lines(
 
 
 def _classes(results: Results) -> Iterator[str]:
-    """Yield the best classes of the first frames, by the model's first output."""
+    """Yield the best classes of the first frames, if the first output has the share of each."""
     scores = results.values(0)
+    if not all(map(are_shares, scores[:_MOST_FRAMES])):
+        return
     for place, frame in enumerate(results.numbers[:_MOST_FRAMES]):
         best = top_classes(scores[place], _CLASSES)
         yield f"frame {frame}: " + ", ".join(f"{number} {score:.3f}" for number, score in best)

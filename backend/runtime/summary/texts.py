@@ -44,13 +44,23 @@ def compute_texts(rank: RankWork) -> Iterator[str]:
         yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
 
 
+_ROUNDING = 0.01
+"""Of the sum of a thousand float16."""
+
+
 def scores_classes(output: Tensor) -> bool:
     """Return whether an output looks like a classifier's: a number for each of several classes."""
     classes = max(output.shape, default=1)
     if output.is_open or classes < 2 or math.prod(output.shape) != classes:
         return False
     kind = output.storage[0]
-    return kind.name == output.dtype and kind.kind in "fiu"  # quantised ones are integers
+    return kind.name == output.dtype and kind.kind == "f"
+
+
+def are_shares(scores: NDArray[Any]) -> bool:
+    """Return whether numbers are from 0 to 1 and add up to 1, as after a softmax."""
+    exact = scores.astype("float64")
+    return bool(((exact >= 0) & (exact <= 1)).all() and abs(exact.sum() - 1) < _ROUNDING)
 
 
 def top_classes(scores: NDArray[Any], count: int) -> list[tuple[int, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from in_process import run_in_process
 from real_jobs import digits_folder
@@ -13,7 +14,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.summary.by_hand import print_summary
-from rankslice.backend.runtime.summary.texts import scores_classes
+from rankslice.backend.runtime.summary.texts import are_shares, scores_classes
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.summary import RunSummary, summarise
 
@@ -84,7 +85,7 @@ def test_a_job_without_frames_has_no_latency_either(printed: Print, tmp_path: Pa
     ("output", "has_classes"),
     [
         (Tensor("y", "float32", (1, 10)), True),
-        (Tensor("y", "uint8", (1, 1000, 1, 1)), True),
+        (Tensor("y", "uint8", (1, 1000, 1, 1)), False),
         (Tensor("y", "float16", (2,)), True),
         (Tensor("y", "float32", (1, 1)), False),
         (Tensor("y", "float32", ()), False),
@@ -97,3 +98,28 @@ def test_a_job_without_frames_has_no_latency_either(printed: Print, tmp_path: Pa
 )
 def test_a_classifier_has_one_number_for_each_class(output: Tensor, has_classes: bool) -> None:
     assert has_classes == scores_classes(output)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.25, 0.75, 0], True),
+        ([0.2, 0.2, 0.2], False),
+        ([-0.5, 1.5], False),
+        ([float("nan"), 1], False),
+    ],
+)
+def test_only_shares_that_add_up_to_one_are_classes(values: list[float], expected: bool) -> None:
+    assert expected == are_shares(np.array([values], np.float32))
+
+
+def test_the_numbers_of_a_regression_are_no_classes(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = RunOptions(frames=2, results=tmp_path / "results.bin")
+    records = run_in_process(folder, options)
+    content = bytearray(options.results.read_bytes())
+    content[-4:] = np.float32(3.5).tobytes()
+    options.results.write_bytes(content)
+    print_summary(records, read_driver(folder / "driver.py"), options)
+    assert "frame 0: " not in capfd.readouterr().out

@@ -65,7 +65,10 @@ def make_memory(size: int, *, others_write: bool = False) -> Memory:
     """
     descriptor = -1
     try:
-        _check_available(size)
+        available = free_bytes()
+        if available is not None and size > available:
+            # The kernel would grant it, and then end processes to find it.
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         descriptor = os.memfd_create("rankslice-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.posix_fallocate(descriptor, 0, size)
         mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -115,17 +118,6 @@ def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray
             f" {remedy}"
         ) from None
     return np.frombuffer(mapping, np.uint8)
-
-
-def _check_available(size: int) -> None:
-    """Refuse what the kernel would grant, and then end processes to find it.
-
-    Raises:
-        OSError: there is less memory.
-    """
-    available = free_bytes()
-    if available is not None and size > available:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 def _seal(descriptor: int, *, others_write: bool) -> None:

@@ -62,11 +62,7 @@ class Inbox:
         self._handlers[kind, channel] = handler
 
     def make_room(self) -> None:
-        """Make the pipe large enough for all tokens that may be under way.
-
-        Raises:
-            JobError: the system refuses.
-        """
+        """Make the pipe large enough for all tokens that may be under way, or raise JobError."""
         # The kernel leaves the rest of a page unused if a write does not fit into it.
         needed = 2 * self._capacity * _TOKEN.size
         with suppress(OSError):

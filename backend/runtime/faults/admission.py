@@ -82,11 +82,7 @@ class _Gate:
                 self._sockets.pop(inode).close()
 
     def _answer(self, events: select.epoll) -> None:
-        """Read a question and answer it.
-
-        Raises:
-            OSError: whoever asked has ended, or was interrupted.
-        """
+        """Read a question and answer it."""
         question = bytearray(_CALL.size)
         fcntl.ioctl(self._kernel, _RECEIVE, question)
         number, thread, _, call, _, _, *arguments = _CALL.unpack(question)
@@ -117,11 +113,7 @@ class _Gate:
         return made
 
     def _next(self, listener: socket.socket) -> socket.socket:
-        """Return the next connection that is admitted; the others are closed.
-
-        Raises:
-            BlockingIOError: there is none.
-        """
+        """Return the next connection that is admitted; the others are closed."""
         while select.select([listener], [], [], 0)[0]:
             connection, peer = listener.accept()
             if self._admits(connection, peer):

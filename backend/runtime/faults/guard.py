@@ -99,11 +99,7 @@ def _session(parent: int) -> PrivateFolder | None:
 def guard(folder: str, ranks: str, parent: str, start_timeout_s: str) -> None:
     """Watch until all ranks have ended; kill those that outlive a failure.
 
-    Args:
-        folder: of the status pages.
-        ranks: their number, in digits.
-        parent: process number of mpirun or its daemon, in digits.
-        start_timeout_s: how long the job may take to start, in digits.
+    ``folder`` has the status pages; ``parent``: process number of mpirun or its daemon.
     """
     private = open_private(Path(folder))
     try:
@@ -162,13 +158,8 @@ def _look(folder: int, deaths: Deaths) -> list[Status]:
 def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out: bool) -> None:
     """Report which rank ended first and where, unless a rank has reported its failure.
 
-    Ranks that ended after mpirun did so because of it, which the launcher reports.
-
-    Args:
-        found: the pages.
-        ended: the processes that have ended, in order.
-        mpirun: the ranks' parent.
-        ran_out: whether the kernel has killed a process for want of memory, of this job or not.
+    Ranks that ended after mpirun, the parent, did so because of it, which the launcher reports.
+    ``ran_out``: the kernel has killed a process for want of memory, of this job or not.
     """
     if any(status.state == FAILED for status in found):
         return
@@ -207,11 +198,7 @@ def say(message: str) -> None:
 
 
 def _leave(text: bytes, session: str) -> None:
-    """Send a text to the board's watch.
-
-    Raises:
-        OSError: there is none, or its queue is full.
-    """
+    """Send a text to the board's watch, unless there is none or its queue is full: OSError."""
     folder = os.open(session, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:

@@ -119,11 +119,7 @@ def make_shared(name: str) -> PrivateFolder | None:
 
 
 def _make_inside(parent: Path, name: str) -> PrivateFolder:
-    """Return a folder in a private folder; both are made if missing.
-
-    Raises:
-        OSError: the outer one belongs to another user, or is not a folder.
-    """
+    """Return a folder in a private folder; both are made if missing."""
     with contextlib.suppress(FileExistsError):
         parent.mkdir(mode=0o700)
     outside = _open_folder(parent)
@@ -150,27 +146,14 @@ def open_private(path: Path) -> PrivateFolder:
 
 
 def _open(path: Path, make_lock: int) -> PrivateFolder:
-    """Return a folder, in use from now on.
-
-    Args:
-        path: of the folder.
-        make_lock: ``os.O_CREAT`` if its lock may be missing; else 0.
-
-    Raises:
-        OSError: it is not a folder, or a link, or another user may enter it.
-    """
-    descriptor = _open_folder(path)
-    try:
+    """Return a folder, in use from now on; ``os.O_CREAT``: its lock may be missing."""
+    with contextlib.ExitStack() as opened:
+        descriptor = _open_folder(path)
+        opened.callback(os.close, descriptor)
         lock = os.open(_LOCK, _FILE | make_lock, 0o600, dir_fd=descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    try:
+        opened.callback(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        os.close(descriptor)
-        raise
+        opened.pop_all()
     return PrivateFolder(path, descriptor, lock)
 
 

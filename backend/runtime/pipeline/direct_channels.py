@@ -90,10 +90,7 @@ class DirectChannels:
         """Where slots are that other processes read or write; its own is the first, if any."""
         if self._size:
             self.memories.append(make_memory(self._size, others_write=computes_elsewhere))
-        self.rings: list[Ring] = [
-            _placeholder(spec) if spec.home is not None else self._own(ring, spec)
-            for ring, spec in enumerate(wiring.rings)
-        ]
+        self.rings: list[Ring] = [self._own(ring, spec) for ring, spec in enumerate(wiring.rings)]
         self._doors: dict[int, list[tuple[int, int, Inbox]]] = defaultdict(list)
         """By neighbour: which tokens (kind, channel) it puts into which inbox of this rank."""
         self._expect_frees()
@@ -117,6 +114,8 @@ class DirectChannels:
         return self._outboxes[self._thread(thread)]
 
     def _own(self, ring: int, spec: RingSpec) -> Ring:
+        if spec.home is not None:  # until memory is handed over
+            return Ring(spec.tensor, 0, spec.readers)
         if ring in self._lent:
             return LentRing(spec.tensor, spec.depth, spec.readers, self._lent[ring])
         memory = None
@@ -231,8 +230,3 @@ class DirectChannels:
                 inbox.close()
         for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):
             os.close(entry)
-
-
-def _placeholder(spec: RingSpec) -> Ring:
-    """Return a ring that takes the place of a view until memory is handed over."""
-    return Ring(spec.tensor, 0, spec.readers)

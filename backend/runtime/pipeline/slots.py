@@ -199,6 +199,6 @@ class SharedView(View):
         self._freeing = threading.Lock()
 
     def free(self, reader: int) -> None:
-        """Give back the slot that ``reader`` read last; called by that reader."""
+        """Give back a slot, one thread after the other."""
         with self._freeing:
             super().free(reader)

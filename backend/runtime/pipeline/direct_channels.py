@@ -63,12 +63,9 @@ class DirectChannels:
     ) -> None:
         """Allocate all slots of this rank, and its inboxes.
 
-        Args:
-            wiring: of the rank.
-            neighbours: the ranks with which it shares memory.
-            joined: stages beside the segments that the computing thread runs.
-            lent: rings whose slots are frames of the source.
-            computes_elsewhere: whether its engines, in processes of their own, need all slots.
+        ``joined``: stages beside the segments that the computing thread runs. ``lent``: rings whose
+        slots are frames of the source. ``computes_elsewhere``: whether its engines, in processes of
+        their own, need all slots.
 
         Raises:
             JobError: there is no memory, or the system refuses pipes.

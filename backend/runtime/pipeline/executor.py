@@ -57,16 +57,10 @@ class Executor:
     ) -> None:
         """Prepare the thread.
 
-        Args:
-            name: one of :data:`THREADS`.
-            stages: its stages, earlier ones first among equals.
-            on_failure: called with the stage and the exception that ended the thread.
-            on_finished: called when all stages have come to their end.
-            on_step: called before each step.
-            post: the inboxes that the thread watches, and its outbox.
-            foretells: wake a little before frames are due, and wait for them without sleep.
-            events: takes its steps and waits.
-            beside: another thread of the same core, for whose waits this one's work does not count.
+        Of its ``stages`` earlier ones come first among equals. ``on_failure`` gets the stage and
+        the exception that ended the thread. ``foretells``: wake a little before frames are due, and
+        wait for them without sleep. ``events`` takes its steps and waits. ``beside``: another
+        thread of the same core, for whose waits this one's work does not count.
         """
         self.name = name
         self._add_event = (events or EventRing()).add

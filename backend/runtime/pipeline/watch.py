@@ -155,7 +155,7 @@ class Heartbeat:
         return not self._hears or self._heard.end is not None
 
     def finish(self) -> None:
-        """End the stream of beats, if it has not ended."""
+        """End the beats, if they have not ended."""
         if self._beats.end is None:
             self._beats.finish()
 

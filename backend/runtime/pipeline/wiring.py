@@ -477,12 +477,8 @@ def connect(
     Credits by messages are taken by the thread that polls, those by tokens by the thread that takes
     the tokens; a sink on the source's own rank hands over each credit at once.
 
-    Args:
-        wiring: of one rank.
-        rings: made from ``wiring.rings``, in that order.
-        wakes: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any.
-        wake_loop: has a thread poll the messages.
-        take_credits: takes the credits that are there, and wakes the source.
+    ``wakes``: what wakes the threads ``compute``, ``source`` and ``sink``, as far as there are any;
+    ``wake_loop`` has a thread poll the messages; ``take_credits`` also wakes the source.
     """
     readers, writers = readers_of(wiring), writers_of(wiring)
     views = {view.ring for view in wiring.views}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rankslice.backend.runtime.job import Channel, Job, PlacedSegment, Rank, Tensor, Turns
+from rankslice.backend.runtime.job import Channel, Job, PlacedSegment, Rank, Tensor
 from rankslice.backend.runtime.job.check import SUBMODEL, contradictions
 from rankslice.backend.runtime.job.strict import plain, vars_of
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -132,14 +132,6 @@ class Plan:
     def of_rank(self, rank: int) -> tuple[PlannedSegment, ...]:
         """Return the segments of one rank, by index."""
         return tuple(segment for segment in self.segments if segment.rank == rank)
-
-    def turns_of_reader(self, rank: int, tensor: str) -> Turns:
-        """Return the frames in which a rank needs a tensor: all at the sink, if it is an output."""
-        return self.job.turns_of_reader(rank, tensor)
-
-    def turns_of_maker(self, rank: int, tensor: str) -> Turns:
-        """Return the frames in which a rank has a tensor: all at the source, if it is an input."""
-        return self.job.turns_of_maker(rank, tensor)
 
     def with_ranks(self, ranks: Sequence[Rank]) -> Plan:
         """Return the same with other ranks."""

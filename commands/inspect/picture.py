@@ -518,8 +518,8 @@ def _arrivals(
 
 def _frames(plan: Plan, channel: Channel) -> str:
     """Return in how many frames a channel carries its tensor, if not in all."""
-    needed = plan.turns_of_reader(channel.destination, channel.tensor)
-    share = needed.shared_with(plan.turns_of_maker(channel.source, channel.tensor))
+    needed = plan.job.turns_of_reader(channel.destination, channel.tensor)
+    share = needed.shared_with(plan.job.turns_of_maker(channel.source, channel.tensor))
     return "" if share == 1 else f", {share.numerator} of {share.denominator} frames"
 
 

@@ -254,9 +254,9 @@ def test_a_result_that_ranks_make_in_turn_goes_to_the_sink_from_each():
 def test_a_result_that_the_sink_reads_in_turn_comes_for_all_frames():
     graph = line_graph("a: x -> s\nb: s -> y", outputs="s y")
     plan = planned(graph, {"a": 0, "b": 1}, weights={1: (1, 1)})
-    assert (1, ALL) == (plan.sink, plan.turns_of_reader(1, "s"))
+    assert (1, ALL) == (plan.sink, plan.job.turns_of_reader(1, "s"))
     assert [(0, 1), (0, 2)] == ends(plan, "s")
-    assert Turns(2, (1,)) == plan.turns_of_reader(2, "s")
+    assert Turns(2, (1,)) == plan.job.turns_of_reader(2, "s")
 
 
 def test_each_rank_that_takes_turns_has_files_of_its_own():

@@ -98,7 +98,7 @@ def test_a_job_without_any_room_for_files_says_what_helps(
 
 
 def test_a_trace_says_that_there_is_no_room_for_events(out: Path) -> None:
-    small = f"mount -t tmpfs -o size=4m tmpfs /mnt; cp -r {out} /mnt/out; export TMPDIR=/mnt"
+    small = f"mount -t tmpfs -o size=6m tmpfs /mnt; cp -r {out} /mnt/out; export TMPDIR=/mnt"
     trace = [*COMMAND, "trace", "/mnt/out", "--frames", "100000"]
     ended = ended_in(small, trace)
     assert 1 == ended.returncode, ended.stderr

@@ -443,9 +443,10 @@ class SourceStage(Stage):
         is_waiting = arrivals.look(self.frame, came_out)
         if is_waiting is None:
             return True
+        has_room = not self.lacks
         if arrivals.awaits_results:
-            self.lacks = CREDITS
-        return is_waiting and not self.lacks
+            self.lacks = self.lacks or CREDITS
+        return is_waiting and has_room
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
         is_lent = isinstance(self._writes[0], LentRing)

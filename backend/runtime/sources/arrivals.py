@@ -29,7 +29,7 @@ class Arrivals(ABC):
     fps: float | None = None
     """Frames that arrive per second by the clock; ``None``: there is no such rate."""
     awaits_results = False
-    """Whether the next frame arrives once those before it have come out."""
+    """Whether it takes frames that come out to go on."""
     is_over = False
     """Whether the last frame was taken, as far as :meth:`take` and :meth:`is_exhausted` know."""
 
@@ -202,6 +202,7 @@ class _Queued(Arrivals):
             return
         if self._entered_by_then is None:
             self._entered_by_then = entered
+            self.awaits_results = True
         lost = f"frame {self._arrived} arrived while {self.capacity} frames were waiting"
         if came_out > self._entered_by_then:
             raise JobError(

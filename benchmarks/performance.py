@@ -25,8 +25,7 @@ import numpy as np
 import window_of_one
 from across_boards import RATE_MBIT, exit_without_boards
 from channel_time import DORA, FIFO, JOB, LATENCY, RAW, ZENOH, limits_us, medians_us
-from front_end import BUILT, COPIED, write_mapping
-from front_end import measure as measure_front_end
+from front_end import BUILT, COPIED, measure as measure_front_end, write_mapping
 from gaps import MIN_SUMMED
 from pipeline_efficiency import (
     LOOP_BY_HAND,

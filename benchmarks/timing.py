@@ -12,9 +12,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rankslice.measurement.bench.intervals import Interval
-from rankslice.measurement.bench.intervals import median_interval as spread
-from rankslice.measurement.bench.intervals import median_ratio as ratios
+from rankslice.measurement.bench.intervals import (
+    Interval,
+    median_interval as spread,
+    median_ratio as ratios,
+)
 from rankslice.measurement.bench.quiet import (
     disturbances,
     launcher_facts,

@@ -10,9 +10,17 @@ from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar, Union, get_type_hints
-from typing import get_args as args_of
-from typing import get_origin as origin_of
+from typing import (
+    Annotated,
+    Any,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args as args_of,
+    get_origin as origin_of,
+    get_type_hints,
+)
 
 import numpy as np
 

@@ -20,8 +20,7 @@ from rankslice.framework.errors import (
 )
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Assignment, Placements
-from rankslice.framework.mapping import Mapping as LayerMapping
+from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile

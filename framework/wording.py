@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from rankslice.backend.runtime.job.wording import (
     bare as bare,
-)
-from rankslice.backend.runtime.job.wording import (
     described as described,
-)
-from rankslice.backend.runtime.job.wording import (
     joined as joined,
-)
-from rankslice.backend.runtime.job.wording import (
     quoted as quoted,
 )
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from line_graphs import line_graph
 from placements import placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans, routed

@@ -6,227 +6,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .figures.events import USUAL_EVENTS
 
-
-@dataclass(frozen=True, slots=True)
-class Preprocessing:
-    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255.
-
-    Where neither is given, :mod:`.sources.image_input` decides by the type of the model input.
-    """
-
-    layout: str = "nchw"
-    """``nchw`` or ``nhwc``."""
-    size: tuple[int, int] | None = None
-    """Height and width to resize to, before the middle is cut out in the size of the model input;
-    ``None``: resize to the model input. Nothing is cut where that leaves the size open."""
-    mean: tuple[float, ...] = ()
-    """One value, or one per channel, in pixel units; ``()``: 0."""
-    scale: tuple[float, ...] = ()
-    """One value, or one per channel; ``()``: the usual one for the type of the model input."""
-    keep_size: bool = False
-    """Whether images keep their sizes; only where the model leaves height and width open."""
-
-
-_SWITCHES = {
-    "bind": "leave cores as mpirun set them",
-    "direct": "ranks of one board exchange messages instead of sharing memory",
-}
-"""Options that are on unless they are switched off."""
-
-_PIXELS = [each.name for each in fields(Preprocessing)]
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """One run of a job."""
-
-    inputs: tuple[str, ...] = ("random",)
-    """What names the source: ``random``, or files."""
-    frames: int | None = None
-    """How many frames; ``None``: as many as the source has, 100 for ``random``."""
-    unlimited: bool = False
-    """Without ``frames``: no end of ``random``."""
-    drain: bool = False
-    """The source listens to the launcher, which may end the stream."""
-    announce: bool = False
-    """The source tells the launcher what enters: which arrival, when it arrived, and its name."""
-    stream: bool = False
-    """Results go to the launcher, too, as they come."""
-    seed: int = 0
-    """Random seed of ``random``."""
-    fps: float | None = None
-    """Frames that arrive per second; ``None``: at the source's own rate, if it has one, or as fast
-    as they are taken."""
-    pull: bool = False
-    """Frames of a source with its own rate are read as fast as they are taken."""
-    arrivals: Path | None = None
-    """Instead: a file with the time of each arrival, in seconds, one a line."""
-    samples_per_query: int | None = None
-    """Frames that have no rate arrive in queries of so many, each when the results of the one
-    before are out; ``None``: a frame arrives when there is room for it."""
-    overflow: str = "fail"
-    """``fail`` or ``drop``: what happens to a timed frame that finds the queue full."""
-    queue: int | None = None
-    """How many timed frames may wait; ``None``: those of a second, or ``window`` if more."""
-    window: int | None = None
-    """Frames inside the pipeline at most; ``None``: the job's default."""
-    switch: str = "auto"
-    """``auto``, ``normal`` or ``surge``: which route frames take, if the job has two."""
-    normal_fps: float | None = None
-    """Frames per second that the normal route can handle; ``None``: learnt while frames wait."""
-    surge_queue: int | None = None
-    """So many waiting frames begin a surge; ``None``: 8, or twice the window if that is more."""
-    surge_above: float = 0.9
-    """So does a rate of arrivals above this share of the normal route's rate."""
-    normal_below: float = 0.7
-    """A surge ends once the rate of arrivals has stayed below this share of it."""
-    normal_after_s: float = 1.0
-    """For this time, in seconds."""
-    exact: bool = False
-    """Engines run without graph optimisation, so that slicing changes no bit."""
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    results: Path = Path("results.bin")
-    """File on the sink's board to which outputs are appended."""
-    skip_failed: bool = False
-    """A frame on which an engine fails is left out of the results, instead of ending the job."""
-    report: Path | None = None
-    """JSON file on the sink's board with the measurements of all ranks."""
-    events: Path | None = None
-    """Folder, on each board, for the ranks' files of events; ``None``: each rank keeps its last
-    ones in a file that goes with the job."""
-    events_kept: int = USUAL_EVENTS
-    """Events that each rank keeps."""
-    record: Path | None = None
-    """Folder, on each board, for the ranks' files of tensors; ``None``: they are not recorded."""
-    record_first: int = 0
-    """Number of the first frame whose tensors are recorded."""
-    record_frames: int = 10
-    """How many frames are recorded."""
-    operators: bool = False
-    """With ``events``: each rank also writes when its operators ran, if its engine tells."""
-    quiet: bool = False
-    """The sink's rank prints no summary at the end."""
-    progress: bool = False
-    """The sink prints lines ``completed N`` to stdout as the run goes on."""
-    latency: bool = False
-    """Wake before frames are due: lower latency, more processor time."""
-    start_timeout_s: float | None = None
-    """Time until all ranks must be ready for frame 0; ``None``: 120 s."""
-    frame_timeout_s: float | None = None
-    """Time that a segment may take for one frame; ``None``: 30 s, or 20 times the slowest."""
-    bind: bool = True
-    """Bind each rank to its cores."""
-    direct: bool = True
-    """Ranks of one board share memory, instead of exchanging messages."""
-
-    def to_arguments(self) -> list[str]:
-        """Return the command line that :func:`parse_options` reads as these options."""
-        # With "=", for a value that begins with a dash must not be taken for a flag.
-        arguments = [f"--input={name}" for name in self.inputs]
-        usual = RunOptions()
-        for name in _settings():
-            value = _value(self, name)
-            if value != _value(usual, name) or name == "results":
-                flag = _flag(name)
-                arguments.append(flag if value is True else f"{flag}={_text(name, value)}")
-        return [*arguments, *(f"--no-{name}" for name in _SWITCHES if not getattr(self, name))]
-
-
-def _settings() -> dict[str, dict[str, Any]]:
-    """Return how argparse reads each option but ``--input`` and the switches, by its field."""
-    return {
-        "frames": {"type": _natural_int, "help": "number of frames"},
-        "unlimited": {"action": "store_true", "help": "random frames without end"},
-        "drain": {"action": "store_true", "help": "the launcher may end the stream"},
-        "announce": {"action": "store_true", "help": "the launcher is told what enters"},
-        "stream": {"action": "store_true", "help": "results go to the launcher, too"},
-        "fps": {"type": _positive_float, "help": "frames that arrive per second (default: pulled)"},
-        "pull": {"action": "store_true", "help": "read a video as fast as frames are taken"},
-        "arrivals": {"type": Path, "help": "file with the time of each arrival, in seconds"},
-        "samples_per_query": {
-            "type": _positive_int,
-            "help": "frames arrive so many at once, when those before have come out",
-        },
-        "window": {"type": _positive_int, "help": "most frames inside the pipeline"},
-        "switch": {
-            "choices": ("auto", "normal", "surge"),
-            "help": "which route frames take, if there are two",
-        },
-        "normal_fps": {"type": _positive_float, "help": "what the normal route can handle"},
-        "surge_queue": {"type": _positive_int, "help": "so many waiting frames begin a surge"},
-        "surge_above": {"type": _positive_float, "help": "so do arrivals above this share of it"},
-        "normal_below": {"type": _positive_float, "help": "below this share a surge ends"},
-        "normal_after_s": {"type": _positive_float, "help": "after so many seconds"},
-        "queue": {"type": _positive_int, "help": "frames that may wait with --fps"},
-        "frame_timeout_s": {"type": _positive_float, "help": "seconds per segment and frame"},
-        "start_timeout_s": {"type": _positive_float, "help": "seconds until frame 0"},
-        "seed": {"type": int, "help": "random seed"},
-        "overflow": {"choices": ("fail", "drop"), "help": "if --fps is too fast"},
-        "exact": {"action": "store_true", "help": "engines without graph optimisation"},
-        "skip_failed": {"action": "store_true", "help": "go on after a frame that fails"},
-        "latency": {
-            "action": "store_true",
-            "help": "wake before frames are due, use more processor time",
-        },
-        "layout": {"choices": ("nchw", "nhwc"), "help": "of image inputs"},
-        "size": {"type": _size, "help": "HxW: resize images to this, then cut the middle out"},
-        "keep_size": {"action": "store_true", "help": "resize no image"},
-        "mean": {"type": _floats, "help": "subtracted from pixels (0 to 255)"},
-        "scale": {"type": _floats, "help": "multiplies the difference"},
-        "results": {"type": Path, "help": "file for the outputs"},
-        "report": {"type": Path, "help": "JSON file for the measurements"},
-        "events": {"type": Path, "help": "folder for what each rank does, event by event"},
-        "events_kept": {"type": _positive_int, "help": "events that a rank keeps"},
-        "record": {"type": Path, "help": "folder for the tensors of some frames"},
-        "record_first": {"type": _natural_int, "help": "the first of them"},
-        "record_frames": {"type": _positive_int, "help": "how many of them"},
-        "operators": {"action": "store_true", "help": "with --events: operators, too"},
-        "quiet": {"action": "store_true", "help": "print no summary at the end"},
-        "progress": {"action": "store_true", "help": "print lines 'completed N'"},
-    }
-
-
-def _flag(name: str) -> str:
-    return f"--{name.removesuffix('_s').replace('_', '-')}"
-
-
-def _value(options: RunOptions, name: str) -> Any:
-    part = options.preprocessing if name in _PIXELS else options
-    return getattr(part, name)
-
-
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, tuple):
-        return ("x" if name == "size" else ",").join(map(repr, value))
-    return str(value)
-
-
-def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
-    """Return the options that the driver was started with; exits with 2 if they make no sense."""
-    from .sources import usage
-
-    parser = argparse.ArgumentParser(
-        prog="driver.py",
-        description="One rank of a pipeline. Start it with: mpirun ... python driver.py",
-    )
-    parser.add_argument("--input", action="append", help=f"where frames come from: {usage()}")
-    usual = RunOptions()
-    for name, how in _settings().items():
-        if "type" in how:
-            how["metavar"] = name.removesuffix("_s").upper()
-        parser.add_argument(_flag(name), dest=name, default=_value(usual, name), **how)
-    for name, text in _SWITCHES.items():
-        parser.add_argument(f"--no-{name}", dest=name, action="store_false", help=text)
-    given = vars(parser.parse_args(arguments))
-    return RunOptions(
-        inputs=tuple(given.pop("input") or usual.inputs),
-        preprocessing=Preprocessing(**{name: given.pop(name) for name in _PIXELS}),
-        **given,
-    )
+_T = TypeVar("_T")
 
 
 def _natural_int(text: str) -> int:
@@ -257,3 +41,174 @@ def _floats(text: str) -> tuple[float, ...]:
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
     return _positive_int(height), _positive_int(width or height)
+
+
+def _option(usual: _T, text: str, kind: Any = None) -> _T:
+    """Return a field with its usual value, its help, and how its value is read.
+
+    ``kind``: a function that reads it, or a tuple of the values it may have; ``None``: a flag.
+    """
+    value: _T = field(default=usual, metadata={"help": text, "kind": kind})
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255.
+
+    Where neither is given, :mod:`.sources.image_input` decides by the type of the model input.
+    """
+
+    layout: str = _option("nchw", "of image inputs", ("nchw", "nhwc"))
+    size: tuple[int, int] | None = _option(
+        None, "HxW: resize images to this, then cut the middle out; else to the model input", _size
+    )
+    """Nothing is cut where the model leaves the size open."""
+    mean: tuple[float, ...] = _option(
+        (), "subtracted from pixels: one value, or by channel", _floats
+    )
+    scale: tuple[float, ...] = _option((), "multiplies the difference, likewise", _floats)
+    keep_size: bool = _option(False, "resize no image; for a model with open height and width")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """One run of a job."""
+
+    inputs: tuple[str, ...] = ("random",)
+    """What names the source: ``random``, or files."""
+    frames: int | None = _option(
+        None, "number of frames; else all of the source, or 100 of random", _natural_int
+    )
+    unlimited: bool = _option(False, "random frames without end")
+    drain: bool = _option(False, "the launcher may end the stream")
+    announce: bool = _option(False, "the launcher is told what enters: number, time and name")
+    stream: bool = _option(False, "results go to the launcher, too, as they come")
+    seed: int = _option(0, "random seed", int)
+    fps: float | None = _option(
+        None,
+        "frames that arrive per second; else at the source's rate, or as fast as they are taken",
+        _positive_float,
+    )
+    pull: bool = _option(False, "read a source with its own rate as fast as frames are taken")
+    arrivals: Path | None = _option(
+        None, "instead: file with the time of each arrival, in seconds, one a line", Path
+    )
+    samples_per_query: int | None = _option(
+        None, "frames arrive so many at once, when those before have come out", _positive_int
+    )
+    overflow: str = _option("fail", "if a timed frame finds the queue full", ("fail", "drop"))
+    queue: int | None = _option(
+        None, "timed frames that may wait; else those of a second, or the window", _positive_int
+    )
+    window: int | None = _option(
+        None, "most frames inside the pipeline; else the job's window", _positive_int
+    )
+    switch: str = _option(
+        "auto", "which route frames take, if the job has two", ("auto", "normal", "surge")
+    )
+    normal_fps: float | None = _option(
+        None,
+        "frames per second that the normal route can handle; else learnt while frames wait",
+        _positive_float,
+    )
+    surge_queue: int | None = _option(
+        None, "so many waiting frames begin a surge; else 8, or twice the window", _positive_int
+    )
+    surge_above: float = _option(
+        0.9, "so do arrivals above this share of the normal route's rate", _positive_float
+    )
+    normal_below: float = _option(
+        0.7, "a surge ends when arrivals have stayed below this share of it", _positive_float
+    )
+    normal_after_s: float = _option(1.0, "for so many seconds", _positive_float)
+    exact: bool = _option(False, "engines without graph optimisation: slicing changes no bit")
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    results: Path = _option(
+        Path("results.bin"), "file on the sink's board to which outputs are appended", Path
+    )
+    skip_failed: bool = _option(False, "leave a frame out on which an engine fails, and go on")
+    report: Path | None = _option(
+        None, "JSON file on the sink's board with the measurements of all ranks", Path
+    )
+    events: Path | None = _option(
+        None, "folder, on each board, for what each rank does, event by event", Path
+    )
+    """``None``: each rank keeps its last ones in a file that goes with the job."""
+    events_kept: int = _option(USUAL_EVENTS, "events that each rank keeps", _positive_int)
+    record: Path | None = _option(
+        None, "folder, on each board, for the tensors of some frames", Path
+    )
+    record_first: int = _option(0, "number of the first of them", _natural_int)
+    record_frames: int = _option(10, "how many of them", _positive_int)
+    operators: bool = _option(False, "with --events: also when operators ran, if the engine tells")
+    quiet: bool = _option(False, "print no summary at the end")
+    progress: bool = _option(False, "print lines 'completed N'")
+    latency: bool = _option(False, "wake before frames are due, use more processor time")
+    start_timeout_s: float | None = _option(
+        None, "seconds until all ranks must be ready for frame 0; else 120", _positive_float
+    )
+    frame_timeout_s: float | None = _option(
+        None,
+        "seconds that a segment may take for a frame; else 30, or 20 times the slowest",
+        _positive_float,
+    )
+    bind: bool = _option(True, "leave cores as mpirun set them")
+    direct: bool = _option(True, "ranks of one board exchange messages instead of sharing memory")
+
+    def to_arguments(self) -> list[str]:
+        """Return the command line that :func:`parse_options` reads as these options."""
+        # With "=", for a value that begins with a dash must not be taken for a flag.
+        arguments = [f"--input={name}" for name in self.inputs]
+        for name, kind, usual, _ in _OPTIONS:
+            value = getattr(self.preprocessing if name in _PIXELS else self, name)
+            if value != usual or name == "results":
+                flag = _flag(name, usual)
+                arguments.append(flag if kind is None else f"{flag}={_text(name, value)}")
+        return arguments
+
+
+_PIXELS = [each.name for each in fields(Preprocessing)]
+_OPTIONS = [
+    (each.name, each.metadata["kind"], each.default, each.metadata["help"])
+    for each in (*fields(RunOptions), *fields(Preprocessing))
+    if each.metadata
+]
+"""Name, kind, usual value and help of each option but ``--input``."""
+
+
+def _flag(name: str, usual: object) -> str:
+    """Return what sets an option; what is usually on is switched off."""
+    off = "no-" if usual is True else ""
+    return f"--{off}{name.removesuffix('_s').replace('_', '-')}"
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return ("x" if name == "size" else ",").join(map(repr, value))
+    return str(value)
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
+    """Return the options that the driver was started with; exits with 2 if they make no sense."""
+    from .sources import usage
+
+    parser = argparse.ArgumentParser(
+        prog="driver.py",
+        description="One rank of a pipeline. Start it with: mpirun ... python driver.py",
+    )
+    parser.add_argument("--input", action="append", help=f"where frames come from: {usage()}")
+    for name, kind, usual, text in _OPTIONS:
+        if kind is None:
+            how: dict[str, Any] = {"action": "store_false" if usual else "store_true"}
+        elif isinstance(kind, tuple):
+            how = {"choices": kind}
+        else:
+            how = {"type": kind, "metavar": name.removesuffix("_s").upper()}
+        parser.add_argument(_flag(name, usual), dest=name, default=usual, help=text, **how)
+    given = vars(parser.parse_args(arguments))
+    return RunOptions(
+        inputs=tuple(given.pop("input") or RunOptions().inputs),
+        preprocessing=Preprocessing(**{name: given.pop(name) for name in _PIXELS}),
+        **given,
+    )

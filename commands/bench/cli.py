@@ -35,8 +35,13 @@ from rankslice.commands.options import (
 )
 from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import BENCH as BENCH_KIND
-from rankslice.framework.files.output_file import PAGE, STDOUT, check_output, write_output
+from rankslice.framework.files.output_file import (
+    BENCH as BENCH_KIND,
+    PAGE,
+    STDOUT,
+    check_output,
+    write_output,
+)
 from rankslice.framework.wording import quoted
 
 if TYPE_CHECKING:

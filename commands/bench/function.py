@@ -20,8 +20,7 @@ from rankslice.commands.arguments import (
     path_of,
     preprocessing_from,
 )
-from rankslice.commands.bench.bench import BenchOptions
-from rankslice.commands.bench.bench import bench as bench_folder
+from rankslice.commands.bench.bench import BenchOptions, bench as bench_folder
 from rankslice.commands.bench.co_runner import KINDS
 from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
 from rankslice.commands.bench.scenario import ScenarioRun, run_scenario, scenario_request

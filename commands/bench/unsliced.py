@@ -12,8 +12,7 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build_folder import converted_name, unsliced_model
 from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import MappingEntry
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.frontend.formats.given_sizes import GivenSizes

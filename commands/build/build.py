@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from rankslice.backend.boards.login import FILE as BOARDS_FILE
-from rankslice.backend.boards.login import logins_to_json
+from rankslice.backend.boards.login import FILE as BOARDS_FILE, logins_to_json
 from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.runtime.job import Facts
@@ -41,8 +40,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.graph import AnyTensor, Layer
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import Placements
+from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks

@@ -139,8 +139,7 @@ def build(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    from rankslice.commands.build.build import BuildOptions
-    from rankslice.commands.build.build import build as build_folder
+    from rankslice.commands.build.build import BuildOptions, build as build_folder
     from rankslice.commands.build.conversion import Quantisation
     from rankslice.commands.build.show import print_build
     from rankslice.framework.plan import plan_to_json

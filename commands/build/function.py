@@ -17,8 +17,7 @@ from rankslice.commands.arguments import (
     preprocessing_from,
     sizes_from,
 )
-from rankslice.commands.build.build import Build, BuildOptions
-from rankslice.commands.build.build import build as build_folder
+from rankslice.commands.build.build import Build, BuildOptions, build as build_folder
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping

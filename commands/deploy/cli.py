@@ -34,8 +34,7 @@ def deploy(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.build_folder import EDITED, is_edited, read_plan
-    from rankslice.commands.deploy.deploy import deploy as deploy_folder
-    from rankslice.commands.deploy.deploy import plan_all_deployments
+    from rankslice.commands.deploy.deploy import deploy as deploy_folder, plan_all_deployments
     from rankslice.commands.deploy.show import print_deployed, print_deployment
 
     if is_edited(folder, read_plan(folder)):

@@ -27,8 +27,7 @@ from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import MappingEntry
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource

@@ -16,8 +16,7 @@ from rankslice.commands.arguments import (
     path_of,
     sizes_from,
 )
-from rankslice.commands.explore.explore import ExploreOptions
-from rankslice.commands.explore.explore import explore as explore_mappings
+from rankslice.commands.explore.explore import ExploreOptions, explore as explore_mappings
 from rankslice.commands.options import refuse_with
 from rankslice.commands.profile.listener import Listener
 from rankslice.exploration.objectives import parse_objectives

@@ -24,8 +24,7 @@ from rankslice.commands.inspect.fusions import (
     Group,
 )
 from rankslice.commands.inspect.inside import Inside
-from rankslice.commands.inspect.internals import Built, Internals
-from rankslice.commands.inspect.internals import Node as LiteRtNode
+from rankslice.commands.inspect.internals import Built, Internals, Node as LiteRtNode
 from rankslice.commands.inspect.lanes import (
     ROW,
     Row,

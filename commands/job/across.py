@@ -16,8 +16,10 @@ from rankslice.backend.boards.watch import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
-from rankslice.backend.runtime.figures.operators import MOST_BYTES as OPERATORS_BYTES
-from rankslice.backend.runtime.figures.operators import NAME as OPERATORS_NAME
+from rankslice.backend.runtime.figures.operators import (
+    MOST_BYTES as OPERATORS_BYTES,
+    NAME as OPERATORS_NAME,
+)
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from rankslice.backend.boards.accelerator import Reading
 from rankslice.exploration.times.spans import Span
-from rankslice.framework.profile import ProfiledKind
-from rankslice.framework.profile import Span as ProfiledSpan
+from rankslice.framework.profile import ProfiledKind, Span as ProfiledSpan
 
 
 def with_readings(kind: ProfiledKind, readings: Iterable[tuple[Span, Reading]]) -> ProfiledKind:

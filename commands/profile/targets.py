@@ -10,8 +10,7 @@ from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.framework.engines import default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import MappingEntry
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import ProfiledKind
 from rankslice.framework.specs.placement import place_ranks

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankslice.commands.arguments import Natural, check_least, checked, path_of
-from rankslice.commands.replay.replay import Replayed
-from rankslice.commands.replay.replay import replay as replay_recorded
+from rankslice.commands.replay.replay import Replayed, replay as replay_recorded
 
 
 @checked

@@ -20,8 +20,7 @@ from rankslice.commands.arguments import (
 )
 from rankslice.commands.options import refuse_with
 from rankslice.commands.run.recording import prepare_recording
-from rankslice.commands.run.run import FinishedRun, prepare
-from rankslice.commands.run.run import run as run_prepared
+from rankslice.commands.run.run import FinishedRun, prepare, run as run_prepared
 from rankslice.commands.switching import Switch, check_switching
 from rankslice.framework.errors import Mistake, RankSliceError
 

@@ -98,8 +98,7 @@ def serve(
     from rankslice.commands.serve.address import parse_address
     from rankslice.commands.serve.job import ServedJob, prepare_beside
     from rankslice.commands.serve.log import log, mistakes_logged, start_log
-    from rankslice.commands.serve.serve import ServeOptions, check_installed
-    from rankslice.commands.serve.serve import serve as serve_jobs
+    from rankslice.commands.serve.serve import ServeOptions, check_installed, serve as serve_jobs
     from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
 
     start_log(log_form)

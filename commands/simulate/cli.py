@@ -111,8 +111,12 @@ def simulate(
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.arrival_times import read_arrival_times
     from rankslice.commands.simulate.show import print_simulation
-    from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic
-    from rankslice.commands.simulate.simulate import simulate as simulate_job
+    from rankslice.commands.simulate.simulate import (
+        Scatter,
+        SimulationOptions,
+        Traffic,
+        simulate as simulate_job,
+    )
     from rankslice.commands.simulate.timeline import timeline_of
 
     if arrivals is not None:

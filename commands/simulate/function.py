@@ -19,8 +19,13 @@ from rankslice.commands.arguments import (
 )
 from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.options import refuse_with
-from rankslice.commands.simulate.simulate import Scatter, Simulated, SimulationOptions, Traffic
-from rankslice.commands.simulate.simulate import simulate as simulate_plan
+from rankslice.commands.simulate.simulate import (
+    Scatter,
+    Simulated,
+    SimulationOptions,
+    Traffic,
+    simulate as simulate_plan,
+)
 from rankslice.commands.switching import USUAL, Switch, check_switching
 from rankslice.framework.specs.read_platform import PlatformSource
 

@@ -23,14 +23,18 @@ from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
 from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.overheads import Overheads, default_overheads
 from rankslice.exploration.simulator.figures import Simulation
-from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled
-from rankslice.exploration.simulator.simulator import simulate as simulate_plan
+from rankslice.exploration.simulator.simulator import (
+    Arrivals,
+    at_rate,
+    jittered,
+    sampled,
+    simulate as simulate_plan,
+)
 from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
 from rankslice.framework.engines import computes, default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.mapping import Placements
+from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile

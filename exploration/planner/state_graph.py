@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain as joined
-from itertools import count, product
+from itertools import chain as joined, count, product
 
 import numpy as np
 from numpy.typing import NDArray

@@ -7,18 +7,12 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from rankslice.backend.runtime.job.strict import (
     PAIRS,
+    Only as Only,
+    as_record as as_record,
+    between as between,
     faults,
     field_types,
     is_optional,
-)
-from rankslice.backend.runtime.job.strict import (
-    Only as Only,
-)
-from rankslice.backend.runtime.job.strict import (
-    as_record as as_record,
-)
-from rankslice.backend.runtime.job.strict import (
-    between as between,
 )
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.reading.read_json import read_json

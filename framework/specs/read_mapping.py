@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Mapping as Dictionary
+from collections.abc import Iterator, Mapping as Dictionary
 from pathlib import Path
 from typing import Any
 

@@ -19,8 +19,7 @@ from rankslice.backend.runtime.job import (
 )
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.names import safe_file_name
-from rankslice.framework.graph import Graph, Layer
-from rankslice.framework.graph import Tensor as GraphTensor
+from rankslice.framework.graph import Graph, Layer, Tensor as GraphTensor
 from rankslice.framework.plan import ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jobs import build_folder, unsliced_outputs
 from plans import turn_weights
 from strategies import Network, assignments, networks, pairs_of

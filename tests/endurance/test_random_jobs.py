@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, assume, given, settings, strategies as st
 from jobs import Weights, build_folder, unsliced_outputs
 from plans import turn_weights
 from real_jobs import debians_mpirun, replace_file, wheels_mpirun

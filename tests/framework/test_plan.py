@@ -3,8 +3,7 @@ from contextlib import suppress
 from dataclasses import astuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from line_graphs import line_graph, opened
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans, routed
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from itertools import count, islice, product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.job import ALL, MOST_TURNS, Turns
 from rankslice.framework.turns import by_weights, weights_for

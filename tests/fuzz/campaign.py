@@ -14,8 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from targets import KERAS_TARGETS, TARGETS, Target, edited, meet, pieces
 
 MEMORY = 1 << 30

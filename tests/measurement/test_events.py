@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from real_jobs import chain_folder, let_ranks_sleep
 
 from rankslice.backend.runtime.figures.events import (

@@ -23,8 +23,7 @@ from ..figures.energy import BoardEnergy
 from ..figures.events import EventRing
 from ..figures.rank_figures import cpu_s, peak_memory_mb
 from ..job import Job
-from ..keeper import ROLE_DRAIN
-from ..keeper import connect as connect_to_keeper
+from ..keeper import ROLE_DRAIN, connect as connect_to_keeper
 from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
 from ..system.cores import processor

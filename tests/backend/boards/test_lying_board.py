@@ -50,8 +50,8 @@ from rankslice.backend.boards.probe import (
     address_towards,
     clock_ahead_s,
     load_complaints,
+    report_of as asked_report,
 )
-from rankslice.backend.boards.probe import report_of as asked_report
 from rankslice.backend.boards.probed import (
     BoardReport,
     Cluster,

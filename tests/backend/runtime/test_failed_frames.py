@@ -1,5 +1,4 @@
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
 from rankslice.backend.runtime.job import Rank

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from itertools import islice
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.job import ALL, EACH, Steps, Turns
 

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
 from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save

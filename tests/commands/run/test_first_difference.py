@@ -12,8 +12,7 @@ import onnx
 import pytest
 from command_line import rankslice
 from damage import change_tflite_weight, change_weight
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 from onnx import helper
 from quantised import averaging_cnn, images

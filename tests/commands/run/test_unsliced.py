@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from jobs import FIGURE_2_RANKS, build_folder, figure_2
-from jobs import unsliced_outputs as outputs_one_after_the_other
+from jobs import (
+    FIGURE_2_RANKS,
+    build_folder,
+    figure_2,
+    unsliced_outputs as outputs_one_after_the_other,
+)
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Job

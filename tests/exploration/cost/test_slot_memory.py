@@ -8,8 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from line_graphs import line_graph, opened
 from placements import placements
 from plans import job_of, planned, turn_weights, wire

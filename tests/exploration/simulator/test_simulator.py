@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from line_graphs import line_graph, opened
 from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans

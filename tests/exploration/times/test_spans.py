@@ -19,8 +19,7 @@ from rankslice.exploration.times.spans import (
     is_long,
     kind_times,
 )
-from rankslice.framework.profile import Core, MeasuredBoard, ProfiledKind
-from rankslice.framework.profile import Span as Measured
+from rankslice.framework.profile import Core, MeasuredBoard, ProfiledKind, Span as Measured
 
 Table = NDArray[np.float64]
 BOARD = MeasuredBoard("b", "b", "x86_64", "", "3.11", 1, (Core(0, None, None),), None, None)

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 from plans import plans
 from spec_strategies import KEYS_OF_ENTRIES, PLATFORMS, VALUES

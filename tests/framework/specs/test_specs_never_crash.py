@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from line_graphs import line_graph
 from spec_strategies import BYTES, KEYS_OF_ENTRIES, PLATFORMS, VALUES
 

@@ -4,8 +4,7 @@ import errno
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import ByteRange

@@ -3,8 +3,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from onnx_models import random_inputs, run
 from strategies import assignments, networks
 

@@ -4,8 +4,7 @@ from collections import deque
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 from browsers import Elements
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.measurement.pages.charts import (
     Axis,

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox
 from rankslice.backend.runtime.errors import JobError

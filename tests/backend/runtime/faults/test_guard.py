@@ -15,8 +15,7 @@ import pytest
 
 from rankslice.backend.runtime.faults import guard, pages
 from rankslice.backend.runtime.faults.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
-from rankslice.backend.runtime.faults.private import _LOCK as LOCK
-from rankslice.backend.runtime.faults.private import open_private
+from rankslice.backend.runtime.faults.private import _LOCK as LOCK, open_private
 from rankslice.backend.runtime.faults.processes import Process
 
 PATIENCE_S = 60

@@ -23,8 +23,7 @@ from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline import executor as executor_module
-from rankslice.backend.runtime.pipeline import loop as loop_module
+from rankslice.backend.runtime.pipeline import executor as executor_module, loop as loop_module
 from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.pipeline.direct_channels import NEWS, Post
 from rankslice.backend.runtime.pipeline.executor import Executor

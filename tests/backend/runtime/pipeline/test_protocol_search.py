@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 from board_ranks import open_descriptors
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from line_graphs import line_graph, opened
 from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
@@ -45,8 +44,15 @@ from rankslice.backend.runtime.direct.tokens import (
 )
 from rankslice.backend.runtime.errors import FrameError, JobError
 from rankslice.backend.runtime.failed_frames import Failure
-from rankslice.backend.runtime.job import ALL as EVERY
-from rankslice.backend.runtime.job import Job, PlacedSegment, Steps, Tensor, Turns, typed_view
+from rankslice.backend.runtime.job import (
+    ALL as EVERY,
+    Job,
+    PlacedSegment,
+    Steps,
+    Tensor,
+    Turns,
+    typed_view,
+)
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, NEWS, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing

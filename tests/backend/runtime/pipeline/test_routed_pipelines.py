@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, FIRST_CORE, figure_2, unsliced_outputs
 from strategies import Network, assignments, networks, pairs_of

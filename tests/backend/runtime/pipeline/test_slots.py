@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.job import ALL, EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.pipeline.slots import LentRing, Ring, SharedView, View, ring_bytes

@@ -7,8 +7,7 @@ from itertools import chain, count, takewhile
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
@@ -26,8 +25,7 @@ from rankslice.backend.runtime.pipeline.stages import (
 )
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
-from rankslice.backend.runtime.sources import Source
-from rankslice.backend.runtime.sources import arrivals as arrivals_module
+from rankslice.backend.runtime.sources import Source, arrivals as arrivals_module
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
 from rankslice.framework.turns import by_weights
 

@@ -20,8 +20,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import Source, numpy_files
-from rankslice.backend.runtime.sources import open_source as open_source_of
+from rankslice.backend.runtime.sources import Source, numpy_files, open_source as open_source_of
 from rankslice.backend.runtime.sources.arrivals import Pulled
 
 X = Tensor("x", "float32", (1, 2))

@@ -19,8 +19,12 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.sources import EndOfStreamError, Source, opencv
-from rankslice.backend.runtime.sources import open_source as open_source_of
+from rankslice.backend.runtime.sources import (
+    EndOfStreamError,
+    Source,
+    open_source as open_source_of,
+    opencv,
+)
 from rankslice.backend.runtime.sources.video_source import is_cut_short
 
 GREY = Tensor("x", "float32", (1, 1, 4, 4))

@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from onnx import numpy_helper
 from onnx_models import LIGHT_MODELS
 from sample_model import SAMPLE_MODEL

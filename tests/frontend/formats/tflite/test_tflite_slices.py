@@ -6,8 +6,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from litert import Runner
 from strategies import assignments
 from tflite_models import edited, model_file, written

@@ -85,7 +85,7 @@ def _write_package(
     for name in _contents(folder, plan, board):
         link_or_copy(folder / name, package / name)
     wanted = requirements([rank for rank in plan.ranks if rank.board == board])
-    if video and board == plan.ranks[plan.source].board:
+    if video and board == plan.ranks[plan.job.source].board:
         wanted += VIDEO_REQUIREMENTS
     _write_requirements(package, board, wanted, add_wheels)
     _write_manifest(package, board, hashes)

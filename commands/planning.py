@@ -166,8 +166,8 @@ def _with_surge(
         plan.model,
         cut,
         joined.surge,
-        source_rank=plan.source,
-        sink_rank=plan.sink,
+        source_rank=plan.job.source,
+        sink_rank=plan.job.sink,
         idle=joined.idle,
     )
     return replace(

@@ -66,26 +66,6 @@ class Plan:
         return self.job.ranks
 
     @property
-    def source(self) -> int:
-        """Rank where frames enter."""
-        return self.job.source
-
-    @property
-    def sink(self) -> int:
-        """Rank where results come out."""
-        return self.job.sink
-
-    @property
-    def window(self) -> int:
-        """Default number of frames inside the pipeline."""
-        return self.job.window
-
-    @property
-    def path_length(self) -> int:
-        """Longest path from source to sink, in levels."""
-        return self.job.path_length
-
-    @property
     def channels(self) -> tuple[Channel, ...]:
         """All channels, by number."""
         return self.job.channels

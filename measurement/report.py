@@ -178,7 +178,7 @@ def read_report(path: Path, plan: Plan, completed: int) -> list[dict[str, Any]]:
     except ValidationError as error:
         raise RankSliceError(Mistake(place, _first_fault(error), _SHAPE)) from None
     raise_mistakes(Mistake(place, found, _SHAPE) for found in _contradictions(report, plan))
-    source, sink = report.ranks[plan.source].source, report.ranks[plan.sink].sink
+    source, sink = report.ranks[plan.job.source].source, report.ranks[plan.job.sink].sink
     assert source is not None
     assert sink is not None
     if completed + sink.failed > source.frames:
@@ -215,7 +215,7 @@ def _contradictions(report: _Report, plan: Plan) -> Iterator[str]:
                 yield f"ranks[{number}] takes different turns than in the plan"
         if not are_in_order(counts_of(rank.compute_counts)):
             yield f"ranks[{number}].compute_counts is not in order"
-        for name, owner in (("source", plan.source), ("sink", plan.sink)):
+        for name, owner in (("source", plan.job.source), ("sink", plan.job.sink)):
             if (getattr(rank, name) is not None) != (number == owner):
                 yield f"ranks[{number}] is {'not ' if number == owner else ''}the {name}"
         if rank.source is not None:

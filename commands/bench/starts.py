@@ -70,7 +70,7 @@ class Measured:
             model=plan.model.name,
             model_sha256=plan.model.sha256,
             job_sha256=plan.job.sha256,
-            window=self.options.window or plan.window,
+            window=self.options.window or plan.job.window,
             ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
         )
 
@@ -217,7 +217,7 @@ def _mean_of(
 
 def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return when each frame was to arrive, since the first, and its latency, in nanoseconds."""
-    found = trace.ranks[trace.plan.source].of(FRAME)
+    found = trace.ranks[trace.plan.job.source].of(FRAME)
     found = found[np.argsort(found["frame"], kind="stable")]
     begins, ends = found["begin_ns"], found["end_ns"]
     if not len(found):

@@ -30,7 +30,7 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
     """
     converted = folder / converted_name(plan.model.format)
     model = converted if converted.is_file() else unsliced_model(folder, plan, "measure it")
-    first = plan.source if plan.of_rank(plan.source) else plan.segments[0].rank
+    first = plan.job.source if plan.of_rank(plan.job.source) else plan.segments[0].rank
     rank = plan.ranks[first]
     users = {login.board: login.user for login in board_logins(folder, plan)}
     key = re.sub(r"\.\d+$", "", rank.key)

@@ -45,7 +45,9 @@ def describe_plan(plan: Plan) -> str:
     """Return the plan as text: a summary, and for each route a line per rank."""
     routes = plan.routes
     lines = [f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(routes[0])}"]
-    lines.append(f"frames enter at rank {plan.source}, results come out at rank {plan.sink}")
+    lines.append(
+        f"frames enter at rank {plan.job.source}, results come out at rank {plan.job.sink}"
+    )
     lines += _table(routes[0])
     for surge in routes[1:]:
         lines += [f"for a surge: {_counts(surge)}", *_table(surge)]
@@ -56,7 +58,7 @@ def _counts(route: Plan) -> str:
     count = "the fewest possible" if route.minimal else "perhaps not the fewest possible"
     return (
         f"segments: {len(route.segments)} ({count}); channels: {len(route.channels)};"
-        f" window: {route.window}"
+        f" window: {route.job.window}"
     )
 
 
@@ -75,7 +77,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
-        if not segments and rank not in (plan.source, plan.sink):
+        if not segments and rank not in (plan.job.source, plan.job.sink):
             continue
         yield (
             str(rank),

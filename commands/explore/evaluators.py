@@ -126,7 +126,7 @@ class MappingRunner:
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
-            least = 2 * frames_to_fill(built.plan.window) + 1
+            least = 2 * frames_to_fill(built.plan.job.window) + 1
             options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
             summary = run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
         return _measured(candidate, summary)

@@ -253,7 +253,9 @@ def _items(inspection: Inspection) -> list[_Item]:
     running = running_layers(graph)
     drawn = {t.name for t in graph.inputs} | {t.name for layer in running for t in layer.outputs}
     source, sink = (
-        ((_Place(end, None, ALL),) for end in (plan.source, plan.sink)) if plan else ((), ())
+        ((_Place(end, None, ALL),) for end in (plan.job.source, plan.job.sink))
+        if plan
+        else ((), ())
     )
     inputs = [
         _Item("input", tensor.name, "input", (), (tensor,), 0, None, source)

@@ -129,8 +129,8 @@ def _plan(inspection: Inspection) -> _Object | None:
         return None
     surge = plan.routes[1] if plan.surge else None
     return {
-        "source": plan.source,
-        "sink": plan.sink,
+        "source": plan.job.source,
+        "sink": plan.job.sink,
         **_route(plan, inspection.ranks),
         "surge": None if surge is None else _route(surge, inspection.surge),
     }
@@ -140,7 +140,7 @@ def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     return {
         "minimal": plan.minimal,
-        "window": plan.window,
+        "window": plan.job.window,
         "ranks": [
             {
                 "rank": cost.rank,

@@ -64,7 +64,7 @@ def run_across(
     try:
         with watches:
             if prepared.copied:
-                copy_inputs(boards, ranks[prepared.plan.source].board, prepared.copied)
+                copy_inputs(boards, ranks[prepared.plan.job.source].board, prepared.copied)
             command = prepared.command_in(folder)
             run_job(
                 command,
@@ -98,7 +98,7 @@ def run_across(
 def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
     """Return a board's sample without values of ranks, or of the job, that are not the board's."""
     own = {number for number, rank in enumerate(plan.ranks) if rank.board == board}
-    has_source = plan.source in own
+    has_source = plan.job.source in own
 
     def is_own(name: str) -> bool:
         _, part = split_name(name)
@@ -112,7 +112,7 @@ def _fetch(
     prepared: PreparedRun, boards: CheckedBoards, folder: Path, names: Sequence[str]
 ) -> None:
     """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
-    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
     outputs = prepared.plan.job.outputs
     frames = prepared.source.frames
     room = shutil.disk_usage(folder).free
@@ -183,7 +183,7 @@ def _fetch_after_failure(
     """Fetch the results of finished frames; return where they are if that is not possible."""
     if not _leaves_results(prepared):
         return []
-    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.sink].board)
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
     if shell.login.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none
             _fetch(prepared, boards, folder, (RESULTS,))

@@ -69,7 +69,9 @@ class PreparedRun:
         Raises:
             RankSliceError: there is no way to a board.
         """
-        source, sink = (self.plan.ranks[rank].board for rank in (self.plan.source, self.plan.sink))
+        source, sink = (
+            self.plan.ranks[rank].board for rank in (self.plan.job.source, self.plan.job.sink)
+        )
         if self.boards is None:
             return LOOPBACK, LOOPBACK
         return self.boards.address_for(source), self.boards.address_for(sink)

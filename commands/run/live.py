@@ -174,7 +174,7 @@ class LiveView:
     def _board_of_source(self) -> str:
         """The board whose samples are the pace; a job on this machine has one."""
         plan = self._state.plan
-        source = plan.ranks[plan.source].board
+        source = plan.ranks[plan.job.source].board
         return source if source in self._state.samples else next(iter(self._state.samples), "")
 
 

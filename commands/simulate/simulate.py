@@ -199,7 +199,7 @@ def simulate_job(
     taken = options.overheads or default_overheads(rank.engine for rank in plan.ranks)
     links = LinkSpeeds(_with_boards(boards, plan))
     run_options = replace(options.switching, queue=traffic.queue)
-    windows = [traffic.window or route.window for route in plan.routes]
+    windows = [traffic.window or route.job.window for route in plan.routes]
     frames, arrivals = _arrivals(traffic, run_options, windows)
     random = np.random.default_rng(scatter.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())

@@ -95,8 +95,8 @@ def _row(step: _Step, ranks: Sequence[int], cell: str) -> list[str]:
 def _steps(route: Plan) -> list[_Step]:
     """Return what happens while there are always frames that may enter."""
     period = math.lcm(*(rank.turns.period for rank in route.ranks))
-    some = min(_MOST_FRAMES, 5 * route.window + 56) + min(_MOST_IN_TURN, 12 * period)
-    frames = route.window + some
+    some = min(_MOST_FRAMES, 5 * route.job.window + 56) + min(_MOST_IN_TURN, 12 * period)
+    frames = route.job.window + some
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
     found = simulate(route, times, _LINKS, frames=frames, traced=frames)
     steps = [_Step({}, []) for _ in range(round(found.duration_s) + 1)]
@@ -106,7 +106,7 @@ def _steps(route: Plan) -> list[_Step]:
     for frame, completed_s in enumerate(found.completed_s):
         steps[max(0, round(completed_s) - 1)].completed.append(frame)
     # Until this frame begins, those that are inside, or have left, are not all that come.
-    begins = frames - 1 - route.window
+    begins = frames - 1 - route.job.window
     return steps[: min(round(run.begin_s) for run in found.steps if run.frame == begins)]
 
 

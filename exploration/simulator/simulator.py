@@ -130,7 +130,7 @@ def simulate(
             route,
             [next(segments) for _ in route.segments],
             links,
-            window or route.window,
+            window or route.job.window,
             overheads,
             sent_bytes,
             come,
@@ -191,8 +191,8 @@ class _Machine:
         self.completed_s: list[float] = []
         self.steps: list[Step] = []
         self.credit_s = 0.0
-        if plan.sink != plan.source:
-            ends = plan.ranks[plan.sink].board, plan.ranks[plan.source].board
+        if plan.job.sink != plan.job.source:
+            ends = plan.ranks[plan.job.sink].board, plan.ranks[plan.job.source].board
             self.credit_s = float(links.figures([ends])[1][0])
         for parts in routes:
             self._connect(parts)
@@ -225,7 +225,7 @@ class _Machine:
         if arrivals is None:
             self.frames = self.left = frames
             self.joins_source = all(
-                "source" in threadless_stages(parts.job.ranks[self.plan.source], is_timed=False)
+                "source" in threadless_stages(parts.job.ranks[self.plan.job.source], is_timed=False)
                 for parts in self.routes
             )
         else:
@@ -268,7 +268,7 @@ class _Machine:
                 continue
             self.is_reading = True
             if self.joins_source:
-                rank = self.parts.ranks[self.plan.source]
+                rank = self.parts.ranks[self.plan.job.source]
                 rank.is_busy = True
                 rank.busy_s += seconds
             self._at(self.now + seconds, self._have_read, None)
@@ -276,7 +276,7 @@ class _Machine:
     def _have_read(self, _: Any) -> None:
         self.is_reading = False
         if self.joins_source:
-            self.parts.ranks[self.plan.source].is_busy = False
+            self.parts.ranks[self.plan.job.source].is_busy = False
         self._let_in()
         self._try_source()
 
@@ -285,7 +285,7 @@ class _Machine:
             ring.put()
             for tell in ring.on_written:
                 tell()
-        self._try_rank(self.parts.ranks[self.plan.source])
+        self._try_rank(self.parts.ranks[self.plan.job.source])
 
     def _may_enter(self) -> bool:
         if self.choice is not None and not self._may_go_on(self.choice):
@@ -295,7 +295,7 @@ class _Machine:
         if self.entered - self.credited >= self.parts.window:
             return False
         if self.joins_source:
-            rank = self.parts.ranks[self.plan.source]
+            rank = self.parts.ranks[self.plan.job.source]
             if rank.is_busy or rank.ready:
                 return False
         return not self.parts.source.lacking
@@ -336,7 +336,7 @@ class _Machine:
         if rank.is_busy:
             return
         if not rank.ready:
-            if self.joins_source and rank is self.parts.ranks[self.plan.source]:
+            if self.joins_source and rank is self.parts.ranks[self.plan.job.source]:
                 self._try_source()
             return
         if rank.cores and not self._take_cores(rank):
@@ -437,7 +437,7 @@ class _Machine:
             for ring in self.parts.sink.go_on():
                 for tell in ring.on_freed:
                     tell()
-            self._try_rank(self.parts.ranks[self.plan.sink])
+            self._try_rank(self.parts.ranks[self.plan.job.sink])
 
     def _credit(self, _: Any) -> None:
         self.latencies_s.append(self.now - self.arrived_s[self.credited])

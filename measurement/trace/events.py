@@ -105,7 +105,7 @@ class Trace:
     @property
     def latencies_s(self) -> NDArray[np.float64]:
         """Latencies of the frames whose events are there, in seconds, by frame."""
-        found = self.ranks[self.plan.source].of(FRAME)
+        found = self.ranks[self.plan.job.source].of(FRAME)
         found = found[np.argsort(found["frame"], kind="stable")]
         latencies_s: NDArray[np.float64] = 1e-9 * (found["end_ns"] - found["begin_ns"])
         return latencies_s
@@ -145,7 +145,7 @@ def on_one_clock(
     for rank in ranks:
         by_board.setdefault(plan.ranks[rank.rank].board, []).append(rank)
     clocks = clocks_of_boards(
-        plan.ranks[plan.source].board,
+        plan.ranks[plan.job.source].board,
         {board: _span_ns(found) for board, found in by_board.items()},
         {board: _samples_of(found) for board, found in by_board.items()},
         by_launcher,
@@ -157,8 +157,8 @@ def on_one_clock(
 
 def _own_events(plan: Plan, rank: RankEvents) -> Events:
     """Return the events of what a rank does by the plan; a damaged file has others."""
-    known = [(READ, 0), (FRAME, 0)] if rank.rank == plan.source else []
-    known += [(WRITE, 0)] if rank.rank == plan.sink else []
+    known = [(READ, 0), (FRAME, 0)] if rank.rank == plan.job.source else []
+    known += [(WRITE, 0)] if rank.rank == plan.job.sink else []
     for route in plan.routes:
         known += [(COMPUTE, segment.index) for segment in route.of_rank(rank.rank)]
         for channel in route.channels:

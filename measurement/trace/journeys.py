@@ -132,7 +132,7 @@ def stretches_of(trace: Trace) -> list[Stretch]:
     In the last one are those, too, that have not come out. Frames of older ones that the source's
     events do not have are left out.
     """
-    events = trace.ranks[trace.plan.source]
+    events = trace.ranks[trace.plan.job.source]
     out = events.of(FRAME)
     out = out[np.argsort(out["frame"], kind="stable")]
     if not len(out):
@@ -187,7 +187,7 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
     if plan.surge is not None:
         found = "has two routes, and no result shows which frames took which"
         raise RankSliceError(Mistake("the job", found, "trace a run that does not fail"))
-    window = window or plan.window
+    window = window or plan.job.window
     present = [_frames_of(each) for each in trace.ranks if len(each.events)]
     if not present:
         raise RankSliceError(Mistake("the trace", "has no events", "give more --frames"))
@@ -199,7 +199,7 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
     )
     count = max(0, last - first + 1)
     rows, begins, ends = _rows(trace, first, count)
-    framed = trace.ranks[plan.source].of(FRAME)
+    framed = trace.ranks[plan.job.source].of(FRAME)
     arrived = _by_frame(framed, "begin_ns", first, count)
     out = _by_frame(framed, "end_ns", first, count)
     wirings = _wirings(trace, plan, window)
@@ -277,7 +277,7 @@ class _Causes:
     ) -> None:
         self._rows = rows
         self._begins, self._ends = begins, ends
-        self._source = plan.source, plan.sink
+        self._source = plan.job.source, plan.job.sink
         self._place = {(row.kind, row.rank, row.number): at for at, row in enumerate(rows)}
         self._inputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)
         self._outputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)

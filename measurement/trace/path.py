@@ -134,7 +134,7 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
         if cause.frames[frame] == NEVER:
             break
         if cause.why is Why.frame:
-            pass_by(Part(What.waking, found.plan.source), int(cause.times[frame]))
+            pass_by(Part(What.waking, found.plan.job.source), int(cause.times[frame]))
             frame = frame - 1
             if frame < 0 or ends[row, frame] == NEVER:
                 break

@@ -54,7 +54,7 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     ways = {channel.number for channel in plan.channels}
     for each in drawn.slices:
         packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
-    packets.counter(machine[plan.source], _COUNTER, "frames inside", "frames", drawn.inside)
+    packets.counter(machine[plan.job.source], _COUNTER, "frames inside", "frames", drawn.inside)
     begin_ns = min((each.begin_ns for each in drawn.slices), default=0)
     group = first + len(drawn.tracks)
     for number in sorted({boards.index(told.board) for told in counters}):

@@ -60,7 +60,7 @@ def payload(plan: Plan, frames: int) -> dict[str, tuple[int, int]]:
     for each in plan.channels:
         source, target = plan.ranks[each.source], plan.ranks[each.destination]
         is_input = each.tensor in plan.inputs
-        is_result = each.tensor in plan.outputs and each.destination == plan.sink
+        is_result = each.tensor in plan.outputs and each.destination == plan.job.sink
         made = handled(ALL if is_input else source.turns, frames)
         needed = handled(ALL if is_result else target.turns, frames)
         if source.host != target.host:

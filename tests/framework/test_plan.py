@@ -287,7 +287,7 @@ def test_a_route_has_turns_segments_and_channels_of_its_own():
     assert () == usual.channels
     assert [1, 2, 3, 4] == [each.number for each in surge.channels]
     # Conv and Relu in one step; in two with a hop each way, the second of two steps.
-    assert [2, 7] == [route.window for route in ROUTED.routes]
+    assert [2, 7] == [route.job.window for route in ROUTED.routes]
     assert [None, None] == [route.surge for route in ROUTED.routes]
 
 

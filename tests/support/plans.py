@@ -98,8 +98,8 @@ def routed(
         plan.model,
         cut,
         joined.surge,
-        source_rank=plan.source,
-        sink_rank=plan.sink,
+        source_rank=plan.job.source,
+        sink_rank=plan.job.sink,
         idle=joined.idle,
     )
     return with_surge(plan, joined.usual, other)

@@ -134,7 +134,7 @@ def test_what_cannot_survive_is_refused(folder: Path, option: str) -> None:
 def test_frames_enter_where_they_did(folder: Path) -> None:
     made = built(folder, "a", source_board="c")
     for plan in (made.plan, made.fallbacks[0].plan):
-        assert "c" == plan.ranks[plan.source].board
+        assert "c" == plan.ranks[plan.job.source].board
 
 
 def test_the_only_board_cannot_be_lost(folder: Path) -> None:

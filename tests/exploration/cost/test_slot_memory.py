@@ -54,7 +54,7 @@ def half_opened(graph: Graph) -> Graph:
 
 def by_rank(plan: Plan) -> list[int]:
     held = Counter[int]()
-    for (rank, _), nbytes in allocated(plan, plan.window).items():
+    for (rank, _), nbytes in allocated(plan, plan.job.window).items():
         held[rank] += nbytes
     return [held[rank.rank] for rank in plan.ranks]
 
@@ -185,7 +185,7 @@ def in_rings(plan: Plan) -> dict[str, int]:
     job = job_of(plan)
     held = Counter[str]()
     for rank in plan.ranks:
-        for spec in wire(job, rank.rank, plan.window, pairs_within_boards(job)).rings:
+        for spec in wire(job, rank.rank, plan.job.window, pairs_within_boards(job)).rings:
             if spec.tensor is not CREDIT and spec.home is None:
                 held[rank.board] += spec.depth * slot_bytes(spec.tensor)
     return dict(held)
@@ -208,7 +208,7 @@ U_NET = line_graph(
 def test_a_rank_holds_a_tensor_that_skips_ranks_for_as_many_frames_as_are_between() -> None:
     ranks = {layer.name: number for number, layer in enumerate(U_NET.layers)}
     plan = on_boards(U_NET, ranks, range(9))
-    rings = wire(job_of(plan), ranks["up0"], plan.window).rings
+    rings = wire(job_of(plan), ranks["up0"], plan.job.window).rings
     received = {ring.tensor.name: ring.depth for ring in rings if ring.tensor is not CREDIT}
     assert {"a": 16, "h": 2, "y": 2} == received
     # Two slots for what comes from a neighbour and for what is sent; then 2 for each rank skipped.

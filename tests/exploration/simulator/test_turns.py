@@ -222,5 +222,5 @@ def test_a_simulated_job_has_about_the_rate_of_the_real_one(
     told = simulated(plan, *(ms / 1e3 for ms in each_ms), frames=60)
     results = tmp_path / "results.bin"
     run_in_process(null_folder(tmp_path, plan, each_ms), RunOptions(frames=60, results=results))
-    real = throughput_fps(read_results(results).completed_s, plan.window)[0]
+    real = throughput_fps(read_results(results).completed_s, plan.job.window)[0]
     assert 0.6 < told.throughput_fps / real < 1.3

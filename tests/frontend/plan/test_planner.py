@@ -31,7 +31,7 @@ def frames_of(plan, turns):
 def made(plan):
     """Return by tensor what makes it: rank, frames and segment, if it is no model input."""
     every = frames_of(plan, ALL)
-    found = {name: [(plan.source, every, None)] for name in plan.inputs}
+    found = {name: [(plan.job.source, every, None)] for name in plan.inputs}
     for segment in plan.segments:
         for name in segment.outputs:
             frames = frames_of(plan, plan.ranks[segment.rank].turns)
@@ -46,7 +46,7 @@ def needed(plan):
         for segment in plan.segments
         for name in segment.inputs
     }
-    return found | {(name, plan.sink): frames_of(plan, ALL) for name in plan.outputs}
+    return found | {(name, plan.job.sink): frames_of(plan, ALL) for name in plan.outputs}
 
 
 @given(plans())
@@ -87,7 +87,7 @@ def test_a_level_is_the_length_of_the_longest_way_from_the_source(plan):
         turns = plan.ranks[segment.rank].turns
         before = longest(segment.rank, frames_of(plan, turns), segment.inputs)
         assert (turns.levels, before + turns.levels) == (segment.levels, segment.level)
-    assert plan.path_length == longest(plan.sink, frames_of(plan, ALL), plan.outputs)
+    assert plan.job.path_length == longest(plan.job.sink, frames_of(plan, ALL), plan.outputs)
 
 
 @given(plans())
@@ -104,14 +104,14 @@ def test_equal_input_makes_equal_bytes(mapped):
 
 def test_one_rank_lets_two_frames_in():
     plan = planned(line_graph("a: x -> y", outputs="y"), {"a": 0})
-    assert (1, 2) == (plan.path_length, plan.window)
+    assert (1, 2) == (plan.job.path_length, plan.job.window)
     assert () == plan.channels
 
 
 def test_a_chain_of_two_ranks_counts_two_segments_and_a_hop():
     plan = planned(line_graph("a: x -> t\nb: t -> y", outputs="y"), {"a": 0, "b": 1})
     assert [1, 3] == [segment.level for segment in plan.segments]
-    assert (0, 1, 3) == (plan.source, plan.sink, plan.path_length)
+    assert (0, 1, 3) == (plan.job.source, plan.job.sink, plan.job.path_length)
     assert [(1, "t", 0, 1)] == channels(plan)
 
 
@@ -144,7 +144,7 @@ def test_an_output_made_early_travels_to_the_sink():
 def test_each_model_input_goes_from_the_source_to_its_readers():
     graph = line_graph("a: left -> t\nb: right t -> y", outputs="y", inputs="right left")
     plan = planned(graph, {"a": 1, "b": 0})
-    assert (1, 0) == (plan.source, plan.sink)
+    assert (1, 0) == (plan.job.source, plan.job.sink)
     assert [(1, "right", 1, 0), (2, "t", 1, 0)] == channels(plan)
 
 
@@ -198,7 +198,7 @@ def test_one_rank_sends_to_each_that_takes_turns_and_another_gets_from_each():
     # a, a hop, b in two steps, a hop, c.
     assert [1, 4, 4, 6] == [segment.level for segment in plan.segments]
     assert [1, 2, 2, 1] == [segment.levels for segment in plan.segments]
-    assert (0, 3, 6, 7) == (plan.source, plan.sink, plan.path_length, plan.window)
+    assert (0, 3, 6, 7) == (plan.job.source, plan.job.sink, plan.job.path_length, plan.job.window)
 
 
 def test_ranks_with_the_same_turns_go_in_pairs():
@@ -225,17 +225,17 @@ def test_ranks_that_never_have_the_same_frame_have_no_channel():
 
 def test_the_whole_model_in_turns_enters_and_leaves_at_the_first_rank():
     plan = planned(line_graph("a: x -> y", outputs="y"), {"a": 0}, weights={0: (1, 1, 1)})
-    assert (0, 0) == (plan.source, plan.sink)
+    assert (0, 0) == (plan.job.source, plan.job.sink)
     expected = [(1, "x", 0, 1), (2, "x", 0, 2), (3, "y", 1, 0), (4, "y", 2, 0)]
     assert expected == channels(plan)
     # At other ranks than the first an input and a result travel.
     assert [3, 4, 4] == [segment.level for segment in plan.segments]
-    assert (5, 6) == (plan.path_length, plan.window)
+    assert (5, 6) == (plan.job.path_length, plan.job.window)
 
 
 def test_source_and_sink_are_the_first_of_their_ranks():
     plan = planned(CHAIN, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1)})
-    assert (0, 2) == (plan.source, plan.sink)
+    assert (0, 2) == (plan.job.source, plan.job.sink)
     assert [(0, 1), (3, 2)] == [*ends(plan, "x"), *ends(plan, "y")]
 
 
@@ -247,14 +247,14 @@ def test_frames_may_enter_at_another_of_the_ranks_that_take_turns():
 def test_a_result_that_ranks_make_in_turn_goes_to_the_sink_from_each():
     graph = line_graph("a: x -> s\nb: s -> t u\nc: t -> y", outputs="y u")
     plan = planned(graph, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})
-    assert 3 == plan.sink
+    assert 3 == plan.job.sink
     assert [(1, 3), (2, 3)] == ends(plan, "u")
 
 
 def test_a_result_that_the_sink_reads_in_turn_comes_for_all_frames():
     graph = line_graph("a: x -> s\nb: s -> y", outputs="s y")
     plan = planned(graph, {"a": 0, "b": 1}, weights={1: (1, 1)})
-    assert (1, ALL) == (plan.sink, plan.job.turns_of_reader(1, "s"))
+    assert (1, ALL) == (plan.job.sink, plan.job.turns_of_reader(1, "s"))
     assert [(0, 1), (0, 2)] == ends(plan, "s")
     assert Turns(2, (1,)) == plan.job.turns_of_reader(2, "s")
 

@@ -114,11 +114,11 @@ def test_segments_and_channels_of_the_surge_follow_the_others() -> None:
 def test_frames_enter_and_leave_where_they_do_on_the_usual_route() -> None:
     usual = {"conv": 0, "relu": 1}
     plan = routed(CHAIN, usual, {"conv": 0, "relu": 0}, shift=2)
-    assert [(0, 1)] * 2 == [(route.source, route.sink) for route in plan.routes]
+    assert [(0, 1)] * 2 == [(route.job.source, route.job.sink) for route in plan.routes]
     alone = planned(CHAIN, usual)
     assert alone.segments == plan.segments
     assert alone.channels == plan.channels
-    assert alone.path_length == plan.path_length
+    assert alone.job.path_length == plan.job.path_length
 
 
 def test_a_plan_knows_tensors_that_only_the_surge_exchanges() -> None:

@@ -41,7 +41,7 @@ def read_driver(path: Path) -> Job:
     Raises:
         RankSliceError: It cannot be read, has no job, or one that contradicts itself.
     """
-    where = bare(str(path))
+    where = str(path)
     content = read_ordinary(path, _SHAPE, MOST_BYTES)
     try:
         tree = ast.parse(content)

@@ -124,6 +124,14 @@ def test_what_contradicts_itself_is_refused_with_its_line(
     assert line_of in lines[number - 1]
 
 
+def test_the_folder_of_a_driver_is_named_however_long_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 90)
+    folder.mkdir()
+    with pytest.raises(RankSliceError) as raised:
+        edited(folder, PLAN, "window=8", "window=0")
+    assert f"{folder}/driver.py:" in str(raised.value)
+
+
 def test_a_rank_refuses_what_the_launcher_refuses() -> None:
     job = replace(PLAN.job, ranks=(replace(PLAN.ranks[0], sends=()), *PLAN.ranks[1:]))
     with pytest.raises(JobError) as raised:

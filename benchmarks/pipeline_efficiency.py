@@ -74,7 +74,7 @@ class Stage:
 
 def stages_of(plan: Plan, folder: Path) -> list[Stage]:
     """Return what each rank computes, by rank."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     return [
         Stage(
             placement.cores,
@@ -93,7 +93,7 @@ def stages_of(plan: Plan, folder: Path) -> list[Stage]:
 
 def unsliced(plan: Plan, model: Path, cores: tuple[int, ...]) -> Stage:
     """Return the whole model as one stage."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     inputs = tuple(tensors[name] for name in plan.inputs)
     outputs = tuple(tensors[name] for name in plan.outputs)
     return Stage(cores, (Session(str(model), inputs, outputs),))
@@ -209,7 +209,7 @@ def run_options(source: str, plan: Plan, folder: Path) -> RunOptions:
 
 def store_frames(plan: Plan, path: Path) -> Path:
     """Write a few random frames for the model to an .npz file; return it."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     random = np.random.default_rng(0)
     frames = {
         name: random.standard_normal((4, *(tensors[name].shape or ()))).astype(tensors[name].dtype)

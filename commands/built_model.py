@@ -19,11 +19,11 @@ def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
         RankSliceError: it is not there any more, has changed, or cannot be read.
     """
     model = unsliced_model(folder, plan, purpose)
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     brought = [tensors[name] for name in plan.inputs]
     fixed = {each.name: each.shape or () for each in brought if not each.is_open}
     kind = find_format(model)
-    bounded = brought if kind is not None and kind.is_converted else plan.tensors
+    bounded = brought if kind is not None and kind.is_converted else plan.job.tensors.values()
     at_most = {each.name: each.shape or () for each in bounded if each.is_open}
     loaded = read_model(model, GivenSizes(fixed, at_most))
     # Of an input with open sizes, others may be fixed that the file leaves open.

@@ -31,6 +31,6 @@ def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
         found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
         yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
         return
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     if found := profile.model.other_sizes(tensors[name] for name in plan.inputs):
         yield Mistake(source, found, OTHER_SIZES)

@@ -12,7 +12,7 @@ from rankslice.framework.mapping import Mapping, Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.specs.keys import lacks_weights
 from rankslice.framework.turns import by_weights, weights_for
-from rankslice.framework.wording import bare, joined
+from rankslice.framework.wording import bare, digits, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ChosenWeights:
         named = "|".join(
             f"{bare(key)}*{weight}" for key, weight in zip(self.keys, self.weights, strict=True)
         )
-        times = joined([f"{1e3 * seconds:.3g}" for seconds in self.seconds])
+        times = joined([digits(1e3 * seconds) for seconds in self.seconds])
         return f"{named} ({times} ms a frame, by {self.source})"
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.wording import joined, listed, quoted
+from rankslice.framework.wording import digits, joined, listed, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -171,7 +171,7 @@ OBJECTIVES = {
             value=lambda _, figures: figures.latency_s,
             evaluated=lambda _, __, costs: costs.latency_s,
             needs_latency=True,
-            text=lambda seconds: f"{_milliseconds(seconds):.3g} ms",
+            text=lambda seconds: f"{digits(_milliseconds(seconds))} ms",
             axis=Column("latency, ms", _milliseconds),
             json=Column("latency_ms", _milliseconds),
             csv=Column("latency_ms", _milliseconds),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rankslice.backend.runtime.job import Channel, Job, PlacedSegment, Rank, Tensor
+from rankslice.backend.runtime.job import Channel, Job, PlacedSegment, Rank
 from rankslice.backend.runtime.job.check import SUBMODEL, contradictions
 from rankslice.backend.runtime.job.strict import plain, vars_of
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -69,11 +69,6 @@ class Plan:
     def channels(self) -> tuple[Channel, ...]:
         """All channels, by number."""
         return self.job.channels
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors that segments take in or give out, and the model's inputs."""
-        return tuple(self.job.tensors.values())
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rankslice.framework.wording import digits
+
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -17,7 +19,7 @@ def count_text(number: int) -> str:
 
 def joules_text(joules: float) -> str:
     """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
-    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{joules:.3g} J"
+    return f"{digits(1e3 * joules)} mJ" if joules < 0.9995 else f"{digits(joules)} J"
 
 
 def share_text(share: float) -> str:

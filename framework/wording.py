@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from rankslice.backend.runtime.job.wording import (
     bare as bare,
     described as described,
+    digits as digits,
     joined as joined,
     quoted as quoted,
 )

@@ -308,7 +308,7 @@ def test_any_names_reach_the_driver_as_the_strings_they_are(
 ) -> None:
     plan = two_ranks(names)
     source = render_driver(plan)
-    wanted = {plan.model.name, *(tensor.name for tensor in plan.tensors)}
+    wanted = {plan.model.name, *(tensor.name for tensor in plan.job.tensors.values())}
     wanted |= {placement.key for placement in plan.ranks}
     assert wanted <= string_constants(source)
     assert source.isascii()

@@ -21,6 +21,7 @@ from rankslice.commands.options import refuse_with
 from rankslice.commands.run.run import PreparedRun
 from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import digits
 from rankslice.measurement.bench.figures import Ratio, ratios, series
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
@@ -313,8 +314,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         rates = load.fps, reference.loads[other].fps
         if rates[0] and rates[1] and abs(rates[0] / rates[1] - 1) > _SAME_RATE:
             notes.append(
-                f"{load.name}: skipped, because frames arrived at {rates[0]:.4g} and"
-                f" {rates[1]:.4g} per second"
+                f"{load.name}: skipped, because frames arrived at {digits(rates[0], 4)} and"
+                f" {digits(rates[1], 4)} per second"
             )
             continue
         pair = series(measured, 0, number), series(reference, 0, other)

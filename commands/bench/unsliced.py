@@ -67,12 +67,12 @@ def _sizes(plan: Plan) -> GivenSizes:
     """Return the sizes for which a model was sliced, where its file leaves them open."""
     largest = {
         tensor.name: tensor.shape
-        for tensor in plan.tensors
+        for tensor in plan.job.tensors.values()
         if tensor.shape is not None and any(tensor.symbols)
     }
     fixed = {
         tensor.name: tensor.shape
-        for tensor in plan.tensors
+        for tensor in plan.job.tensors.values()
         if tensor.shape is not None and tensor.name in plan.inputs
         if tensor.name not in largest
     }

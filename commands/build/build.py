@@ -221,7 +221,8 @@ def build(
             write_survival_files(folder, survival, platform, options)
     packages = tuple(out / package.relative_to(folder) for package in packages)
     of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
-    warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *seen.warnings(plan.tensors))
+    of_bounds = seen.warnings(plan.job.tensors.values())
+    warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *of_bounds)
     bounds = tuple(_bounds(plan, options.sizes, seen))
     return Build(
         out,
@@ -252,7 +253,7 @@ def _links_text(boards: Platform) -> str:
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[AnyTensor, str]]:
     """Yield the open tensors of a plan, each with what says how large it can be."""
-    for tensor in plan.tensors:
+    for tensor in plan.job.tensors.values():
         if tensor.is_open:
             is_given = tensor.name in plan.inputs or _is_bounded_by(given, tensor)
             is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most

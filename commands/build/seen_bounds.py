@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ class SeenBounds:
         """Return the sizes that a user gives, and these bounds."""
         return replace(sizes, at_most={**self.bounds, **sizes.at_most})
 
-    def warnings(self, tensors: Sequence[AnyTensor]) -> Iterator[str]:
+    def warnings(self, tensors: Iterable[AnyTensor]) -> Iterator[str]:
         """Yield on which of some tensors' bounds frames have decided."""
         for tensor in tensors:
             if tensor.name in self.bounds:

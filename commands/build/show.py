@@ -74,7 +74,7 @@ def _table(route: Plan) -> Iterator[str]:
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield for each rank what it runs, and what it receives and sends in a frame of its own."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
         if not segments and rank not in (plan.job.source, plan.job.sink):

@@ -42,6 +42,7 @@ from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
+from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
@@ -197,8 +198,8 @@ def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Itera
     if fastest.best_known.basis != "measured" and runtime_s > _ROUGH * period_s:
         yield (
             "Rates are rough for layers this short: of the"
-            f" {1e3 * period_s:.3g} ms per frame of the fastest mapping, {1e3 * runtime_s:.3g} ms"
-            " are the time of the runtime on another machine."
+            f" {digits(1e3 * period_s)} ms per frame of the fastest mapping,"
+            f" {digits(1e3 * runtime_s)} ms are the time of the runtime on another machine."
         )
 
 

@@ -123,7 +123,7 @@ def _look_at_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Insid
 def _optimised(path: Path, plan: Plan, segment: PlannedSegment, placement: Rank) -> Inside:
     bounds = {
         tensor.name: tensor.shape
-        for tensor in plan.tensors
+        for tensor in plan.job.tensors.values()
         if tensor.name in segment.inputs and tensor.is_open and tensor.shape is not None
     }
     found = look_at_stages(

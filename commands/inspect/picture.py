@@ -504,7 +504,7 @@ def _arrivals(
 ) -> Iterator[_Arrival]:
     if plan is None:
         return
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     for index, channels in arriving.items():
         for number, channel in enumerate(channels):
             nbytes = _size_text(tensors[channel.tensor])

@@ -86,7 +86,7 @@ def _rank_cost(
     for layer in layers:
         parameters |= parameters_of(layer, macs_of[layer.name])
     macs = _macs(plan, rank, macs_of)
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     received = [tensors[c.tensor] for c in plan.channels if c.destination == rank]
     sent = [tensors[c.tensor] for c in plan.channels if c.source == rank]
     rings = [ring for ring in wiring.rings if ring.tensor is not CREDIT and ring.home is None]

@@ -137,7 +137,7 @@ def _plan(inspection: Inspection) -> _Object | None:
 
 
 def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     return {
         "minimal": plan.minimal,
         "window": plan.job.window,

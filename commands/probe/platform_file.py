@@ -23,7 +23,7 @@ from rankslice.backend.boards.probed import (
 )
 from rankslice.commands.probe.accelerators import Usable, accelerators_of
 from rankslice.framework.specs.cores import core_ranges, format_cores
-from rankslice.framework.wording import joined, on_one_line
+from rankslice.framework.wording import digits, joined, on_one_line
 
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
@@ -249,8 +249,8 @@ def _differs(pair: Pair, bandwidth: float, latency: float) -> bool:
 
 def _directions(pair: Pair) -> str:
     return ", ".join(
-        f"{route.source} to {route.target} {route.bits_per_s / 1e6:.4g} Mbit/s"
-        f" and {route.latency_us / 1e3:.3g} ms"
+        f"{route.source} to {route.target} {digits(route.bits_per_s / 1e6, 4)} Mbit/s"
+        f" and {digits(route.latency_us / 1e3)} ms"
         for route in (pair.there, pair.back)
     )
 

@@ -14,7 +14,7 @@ from rankslice.commands.probe.findings import FAIL, OK, WARN, Finding
 from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.specs.cores import core_ranges
-from rankslice.framework.wording import on_one_line
+from rankslice.framework.wording import digits, on_one_line
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
@@ -57,7 +57,7 @@ def _route_table(probed: Probed) -> Table:
         column.justify = "right"
     for pair in measured_pairs(probed.routes):
         for route in (pair.there, pair.back):
-            figures = [f"{route.bits_per_s / 1e6:.4g}", f"{route.latency_us / 1e3:.3g}"]
+            figures = [digits(route.bits_per_s / 1e6, 4), digits(route.latency_us / 1e3)]
             cells = [route.complaint, "-"] if route.complaint else figures
             table.add_row(*(escape(cell) for cell in (route.source, route.target, *cells)))
     return table

@@ -17,6 +17,7 @@ from rankslice.exploration.times.refinement import Refinement
 from rankslice.exploration.times.spans import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
+from rankslice.framework.wording import digits
 
 
 class ProfileTalk(Listener):
@@ -229,7 +230,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return f"{1e3 * seconds:.3g}" if seconds is not None else "-"
+    return digits(1e3 * seconds) if seconds is not None else "-"
 
 
 def _count(number: int, what: str) -> str:

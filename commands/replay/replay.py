@@ -201,7 +201,7 @@ def _submodels(
 
 def _exchanged(plan: Plan, segments: Sequence[PlannedSegment]) -> list[Any]:
     """Return the format of segments, and what each of them reads and makes."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     exchanged = [
         [[tensors[name] for name in names] for names in (segment.inputs, segment.outputs)]
         for segment in segments

@@ -128,7 +128,7 @@ def _optimisation_effect(
 def _rounds(plan: Plan) -> bool:
     """Return whether float16 values cross cuts."""
     crossing = {channel.tensor for route in plan.routes for channel in route.channels}
-    return any(tensor.dtype == "float16" for tensor in plan.tensors if tensor.name in crossing)
+    return any(plan.job.tensors[name].dtype == "float16" for name in crossing)
 
 
 def unsliced_outputs(

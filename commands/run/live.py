@@ -23,7 +23,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LIVE, STDOUT, check_output, is_null
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import digits, joined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -268,7 +268,7 @@ def _board_cells(sample: Sample) -> Iterator[tuple[str, str]]:
         yield "throttled", shortened(joined(slowed)) if slowed else "no"
     for quantity, heading, unit in _PLAIN:
         if quantity in by_quantity:
-            yield heading, f"{sample.values[quantity]:.3g} {unit}"
+            yield heading, f"{digits(sample.values[quantity])} {unit}"
     if "memory_available_mb" in by_quantity:
         yield "memory left", bytes_text(int(sample.values["memory_available_mb"] * 1e6))
 

@@ -24,7 +24,7 @@ from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.wording import joined, on_one_line
+from rankslice.framework.wording import digits, joined, on_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,7 +197,7 @@ def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
         per_frame = "" if each is None else f", {joules_text(each / 1e3)} per frame"
         yield (
             f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
-            f" {board.mean_w:.3g} W on average{per_frame}; measured by {board.sensor},"
+            f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
             " idle power included"
         )
     for reason, names in absent.items():

@@ -203,7 +203,7 @@ def simulate_job(
     frames, arrivals = _arrivals(traffic, run_options, windows)
     random = np.random.default_rng(scatter.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
-    sent_bytes = frame_bytes.drawn(plan.tensors, min(frames, _MOST_DRAWN), random)
+    sent_bytes = frame_bytes.drawn(plan.job.tensors.values(), min(frames, _MOST_DRAWN), random)
     if traffic.read_s is not None:
         taken = replace(taken, read_s=traffic.read_s, read_s_per_byte=0.0)
     simulation = simulate_plan(
@@ -321,7 +321,8 @@ def _bounds(plan: Plan, frame_bytes: FrameBytes) -> Iterator[str]:
     """Yield which tensors count at their bound where they go from board to board."""
     boards = [rank.board for rank in plan.ranks]
     sent = {c.tensor for c in _channels(plan) if boards[c.source] != boards[c.destination]}
-    names = [t.name for t in plan.tensors if t.name in sent and frame_bytes.is_bound(t)]
+    tensors = plan.job.tensors
+    names = [name for name in tensors if name in sent and frame_bytes.is_bound(tensors[name])]
     if names:
         yield bounds_text(names)
 

@@ -11,7 +11,7 @@ from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.figures import Step
 from rankslice.framework.files.templates import render_markup
-from rankslice.framework.wording import bare
+from rankslice.framework.wording import bare, digits
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
 _LANE, _GAP = 24, 6
@@ -92,7 +92,7 @@ def _timeline(simulated: Simulated) -> _Timeline:
     hidden = len(plan.ranks) - len(lanes)
     more = f"; {hidden} more ranks are not drawn" if hidden else ""
     simulation = simulated.simulation
-    rate = f"{simulation.throughput_fps:.4g} frames/s, " if simulation.is_steady else ""
+    rate = f"{digits(simulation.throughput_fps, 4)} frames/s, " if simulation.is_steady else ""
     surge = simulation.surge_window
     window = f"window {simulation.window}{f' (for a surge {surge})' if surge else ''}"
     return _Timeline(
@@ -128,7 +128,7 @@ def _x(time_s: float, end_s: float) -> float:
 def _bar(step: Step, lanes: tuple[_Lane, ...], end_s: float) -> _Bar:
     x = _x(step.begin_s, end_s)
     width = max(0.5, _x(step.end_s, end_s) - x)
-    milliseconds = f"{1e3 * step.begin_s:.4g} to {1e3 * step.end_s:.4g} ms"
+    milliseconds = f"{digits(1e3 * step.begin_s, 4)} to {digits(1e3 * step.end_s, 4)} ms"
     return _Bar(
         x=x,
         y=lanes[step.rank].y + 2,

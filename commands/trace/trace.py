@@ -19,7 +19,7 @@ from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import digits, joined
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
@@ -192,7 +192,7 @@ def _operator_notes(drawn: Timeline) -> Iterator[str]:
     for by in dict.fromkeys(note.by for note in known):
         worst_us = max(note.error_ns for note in known if note.by == by) / 1e3
         whose = f"operators on {by}" if by else "operators"
-        yield f"timestamps of {whose} are accurate to {worst_us:.3g} us"
+        yield f"timestamps of {whose} are accurate to {digits(worst_us)} us"
     for note in dict.fromkeys(drawn.operators):
         if not np.isfinite(note.error_ns):
             yield (
@@ -223,7 +223,7 @@ def _clock_note(trace: Trace) -> str:
             f"the clock of rank{'s' * (len(apart) > 1)} {joined(apart)} was never compared with"
             " the source's: do not compare their times with those of other boards"
         )
-    return f"timestamps of different boards are accurate to {worst / 1e3:.3g} us"
+    return f"timestamps of different boards are accurate to {digits(worst / 1e3)} us"
 
 
 def write_page(traced: Traced, file: Path) -> None:

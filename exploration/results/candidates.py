@@ -14,6 +14,7 @@ from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.exploration.results.records import Candidate, Figures, RankLoad, RankTraffic
+from rankslice.framework.wording import digits
 
 Selection: TypeAlias = list[tuple[Assignment, bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
@@ -73,7 +74,7 @@ def predicted_candidate(problem: Problem, assignment: Assignment) -> Candidate:
         ranks=tuple(_loads(problem, assignment, prediction)),
         traffic=tuple(_traffic(prediction)),
         figures=(predicted_figures(prediction),),
-        bottleneck=f"{prediction.bottleneck}, {1e3 * prediction.bottleneck_s:.3g} ms per frame",
+        bottleneck=f"{prediction.bottleneck}, {digits(1e3 * prediction.bottleneck_s)} ms per frame",
         on_front=True,
     )
 

@@ -22,7 +22,7 @@ from rankslice.exploration.results.charts import charts_of
 from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import digits, joined
 from rankslice.measurement.pages.page import Figure, Markup, Notice, Page, Section, page_html
 
 _LONGEST_BAR = 48
@@ -262,4 +262,4 @@ def _turns(load: RankLoad) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{digits(1e3 * seconds)} ms"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rankslice.exploration.objectives import rate_text
 from rankslice.exploration.results.answer import recommended
 from rankslice.exploration.results.records import Candidate
+from rankslice.framework.wording import digits
 
 BUSY = 0.9
 """Share of its rate up to which a route takes frames before `run` changes to the other one."""
@@ -56,4 +57,4 @@ def routes_text(
 
 def _told(candidate: Candidate) -> str:
     figures = candidate.best_known
-    return f"{1e3 * figures.latency_s:.3g} ms, {rate_text(figures.throughput_fps)} frames/s"
+    return f"{digits(1e3 * figures.latency_s)} ms, {rate_text(figures.throughput_fps)} frames/s"

@@ -153,7 +153,7 @@ def _message_costs(
 
 def _channel_bytes(plan: Plan, sent_bytes: SentBytes) -> NDArray[np.float64]:
     """Return what channels carry, (channels, frames); (channels, 1) if it never changes."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    tensors = plan.job.tensors
     sizes = [
         sent_bytes.get(channel.tensor, np.array([slot_bytes(tensors[channel.tensor])], np.float64))
         for channel in plan.channels

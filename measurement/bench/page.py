@@ -7,7 +7,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import digits, joined
 from rankslice.measurement.bench.figures import (
     Ratio,
     SeriesFigures,
@@ -63,7 +63,8 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
     for number, load in enumerate(bench.loads):
         own = [series for series in found if series.load == number]
         if own:
-            text = f"{load.fps:.4g} frames arrive per second." if load.fps is not None else ""
+            rate = load.fps
+            text = "" if rate is None else f"{digits(rate, 4)} frames arrive per second."
             text = "Frames arrive when the camera makes them." if load.is_live else text
             parts = (*_load_figures(own, names),)
             sections.append(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import digits
 from rankslice.measurement.bench.early_stopping import (
     CONFIDENCE,
     overruns_allowed,
@@ -100,11 +101,11 @@ class ScenarioFigures:
     def verdict(self) -> str:
         """Return what was found, in a sentence."""
         if self.scenario.percentile is None:
-            return f"{self.throughput_fps:.4g} frames/s"
+            return f"{digits(self.throughput_fps, 4)} frames/s"
         share = f"p{100 * self.scenario.percentile:g}"
         if self.limit_s is None:
             proven_ms = 1e3 * (self.proven_s or 0.0)
-            return f"{share} <= {proven_ms:.4g} ms with {_SURE} confidence"
+            return f"{share} <= {digits(proven_ms, 4)} ms with {_SURE} confidence"
         limit = f"{share} <= {1e3 * self.limit_s:g} ms"
         found = (
             f"{self.overruns} of {self.queries} queries took longer, {self.allowed_overruns} may"

@@ -16,6 +16,8 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.framework.wording import digits
+
 _BLOCKS = 10
 """Of a start."""
 _LEAST_IN_BLOCK = 5
@@ -155,7 +157,7 @@ def explanation(parts: VarianceParts) -> list[str]:
     if parts.drift_ns:
         way = "rises" if parts.drift_ns > 0 else "falls"
         sentences.append(
-            f"The mean {way} by {1e-6 * abs(parts.drift_ns):.3g} ms from the first start to the"
+            f"The mean {way} by {digits(1e-6 * abs(parts.drift_ns))} ms from the first start to the"
             " last: the machine changed in the meantime."
         )
     of_mean = parts.shares_of_mean()

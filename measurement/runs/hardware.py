@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rankslice.framework.wording import digits
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.pages.charts import Axis, Point, Series, line_chart
 from rankslice.measurement.pages.page import Figure, Section, Table
@@ -26,7 +27,7 @@ _MOST_POINTS = 600
 def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Section:
     """Return the section on hardware; without a sample it only says so."""
     rows = tuple(
-        (board.board, each.name, f"{each.min:.4g}", f"{each.mean:.4g}", f"{each.max:.4g}")
+        (board.board, each.name, *(digits(at, 4) for at in (each.min, each.mean, each.max)))
         for board in record.hardware
         for each in board.series
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.framework.wording import digits
 from rankslice.measurement.counts import Count, merged, percentile_ms
 from rankslice.measurement.pages.charts import (
     Axis,
@@ -93,7 +94,7 @@ def histogram_figure(caption: str, counts: Sequence[Count], times: Times, axis: 
     marks = [Mark(value, f"{name} {ms_text(value)}") for name, value in marked.items()]
     # The bins are equally wide on this scale alone.
     svg = histogram_chart(bins, Axis(axis, "log"), x_marks=marks)
-    rows = tuple((f"{b.low:.4g}", f"{b.high:.4g}", f"{b.count:g}") for b in bins)
+    rows = tuple((digits(b.low, 4), digits(b.high, 4), f"{b.count:g}") for b in bins)
     return Figure(caption, svg, Table(caption, ("from, ms", "to, ms", "frames"), rows, (0, 1, 2)))
 
 

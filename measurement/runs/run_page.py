@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from rankslice.framework.quantities import joules_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import digits, joined
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.pages.page import Code, Figure, Notice, Page, Section, Table
 from rankslice.measurement.runs.hardware import hardware_section
@@ -130,7 +130,7 @@ def _energy(record: RunRecord) -> Section:
         (
             board.board,
             UNKNOWN if board.joules is None else joules_text(board.joules),
-            UNKNOWN if board.mean_w is None else f"{board.mean_w:.3g} W",
+            UNKNOWN if board.mean_w is None else f"{digits(board.mean_w)} W",
             UNKNOWN if board.mj_per_frame is None else joules_text(board.mj_per_frame / 1e3),
             f"absent: {board.reason}" if board.joules is None else f"measured by {board.sensor}",
         )

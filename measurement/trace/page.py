@@ -7,7 +7,7 @@ from typing import Any
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
-from rankslice.framework.wording import bare
+from rankslice.framework.wording import bare, digits
 from rankslice.measurement.pages.page import (
     Figure,
     Markup,
@@ -80,7 +80,7 @@ def trace_page(
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
         f"{frames_text(found.journeys.frames)}; the shares are of"
-        f" {(span.end_ns - span.begin_ns) / 1e9:.3g} s{_results_of(span)}",
+        f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{_results_of(span)}",
         (
             Section("", parts=(notice, *missing, timeline)),
             Section("Ranks", (f"The columns are {RANK_CAPTION}.",), (ranks,)),
@@ -99,7 +99,7 @@ def _results_of(span: Span) -> str:
     if not span.frames:
         return ""
     came = f"{frames_text(span.frames)} came out"
-    return f" in which the last {came}, one every {span.period_ms:.3g} ms"
+    return f" in which the last {came}, one every {digits(span.period_ms)} ms"
 
 
 def _data(found: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rankslice.framework.wording import digits
 from rankslice.measurement.trace.journeys import Why
 from rankslice.measurement.trace.path import Part
 from rankslice.measurement.trace.words import Findings, part_name
@@ -46,4 +47,4 @@ def path_rows(found: Findings) -> Iterator[tuple[str, ...]]:
     for part, share in parts:
         if share >= _LEAST:
             name = part_name(found.journeys.plan, part)
-            yield name, f"{100 * share:.0f} %", f"{share * found.span.period_ms:.3g}"
+            yield name, f"{100 * share:.0f} %", digits(share * found.span.period_ms)

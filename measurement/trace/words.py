@@ -12,7 +12,7 @@ import numpy as np
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import ALL
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import digits, joined, quoted
 from rankslice.measurement.summary import RankSummary, RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
 from rankslice.measurement.trace.path import CriticalPath, Part, Span, What, critical_path
@@ -147,8 +147,8 @@ def _sum(path: CriticalPath, parts: Sequence[Part]) -> float:
 
 def _named(plan: Plan, span: Span, part: Part, share: float, ranks: Sequence[RankUse]) -> Limit:
     """Return a limit that is one thing alone."""
-    period = f"{span.period_ms:.3g} ms per frame"
-    of = f"{share * span.period_ms:.3g} of the {period}"
+    period = f"{digits(span.period_ms)} ms per frame"
+    of = f"{digits(share * span.period_ms)} of the {period}"
     if part.what is What.rank:
         return _busy_ranks(plan, [part.rank], share, ranks)
     if part.what is What.arrivals:
@@ -178,11 +178,11 @@ def _busy_ranks(plan: Plan, busy: Sequence[int], share: float, ranks: Sequence[R
         fewer = "fewer layers" if takes_all else "fewer layers or frames"
         advice = f"; {fewer} there would make it faster" if len(plan.ranks) > 1 else ""
         text = (
-            f"{_name(plan, rank)} is the bottleneck: it computes for {use.compute_ms:.3g} ms per"
-            f" frame, {_percent(use.compute)} of the time{advice}"
+            f"{_name(plan, rank)} is the bottleneck: it computes for {digits(use.compute_ms)} ms"
+            f" per frame, {_percent(use.compute)} of the time{advice}"
         )
     else:
-        times = ", ".join(f"{ranks[rank].compute_ms:.3g}" for rank in busy)
+        times = ", ".join(digits(ranks[rank].compute_ms) for rank in busy)
         text = (
             f"ranks {joined([str(rank) for rank in busy])} are equally slow: they compute for"
             f" {times} ms per frame, nearly all the time"
@@ -201,7 +201,7 @@ def _link(plan: Plan, span: Span, parts: Sequence[Part], share: float, *, by_win
     tensors = joined([quoted(name) for name in dict.fromkeys(each.tensor for each in channels)])
     text = (
         f"{where}: {tensors} {'is' if len(channels) == 1 else 'are'} in transit for"
-        f" {share * span.period_ms:.3g} of the {span.period_ms:.3g} ms per frame"
+        f" {digits(share * span.period_ms)} of the {digits(span.period_ms)} ms per frame"
     )
     if by_window:
         text += "; a larger --window would hide a part of that"

@@ -55,7 +55,7 @@ def payload(plan: Plan, frames: int) -> dict[str, tuple[int, int]]:
     A tensor for several ranks of a board travels once, and only in the frames that its maker and
     its readers handle.
     """
-    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.tensors}
+    sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.job.tensors.values()}
     ways = defaultdict(set)
     for each in plan.channels:
         source, target = plan.ranks[each.source], plan.ranks[each.destination]

@@ -220,7 +220,7 @@ def test_types_outputs_and_constants_that_autodice_cannot_cut_run(tmp_path: Path
     model = onnx.parser.parse_model(MANY_KINDS)
     result = built(tmp_path, mapping, "lenovo:localhost\n", model=model)
     crossing = {channel.tensor for channel in result.plan.channels}
-    types = {tensor.name: tensor.dtype for tensor in result.plan.tensors}
+    types = {tensor.name: tensor.dtype for tensor in result.plan.job.tensors.values()}
     assert {"best", "small", "high", "left", "scaled"} <= crossing
     assert {"int64", "int8", "bool", "float32"} == {types[name] for name in crossing}
     assert verified(result, frames=20).passed

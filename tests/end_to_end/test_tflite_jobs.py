@@ -108,7 +108,7 @@ def test_inputs_of_another_size_are_followed_through_the_job(tmp_path):
     shapes = {read_tflite(model).graph.inputs[0].name: (3, 8, 8, 1)}
     plan, verdict = run_sliced(model, in_turn(model, 2), tmp_path, shapes=shapes)
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
-    assert (3, 3) == next(t.shape for t in plan.tensors if t.name == plan.outputs[0])
+    assert (3, 3) == next(t.shape for t in plan.job.tensors.values() if t.name == plan.outputs[0])
 
 
 @pytest.mark.ci

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankslice.framework.quantities import bytes_text, count_text, share_text
+from rankslice.framework.quantities import bytes_text, count_text, joules_text, share_text
+from rankslice.framework.wording import digits
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,12 @@ def test_counts_have_three_digits(text: str, number: int) -> None:
 
 def test_shares_are_in_per_cent() -> None:
     assert ("0.0 %", "53.5 %", "100.0 %") == tuple(map(share_text, (0, 0.5351, 1)))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("0.0123", 0.01234), ("1.84", 1.8399), ("999", 999.4), ("1000", 999.6)],
+)
+def test_no_large_number_has_an_exponent(text: str, number: float) -> None:
+    assert text == digits(number)
+    assert ("2182 J", "999.6", "12346") == (joules_text(2182), digits(999.6, 4), digits(12345.6, 4))

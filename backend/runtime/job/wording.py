@@ -29,6 +29,11 @@ def joined(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
+def digits(value: float, count: int = 3) -> str:
+    """Return a number with so many digits, large ones without exponent: ``1.84``, ``1840``."""
+    return f"{value:.{count}g}" if abs(value) < 10**count - 0.5 else f"{value:.0f}"
+
+
 def described(value: object) -> str:
     """Return what a value of a file is, for "expected ..., found ...": ``a list``."""
     if isinstance(value, str):

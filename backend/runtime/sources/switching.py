@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..options import RunOptions
+    from ..job.wording import digits
+from ..options import RunOptions
 
 USUAL, SURGE = range(2)
 """Numbers of the routes."""
@@ -108,7 +109,7 @@ class Automatic:
             limit = options.surge_above * (self.normal_fps or float("inf"))
             # Irregular arrivals come close to each other by chance.
             if rate is not None and rate * (1 - 2 * error) > limit:
-                reason = f"{rate:.3g} frames/s arrived, more than {limit:.3g}"
+                reason = f"{digits(rate)} frames/s arrived, more than {digits(limit)}"
                 return self._begin(seen, reason)
             return USUAL, ""
         self._last_out = None
@@ -143,7 +144,7 @@ class Automatic:
         """
         passed_s, self._trial_s = seen.now_s - self._began_s, 2 * self._trial_s
         self.normal_fps = None
-        return USUAL, f"a trial, after {passed_s:.3g} s, of what the normal route can handle"
+        return USUAL, f"a trial, after {digits(passed_s)} s, of what the normal route can handle"
 
     def _assumed_fps(self) -> float:
         """Return the rate of the usual route; half of what was too much if it is not known."""
@@ -201,4 +202,4 @@ class Automatic:
 def _calm(limit_fps: float, for_s: float) -> str:
     if math.isinf(limit_fps):
         return f"few frames waited for {for_s:g} s"
-    return f"fewer than {limit_fps:.3g} frames/s arrived for {for_s:g} s"
+    return f"fewer than {digits(limit_fps)} frames/s arrived for {for_s:g} s"

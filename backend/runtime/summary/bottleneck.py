@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..job import ALL
 from ..job.strict import vars_of
+from ..job.wording import digits
 from .texts import frames_text
 from .throughput import (
     BOTH_ROUTES,
@@ -140,10 +141,10 @@ def _bottleneck(ranks: Sequence[RankWork], rate: float, source: Mapping[str, Any
     takes turns, too, though it may take longer for a frame.
     """
     period_ms = 1e3 / rate
-    of = f"of the {period_ms:.3g} ms per frame"
+    of = f"of the {digits(period_ms)} ms per frame"
 
     def ms(share: float) -> str:
-        return f"{min(1.0, share) * period_ms:.3g} ms"
+        return f"{digits(min(1.0, share) * period_ms)} ms"
 
     slowest = max(ranks, key=_compute_share)
     busiest = f"the busiest, {_name(slowest)}, computes {ms(_compute_share(slowest))} {of}"

@@ -135,7 +135,9 @@ TEXT = {"pi_cpu0": ["GATHER_0..BATCH_MATMUL_2"], "pi_npu": ["SOFTMAX_3..FULLY_CO
 def test_the_plan_has_the_bounds_of_open_sizes(tmp_path):
     mapping = {"pi_cpu0": TEXT["pi_cpu0"], "pi_cpu1": TEXT["pi_npu"]}
     made = built(text_model(tmp_path), mapping, tmp_path, tokens=(4, 30))
-    found = {tensor.name: (tensor.shape, tensor.symbols) for tensor in made.plan.tensors}
+    found = {
+        tensor.name: (tensor.shape, tensor.symbols) for tensor in made.plan.job.tensors.values()
+    }
     assert ((4, 30), ("tokens.0", "tokens.1")) == found["tokens"]
     assert ((4, 30, 30), ("?", "?", "?")) == found["similarity"]
 

@@ -35,7 +35,7 @@ def built(folder: Path, counts: list[int], sizes: GivenSizes, model: str = COUNT
 @NEEDS_FIRST_CORES
 def test_sizes_seen_on_frames_become_bounds_with_a_margin_and_a_warning(tmp_path: Path) -> None:
     done = built(tmp_path, [3, 0, 8], GivenSizes())
-    tensors = {tensor.name: tensor for tensor in done.plan.tensors}
+    tensors = {tensor.name: tensor for tensor in done.plan.job.tensors.values()}
     assert [((12,), True)] * 2 == [
         (tensors[name].shape, tensors[name].is_open) for name in ("h", "y")
     ]
@@ -45,7 +45,7 @@ def test_sizes_seen_on_frames_become_bounds_with_a_margin_and_a_warning(tmp_path
 @NEEDS_FIRST_CORES
 def test_a_given_bound_comes_before_what_frames_show(tmp_path: Path) -> None:
     done = built(tmp_path, [3, 5], GivenSizes(at_most={"made": (20,), "h": (20,), "y": (20,)}))
-    assert {(20,)} == {tensor.shape for tensor in done.plan.tensors if tensor.is_open}
+    assert {(20,)} == {tensor.shape for tensor in done.plan.job.tensors.values() if tensor.is_open}
     assert () == done.warnings
 
 

@@ -93,7 +93,7 @@ def test_a_level_is_the_length_of_the_longest_way_from_the_source(plan):
 @given(plans())
 def test_every_tensor_at_a_border_is_described_once(plan):
     borders = {name for s in plan.segments for name in (*s.inputs, *s.outputs)}
-    described = [tensor.name for tensor in plan.tensors]
+    described = [tensor.name for tensor in plan.job.tensors.values()]
     assert sorted(borders | set(plan.inputs)) == sorted(described)
 
 
@@ -151,7 +151,7 @@ def test_each_model_input_goes_from_the_source_to_its_readers():
 def test_an_input_that_nobody_reads_is_in_the_plan_but_in_no_channel():
     graph = line_graph("a: x -> y", outputs="y", inputs="spare x")
     plan = planned(graph, {"a": 0}, places=placements("board_cpu0"))
-    assert ["spare", "x", "y"] == [tensor.name for tensor in plan.tensors]
+    assert ["spare", "x", "y"] == [tensor.name for tensor in plan.job.tensors.values()]
     assert () == plan.channels
 
 
@@ -269,4 +269,4 @@ def test_each_rank_that_takes_turns_has_files_of_its_own():
 
 def test_tensors_of_ranks_that_take_turns_are_described_once():
     plan = planned(THREE, {"a": 0, "b": 1, "c": 2}, weights={1: (1, 1)})
-    assert ["x", "s", "t", "y"] == [tensor.name for tensor in plan.tensors]
+    assert ["x", "s", "t", "y"] == [tensor.name for tensor in plan.job.tensors.values()]

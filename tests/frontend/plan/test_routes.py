@@ -123,4 +123,4 @@ def test_frames_enter_and_leave_where_they_do_on_the_usual_route() -> None:
 
 def test_a_plan_knows_tensors_that_only_the_surge_exchanges() -> None:
     plan = routed(CHAIN, {"conv": 0, "relu": 0}, {"conv": 0, "relu": 1})
-    assert ["x", "a", "y"] == [tensor.name for tensor in plan.tensors]
+    assert ["x", "a", "y"] == [tensor.name for tensor in plan.job.tensors.values()]

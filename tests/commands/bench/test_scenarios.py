@@ -148,7 +148,7 @@ class NullEngine(NullEngine):
     def run(self, inputs, outputs):
         self.done += 1
         if self.done == 40:
-            raise JobError("the accelerator is on fire")
+            raise RuntimeError("the accelerator is on fire")
         super().run(inputs, outputs)
 """
     let_ranks_sleep(folder, 0.0, engine=failing)

@@ -188,7 +188,7 @@ def test_opencv_is_wanted_where_frames_of_videos_enter(tmp_path: Path) -> None:
     folder = written(tmp_path / "out")
     shutil.rmtree(folder / "packages")
     write_packages(folder, PLAN, video=True)
-    source = PLAN.ranks[PLAN.source].board
+    source = PLAN.ranks[PLAN.job.source].board
     for package in (folder / "packages").iterdir():
         wanted = (package / "requirements.txt").read_text().splitlines()
         assert (package.name == source) == ("opencv-python-headless>=4.8" in wanted)

@@ -8,9 +8,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..job.wording import digits
+
 if TYPE_CHECKING:
-    from ..job.wording import digits
-from ..options import RunOptions
+    from ..options import RunOptions
 
 USUAL, SURGE = range(2)
 """Numbers of the routes."""

@@ -58,7 +58,7 @@ def test_a_job_has_the_routes_that_the_plan_has() -> None:
     assert job.surge == job.routes[1]
     assert [None, None] == [route.surge for route in job.routes]
     for expected, found in zip(plan.routes, job.routes, strict=True):
-        assert expected.window == found.window
+        assert expected.job.window == found.window
         assert [each.number for each in expected.channels] == [c.number for c in found.channels]
         assert [each.file for each in expected.segments] == [s.file for s in found.segments]
         assert [astuple(rank.turns) for rank in expected.ranks] == [

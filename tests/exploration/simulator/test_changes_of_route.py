@@ -121,7 +121,7 @@ def test_each_route_has_its_window() -> None:
         for route in (USUAL, SURGE)
     ]
     windows = {(each.window, each.surge_window) for each in both}
-    assert {tuple(route.window for route in PLAN.routes)} == windows
+    assert {tuple(route.job.window for route in PLAN.routes)} == windows
     assert [1 / 0.04, 1 / 0.013] == pytest.approx([each.throughput_fps for each in both], rel=0.01)
 
 

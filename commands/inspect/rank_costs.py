@@ -68,7 +68,7 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
     job = plan.job
-    wirings = wire_all(job, plan.job.window, pairs_within_boards(job))
+    wirings = wire_all(job, job.window, pairs_within_boards(job))
     return tuple(
         _rank_cost(graph, plan, rank, macs_of, all_macs, wiring)
         for rank, wiring in enumerate(wirings)

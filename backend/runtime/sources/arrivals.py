@@ -29,7 +29,7 @@ class Arrivals(ABC):
     fps: float | None = None
     """Frames that arrive per second by the clock; ``None``: there is no such rate."""
     awaits_results = False
-    """Whether it takes frames that come out to go on."""
+    """Whether it goes on only once frames have come out."""
     is_over = False
     """Whether the last frame was taken, as far as :meth:`take` and :meth:`is_exhausted` know."""
 

@@ -23,6 +23,9 @@ ROOMS = (
     "frontend",
     "measurement",
     "networks",
+    "serve",
+    "session",
+    "views",
 )
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
 CHECKOUT = [
@@ -46,6 +49,9 @@ FLOORS = (
     ("framework",),
     ("backend", "frontend", "measurement"),
     ("exploration", "networks"),
+    ("session",),
+    ("views",),
+    ("serve",),
     ("commands",),
     ("benchmarks",),
 )

@@ -25,6 +25,9 @@ ROOMS = (
     "frontend",
     "measurement",
     "networks",
+    "serve",
+    "session",
+    "views",
 )
 DATA = ("mappings", "models", "platforms", "templates")
 FOLDERS = sorted((*ROOMS, *DATA))

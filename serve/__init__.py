@@ -1,0 +1,1 @@
+"""The inference service: its protocol, queues and batches, in front of a session."""

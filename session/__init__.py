@@ -1,0 +1,1 @@
+"""A job's life: prepare, start, feed, drain, end, fail over, collect."""

@@ -1,0 +1,1 @@
+"""How figures are shown: tables, series and notices as data, and their renderers."""

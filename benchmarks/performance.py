@@ -32,13 +32,12 @@ from pipeline_efficiency import (
     PIPELINE,
     SLOWER_STAGE,
     Case,
+    default_mapping,
     model_of,
-    shipped_mapping,
 )
 from plotting import new_figure, save_figure
 from runtime_overhead import IDLE_FPS, run_pipeline, sleeping_ranks
 from timing import Interval, console, machine, print_table, ratios, spread
-from window_of_one import even_mapping
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.networks.zoo import zoo_model
@@ -156,9 +155,7 @@ def pipelines() -> Iterator[Row]:
     ):
         with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
             model = model_of(network)
-            shipped = shipped_mapping(network)
-            mapping = shipped if shipped.exists() else even_mapping(model, 2)
-            case = Case(Path(folder), model, mapping)
+            case = Case(Path(folder), model, default_mapping(network, model))
             found = case.in_turns(turns, turn_s, by_hand=True, whole=False)
         rates = {each.name: each.rates() for each in found}
         stage = ratios(rates[PIPELINE], rates[SLOWER_STAGE])

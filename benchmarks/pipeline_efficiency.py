@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from alternation import Contestant, Stamps, mpi_job, take_turns
+from boards_throughput import balanced_cuts
 from timing import console, machine, print_table, ratios, spread
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
@@ -39,10 +40,12 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
+from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.planning import MakeMapping
 from rankslice.commands.run.run import PreparedRun, prepare
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
+from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_model, keras_names
 from rankslice.networks.zoo import zoo_model, zoo_names
 
@@ -350,12 +353,25 @@ def shipped_mapping(name: str) -> Path:
     return Path(str(files("rankslice") / "mappings" / f"{name}-two-ranks.json"))
 
 
+def even_mapping(model: Path, ranks: int) -> MakeMapping:
+    """Return what maps a model to ranks in slices of about equal work, one tensor a cut."""
+    names = [layer.name for layer in read_model(model).graph.layers]
+    cuts = balanced_cuts(inspect_model(model).cuts, ranks)
+    return mapping_of_cuts([1 + names.index(cut.before) for cut in cuts], share_cores=True)
+
+
+def default_mapping(network: str, model: Path) -> Path | MakeMapping:
+    """Return the shipped mapping of a network to two ranks, or an even one."""
+    shipped = shipped_mapping(network)
+    return shipped if shipped.exists() else even_mapping(model, 2)
+
+
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--model", default="resnet50", help="network of the zoo, resnet50.tflite, or a file")
-    add("--mapping", type=Path, help="default: the shipped one for two ranks")
+    add("--mapping", type=Path, help="default: the shipped one for two ranks, or an even one")
     add("--cuts", help="instead of a mapping: where slices begin, as `rankslice build` takes it")
     add("--rounds", type=int, default=60, help="turns of each")
     add("--turn", type=float, default=1.0, help="seconds of a turn")
@@ -368,14 +384,15 @@ def main() -> None:
     add("--latency", action="store_true", help="the pipeline with --latency, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
     given = parser.parse_args()
+    model = model_of(given.model)
     mapping: Path | MakeMapping
     if given.cuts:
         mapping = mapping_of_cuts(parse_cuts(given.cuts), share_cores=True)
     else:
-        mapping = given.mapping or shipped_mapping(given.model)
+        mapping = given.mapping or default_mapping(given.model, model)
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-        case = Case(Path(name), model_of(given.model), mapping, given.input)
+        case = Case(Path(name), model, mapping, given.input)
         contestants = case.in_turns(
             given.rounds,
             given.turn,

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from pipeline_efficiency import store_frames
+from pipeline_efficiency import even_mapping, store_frames
 from published_networks import mobilenet_v2
 from timing import console, machine, print_table, ratios
-from window_of_one import even_mapping
 
 from rankslice.backend.runtime.figures.events import COMPUTE, open_ring
 from rankslice.backend.runtime.options import RunOptions

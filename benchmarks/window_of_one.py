@@ -20,20 +20,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from boards_throughput import balanced_cuts
 from channel_time import FIFO, Contestant, begin
 from gaps import read_log
 from null_jobs import let_stamp
-from pipeline_efficiency import model_of, store_frames
+from pipeline_efficiency import even_mapping, model_of, store_frames
 from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.build.cuts import mapping_of_cuts
-from rankslice.commands.inspect.inspect import inspect_model
-from rankslice.commands.planning import MakeMapping
 from rankslice.commands.run.run import PreparedRun, prepare, run
-from rankslice.frontend.formats import read_model
 
 NETWORKS = ("squeezenet", "mobilenetv2.tflite", "resnet50")
 SETTLES = 5
@@ -77,13 +72,6 @@ class Hops:
     def limit_us(self) -> float:
         """What a hop may take."""
         return max(60.0, 1.2 * self.fifo_us + 30)
-
-
-def even_mapping(model: Path, ranks: int) -> MakeMapping:
-    """Return what maps a model to ranks in slices of about equal work, one tensor a cut."""
-    names = [layer.name for layer in read_model(model).graph.layers]
-    cuts = balanced_cuts(inspect_model(model).cuts, ranks)
-    return mapping_of_cuts([1 + names.index(cut.before) for cut in cuts], share_cores=True)
 
 
 def build_slices(place: Path, network: str, ranks: int) -> tuple[Build, Path]:

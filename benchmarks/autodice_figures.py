@@ -42,9 +42,8 @@ from rankslice.commands.profile.profile import profile_model
 from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile_file import read_profile
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.cost.evaluation import evaluate
-from rankslice.exploration.cost.prediction import Prediction
+from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.problem.to_mapping import mapping_of

@@ -20,16 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import console, machine, print_table, spread
 
-from rankslice.exploration.cost.evaluation import evaluate
-from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.exploration.results.front import Population, Scores
-from rankslice.exploration.search.exhaustive import exhaustive
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import GeneticOptions, SearchSpace
+from rankslice.exploration.search.space import GeneticOptions, SearchSpace, exhaustive
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs

@@ -56,11 +56,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, simulate
-from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.profile import profile_from_json

@@ -14,11 +14,9 @@ from timing import console, machine, print_table
 
 from rankslice.backend.runtime.job import Job, Rank, Receive, Segment, Send, Tensor
 from rankslice.exploration.cost.cost_model import evaluate
-from rankslice.exploration.problem.layers import explored_layers
-from rankslice.exploration.problem.links import LinkSpeeds
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import DEFAULT_OVERHEADS
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
+from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS, LinkSpeeds
 from rankslice.exploration.simulator.simulator import jittered, simulate
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Accelerator, Board, Link, Platform

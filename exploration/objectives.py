@@ -1,7 +1,7 @@
 """Objectives: what makes one mapping better than another, a row of :data:`OBJECTIVES` for each.
 
 Searches, the front, files, the page and the terminal ask the rows. Only the cost model
-(:mod:`rankslice.exploration.cost.evaluation`) and the plans that a search begins with
+(:mod:`rankslice.exploration.cost.cost_model`) and the plans that a search begins with
 (:mod:`rankslice.exploration.search.seeds`) name objectives themselves.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rankslice.exploration.cost.evaluation import Evaluations
+    from rankslice.exploration.cost.cost_model import Evaluations
     from rankslice.exploration.problem.problem import Problem
     from rankslice.exploration.results.records import Candidate, Figures
 

@@ -9,14 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.cost.prediction import Prediction
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.cost.prediction import Prediction, predict
+from rankslice.exploration.problem.devices import Team
+from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
-from rankslice.exploration.problem.teams import Team, with_turns
 from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
-from rankslice.exploration.search.planned_mappings import planned_mappings
+from rankslice.exploration.search.seeds import planned_mappings
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.mapping import Mapping, MappingEntry

@@ -22,17 +22,19 @@ from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
-from rankslice.exploration.problem.frame_bytes import bounds_text
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.profiled import profiled_problem
-from rankslice.exploration.problem.teams import with_turns
-from rankslice.exploration.results.answer import answer
+from rankslice.exploration.problem.runtime_costs import bounds_text
+from rankslice.exploration.results.answer import answer, routes, routes_text
 from rankslice.exploration.results.files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.pair import routes, routes_text
 from rankslice.exploration.results.records import Candidate, Exploration
-from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
-from rankslice.exploration.search.replicas import replicas_text
+from rankslice.exploration.search.methods import (
+    SearchOptions,
+    SearchResult,
+    find_mappings,
+    replicas_text,
+)
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError

@@ -33,10 +33,9 @@ from rankslice.commands.profile.time_limit import (
 )
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
-from rankslice.exploration.problem.frame_bytes import FrameBytes
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import default_overheads
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.runtime_costs import FrameBytes, default_overheads
 from rankslice.exploration.times.refinement import Refinement, Round, refine
 from rankslice.exploration.times.spans import (
     MeasuredTimes,

@@ -19,9 +19,13 @@ from rankslice.commands.build_folder import LINKS, is_build_folder, read_plan, r
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
 from rankslice.commands.switching import USUAL, refuse_switching
-from rankslice.exploration.problem.frame_bytes import FrameBytes, bounds_text
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads, default_overheads
+from rankslice.exploration.problem.runtime_costs import (
+    FrameBytes,
+    LinkSpeeds,
+    Overheads,
+    bounds_text,
+    default_overheads,
+)
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import (
     Arrivals,

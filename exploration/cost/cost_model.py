@@ -1,4 +1,4 @@
-"""What an assignment of layers to devices costs: rate, latency, memory and energy.
+"""What assignments of layers to devices cost, many at once: rate, latency, memory and energy.
 
 Computing and sending overlap, so a pipeline is as fast as its busiest part. Those parts are
 
@@ -10,9 +10,9 @@ Computing and sending overlap, so a pipeline is as fast as its busiest part. Tho
   leave the board, or come in.
 
 A tensor goes once to each device that needs it: to another board in one message, inside a board
-without a copy. :func:`predict` explains one assignment, segment
-by segment and with the source of every figure; :func:`evaluate` gives four figures for each of
-many assignments. Both have the same rate.
+without a copy. :func:`evaluate` gives four figures for each of many assignments;
+:func:`rankslice.exploration.cost.prediction.predict` explains one of them, segment by segment and
+with the source of every figure. Both read the same :class:`Costs`.
 
 Devices that take turns are busy with their part of the frames, and so are links. Each holds what it
 needs for a frame, and a frame takes as long as with the slowest of them, as results come in order.
@@ -22,308 +22,193 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.evaluation import (
-    Evaluations,
-    board_energies,
-    core_users,
-    evaluate,
-)
-from rankslice.exploration.cost.memory import memory_of, weights_of
+from rankslice.exploration.cost.memory import memory_of
 from rankslice.exploration.cost.messages import messages_of
-from rankslice.exploration.cost.phases import phases_of
-from rankslice.exploration.cost.prediction import (
-    BoardCost,
-    ChannelCost,
-    DeviceCost,
-    LinkCost,
-    Prediction,
-    SegmentCost,
-    SharedCore,
+from rankslice.exploration.cost.populations import (
+    Floats,
+    Indices,
+    phases_of,
+    span_numbers,
+    spans_of,
+    sums,
 )
-from rankslice.exploration.cost.spans import spans_of
-from rankslice.exploration.cost.timing import blocks_of, latencies, segment_times
-from rankslice.exploration.problem.frame_bytes import bounds_text
+from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
 from rankslice.exploration.problem.problem import Problem
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.frontend.partition.partition import partition
 
-__all__ = ["Evaluations", "evaluate", "predict"]
+SLOTS = 2
+"""Slots at each end of a channel between neighbouring stages of a chain."""
+
+_MAX_FLAGS = 1 << 24
+"""Bytes of the table that finds who needs which tensor; larger populations are split."""
 
 
-def predict(
-    problem: Problem,
-    assignment: Sequence[int] | NDArray[np.int64],
-    blocks: Sequence[Sequence[int]] | None = None,
-) -> Prediction:
-    """Return what an assignment costs: rate, latency, memory, energy, and why.
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """What each of several assignments costs; all arrays are (assignments,)."""
+
+    bottleneck_s: Floats
+    """Time of the busiest part for each frame; its inverse is the throughput. inf: cannot run."""
+    latency_s: Floats
+    """Time of a frame that is alone in the pipeline, with the slowest of those in turn; nan if it
+    was not asked for."""
+    memory_bytes: Floats
+    """Of the board that needs most."""
+    energy_j: Floats
+    """For each frame, of the board that takes most; nan where that of a used board is not known."""
+    excess_bytes: Floats
+    """By how much the worst board's memory is too small; 0: all suffices, or is not known."""
+
+
+def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> Evaluations:
+    """Return what assignments cost, all at once.
 
     Args:
         problem: layers and devices.
-        assignment: (layers,) number of each layer's device or team.
-        blocks: layers of each segment, in a topological order; by default those that the
-            partition makes.
-
-    Raises:
-        RankSliceError: a tensor would have to be sent that has no fixed size, or layers would be
-            on several ranks that cannot be apart, or a device would be in two teams.
+        population: (assignments, layers) numbers of devices and teams.
+        latency: whether to work out latencies, and for that the segments, which takes most of the
+            time. Without them, memory counts each span of neighbouring layers as a segment.
     """
-    chosen = np.asarray(assignment, np.int64)
-    found = _blocks(problem, chosen.tolist()) if blocks is None else blocks
-    return _Predictor(problem, chosen, found).prediction()
-
-
-def _blocks(problem: Problem, assignment: list[int]) -> list[Sequence[int]]:
-    """Return the layers of the segments that the partition makes."""
-    if problem.graph is None:
-        return list(blocks_of(problem, assignment))
-    position = {name: index for index, name in enumerate(problem.layers)}
-    where = dict(zip(problem.layers, assignment, strict=True))
-    return [
-        [position[layer.name] for layer in segment.layers if layer.name in position]
-        for segment in partition(problem.graph, where).segments
+    population = np.asarray(population, np.int64)
+    step = max(1, _MAX_FLAGS // max(1, len(problem.tensors) * len(problem.devices)))
+    parts = [
+        _evaluate(problem, population[begin : begin + step], latency)
+        for begin in range(0, len(population), step)
     ]
+    columns = zip(*parts, strict=True) if parts else [()] * 5
+    return Evaluations(*(np.concatenate(column or (np.zeros(0),)) for column in columns))
 
 
-class _Predictor:
-    """One assignment, evaluated as a population of its phases."""
+def _evaluate(problem: Problem, numbers: Indices, latency: bool) -> tuple[Floats, ...]:
+    costs = Costs(problem, numbers)
+    segments = span_numbers(costs.population)
+    leaves = np.full(len(numbers), np.nan)
+    if latency:
+        # Devices that take turns have the same segments, so these are found without phases.
+        found = segment_numbers(problem, numbers, span_numbers(numbers), costs.can_run)
+        segments = found[costs.phases.assignments]
+        leaves = costs.latency_s(segments)
+    memory = costs.memory_bytes(segments)
+    capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
+    energy = costs.energies_j.max(axis=1)  # nan if one of them is
+    excess = np.maximum(memory - capacity, 0.0).max(axis=1)
+    return costs.bottleneck_s, leaves, memory.max(axis=1), energy, excess
 
-    def __init__(
-        self, problem: Problem, assignment: NDArray[np.int64], blocks: Sequence[Sequence[int]]
-    ) -> None:
-        self.problem, self.blocks = problem, blocks
-        self.phases = phases_of(problem, assignment[np.newaxis])
-        if self.phases.clashes.any():
-            found = "an accelerator would take turns and have other layers, too"
-            raise RankSliceError(Mistake("assignment", found))
-        self.population = self.phases.population
-        self.numbers = np.zeros_like(self.population)
-        for number, block in enumerate(blocks):
-            self.numbers[:, list(block)] = number
-        self.sent = messages_of(problem, self.phases, spans_of(self.population))
-        self.times = segment_times(problem, self.population, self.numbers, self.sent)
-        self.used = sorted({*self.population.ravel().tolist()})
-        self.board_of = [device.board for device in problem.devices]
 
-    def prediction(self) -> Prediction:
-        """Return its costs, with their sources."""
-        devices = tuple(map(self._device_cost, self.used))
-        cores, links = tuple(self._shared_cores()), tuple(self._link_costs())
-        parts = [
-            *((device.load_s, f"computing on {device.key}") for device in devices),
-            *((core.seconds, _core_in_words(core)) for core in cores),
-            *((link.seconds, _link_in_words(link)) for link in links),
-        ]
-        bottleneck_s, bottleneck = max(parts, key=lambda part: part[0])
-        return Prediction(
-            devices=devices,
-            segments=self._segments,
-            channels=tuple(dict.fromkeys(self._channels)),
-            links=links,
-            boards=tuple(self._board_costs(bottleneck_s)),
-            bottleneck_s=bottleneck_s,
-            bottleneck=bottleneck,
-            latency_s=float(
-                latencies(self.problem, self.population, self.numbers, self.sent, self.times).max()
-            ),
-            notes=tuple(self._notes()),
-        )
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value
 
-    @cached_property
-    def _segments(self) -> tuple[SegmentCost, ...]:
-        count = dict.fromkeys(self.used, 0)
-        found = []
-        for number, block in enumerate(self.blocks):
-            for device in dict.fromkeys(self.times.devices[:, number].tolist()):
-                phases = self.times.devices[:, number] == device
-                shares = self.phases.shares[phases]
-                found.append(
-                    SegmentCost(
-                        device,
-                        count[device],
-                        tuple(block),
-                        _mean(shares, self.times.compute_s[phases, number]),
-                        _mean(shares, self.times.busy_s[phases, number]),
-                    )
-                )
-                count[device] += 1
-        return tuple(found)
+
+class Costs:
+    """What assignments cost, part by part."""
+
+    def __init__(self, problem: Problem, numbers: Indices) -> None:
+        """Take (assignments, layers) numbers of devices and teams."""
+        self.problem = problem
+        self.phases = phases_of(problem, numbers)
+        self.population = population = self.phases.population
+        shape = len(population), len(problem.devices)
+        spans = spans_of(population)
+        self.sent = sent = messages_of(problem, self.phases, spans)
+        used = np.zeros(shape, bool)
+        used[spans.row, spans.owner] = True
+        self.used = self.phases.most(used)
+        """(assignments, devices)"""
+        seconds = problem.span_tables[problem.device_kinds[spans.owner], spans.first, spans.last]
+        busy = sums(spans.row, spans.owner, seconds, shape) + problem.overheads.frame_s * used
+        busy += sums(sent.row, sent.origin, sent.costs.core_s, shape)
+        busy += sums(sent.row, sent.target, sent.costs.core_s, shape)
+        self.possible = np.isfinite(busy).all(axis=1) & self._is_together()
+        """(phases,)"""
+        self.can_run = ~(self.phases.most(~self.possible) | self.phases.clashes)
+        """(assignments,)"""
+        self.busy_s = self.phases.mean(busy)
+        """(assignments, devices): for how long each is busy for a frame of the stream."""
+
+    def _is_together(self) -> NDArray[np.bool_]:
+        """Tell which assignments keep on one device what cannot be apart."""
+        fine = np.ones(len(self.population), bool)
+        for group in self.problem.together:
+            chosen = self.population[:, list(group)]
+            fine &= (chosen == chosen[:, :1]).all(axis=1)
+        return fine
 
     @cached_property
-    def _channels(self) -> tuple[ChannelCost, ...]:
-        """By message: the same again, if it is there in several phases."""
-        problem, sent = self.problem, self.sent
-        ends = [*zip(sent.tensor.tolist(), sent.origin.tolist(), sent.target.tolist(), strict=True)]
-        shares: dict[tuple[int, int, int], float] = defaultdict(float)
-        for each, share in zip(ends, self.phases.shares[sent.row].tolist(), strict=True):
-            shares[each] += share
-        return tuple(
-            ChannelCost(
-                problem.tensors[tensor].name,
-                problem.devices[origin].key,
-                problem.devices[target].key,
-                problem.tensors[tensor].nbytes,
-                taken,
-                self._link_source(origin, target),
-                shares[tensor, origin, target],
-            )
-            for (tensor, origin, target), taken in zip(ends, sent.hop_s.tolist(), strict=True)
-        )
+    def loads_s(self) -> Floats:
+        """(assignments, parts): busy devices, groups of devices that share a core, and links.
 
-    def _link_source(self, origin: int, target: int) -> str:
-        sources = self.problem.link_sources
-        return sources[self.board_of[origin]][self.board_of[target]] if sources else "given links"
+        Each board has two links, one for what leaves and one for what comes in.
+        """
+        boards, sent = self.problem.device_boards, self.sent
+        shape = len(self.population), len(self.problem.boards)
+        ends = sent.origin, sent.target
+        links = [sums(sent.row, boards[end], sent.costs.link_s, shape) for end in ends]
+        ports = self.phases.mean(np.stack(links, axis=2).reshape(shape[0], 2 * shape[1]))
+        return np.hstack([self.busy_s, _finite(self.busy_s) @ _core_shares(self.problem).T, ports])
 
-    def _device_cost(self, device: int) -> DeviceCost:
-        problem, sent = self.problem, self.sent
-        own = [segment for segment in self._segments if segment.device == device]
-        ends = (sent.origin == device) | (sent.target == device)
-        turns = self.phases.turns[self.phases.turns_of[0, device]]
-        # Of frames that others handle, too: frames enter and leave at one device.
-        shares = self.phases.shares[sent.row[ends]] / float(turns.share)
-        return DeviceCost(
-            key=problem.devices[device].key,
-            board=problem.boards[self.board_of[device]].name,
-            layers=sum(len(segment.layers) for segment in own),
-            segments=len(own),
-            compute_s=sum(segment.compute_s for segment in own),
-            copy_s=sum((shares * sent.costs.copy_s[ends]).tolist()),
-            runtime_s=problem.overheads.frame_s
-            + sum((shares * sent.costs.runtime_s[ends]).tolist()),
-            source=problem.times_source,
-            gpu_bytes=self._gpu_bytes(device),
-            turns=turns,
-        )
+    @cached_property
+    def bottleneck_s(self) -> Floats:
+        """(assignments,): inf where one cannot run."""
+        return np.where(self.can_run, self.loads_s.max(axis=1), np.inf)
 
-    def _gpu_bytes(self, device: int) -> int | None:
-        """Return the memory of the GPU that a device takes: for its engine, weights and work."""
-        problem, kind = self.problem, self.problem.device_kinds[device]
-        if not len(problem.gpu_bytes) or np.isnan(problem.gpu_bytes[kind]):
-            return None
-        layers = (self.population == device).any(axis=0)
-        work = problem.working_bytes[layers].max() if len(problem.working_bytes) else 0
-        return int(problem.gpu_bytes[kind] + problem.weight_bytes[layers].sum() + work)
+    def latency_s(self, segments: Indices) -> Floats:
+        """Return (assignments,): when a frame that is alone leaves.
 
-    def _link_costs(self) -> Iterator[LinkCost]:
-        boards = self.problem.device_boards
-        for number, board in enumerate(self.problem.boards):
-            for is_outgoing, ends in ((True, self.sent.origin), (False, self.sent.target)):
-                mine = np.flatnonzero(~self.sent.is_local & (boards[ends] == number)).tolist()
-                if mine:
-                    channels = [self._channels[message] for message in mine]
-                    shares = self.phases.shares[self.sent.row[mine]]
-                    nbytes = np.array([channel.nbytes for channel in channels], np.float64)
-                    yield LinkCost(
-                        board.name,
-                        is_outgoing,
-                        sum((shares * nbytes).tolist()),
-                        sum((shares * self.sent.costs.link_s[mine]).tolist()),
-                        "; ".join(sorted({channel.source for channel in channels})),
-                    )
+        Args:
+            segments: (phases, layers): the segment of each layer, in a topological order.
+        """
+        times = segment_times(self.problem, self.population, segments, self.sent)
+        alone = latencies(self.problem, self.population, segments, self.sent, times)
+        found = self.phases.most(np.where(self.possible, alone, np.inf))
+        return np.where(self.phases.clashes, np.inf, found)
 
-    def _shared_cores(self) -> Iterator[SharedCore]:
-        devices, busy = self.problem.devices, self._busy_s()
-        for (board, core), users in core_users(self.problem).items():
-            sharers = [device for device in users if device in self.used]
-            if len(sharers) > 1:
-                yield SharedCore(
-                    self.problem.boards[board].name,
-                    core,
-                    tuple(devices[device].key for device in sharers),
-                    sum(float(busy[d]) * (devices[d].host_share or 0.0) for d in sharers),
-                )
+    def memory_bytes(self, segments: Indices) -> Floats:
+        """Return (assignments, boards); the segments are those of :meth:`latency_s`."""
+        return memory_of(self.problem, self.phases, segments, self.sent)
 
-    def _busy_s(self) -> NDArray[np.float64]:
-        """Return (devices,): for how long each is busy for a frame of the stream."""
-        busy = np.zeros(len(self.problem.devices))
-        if not self.phases.in_turn:
-            for segment in self._segments:
-                busy[segment.device] += segment.busy_s
-            return busy
-        for device in self.used:
-            busy[device] = self._device_cost(device).load_s
-        return busy
-
-    def _board_costs(self, period_s: float) -> Iterator[BoardCost]:
-        problem = self.problem
-        memory = memory_of(problem, self.phases, self.numbers, self.sent)[0]
-        held = self.phases.most(weights_of(problem, self.population))
-        weights = (held @ problem.is_on_board)[0]
-        used = np.isin(np.arange(len(problem.devices)), self.used)[np.newaxis]
-        busy = np.where(math.isfinite(period_s), self._busy_s(), 0.0)[np.newaxis]
-        energies = board_energies(problem, busy, np.array([period_s]), used)[0]
-        energies = energies if math.isfinite(period_s) else np.full_like(energies, np.inf)
-        for board in sorted({self.board_of[device] for device in self.used}):
-            costs = problem.boards[board]
-            source, told = self._energy_source(board)
-            yield BoardCost(
-                name=costs.name,
-                memory_bytes=float(memory[board]),
-                weight_bytes=float(weights[board]),
-                capacity_bytes=costs.memory_bytes,
-                memory_source=self._memory_source(costs.name),
-                energy_j=None if source is None else float(energies[board]),
-                energy_source=source,
-                energy_from=told,
-            )
-
-    def _memory_source(self, board: str) -> str:
-        problem = self.problem
-        parts = [f"weights and tensors: {problem.model}"]
-        if len(problem.rank_bytes):
-            parts.append(f"engines: {problem.times_source}")
-        parts.append(f"capacity: {problem.platform}: boards.{board}.memory_mb")
-        return "; ".join(parts)
-
-    def _energy_source(self, board: int) -> tuple[str | None, str]:
-        """Return how the energy of a used board is known, and what it rests on."""
-        problem, costs = self.problem, self.problem.boards[board]
-        devices = [device for device in self.used if self.board_of[device] == board]
-        lines = f"{problem.platform}: boards.{costs.name}"
-        if costs.idle_w is None or not np.isfinite(problem.active_w[devices]).all():
-            return None, f"no sensor, and {lines} has not both idle_w and busy_w"
-        is_measured = {problem.is_power_measured(device) for device in devices}
-        sources = [problem.times_source] if costs.is_idle_measured or True in is_measured else []
-        given = [] if costs.is_idle_measured else ["idle_w"]
-        given += ["busy_w"] if False in is_measured else []
-        if given:
-            sources.append(f"{lines}.{' and '.join(given)}")
-        return "modelled" if given else "measured", "; ".join(sources)
-
-    def _notes(self) -> Iterator[str]:
-        """Yield costs that are not known and so count as nothing."""
-        problem = self.problem
-        sharing = {device for users in core_users(problem).values() for device in users}
-        for device in self.used:
-            if problem.devices[device].host_share is None and device in sharing:
-                key = problem.devices[device].key
-                yield (
-                    f"{key}: how long it keeps its host core busy is not known, and counted as"
-                    " nothing"
-                )
-        unknown = np.flatnonzero(~self.sent.is_local & (self.sent.costs.link_s == 0)).tolist()
-        yield from sorted({self._channels[message].source for message in unknown})
-        sent = np.unique(self.sent.tensor[~self.sent.is_local]).tolist()
-        if bounds := [tensor.name for n in sent if (tensor := problem.tensors[n]).is_bound]:
-            yield bounds_text(bounds)
-        if not len(problem.rank_bytes):
-            yield "memory of interpreters and engines is not known, and counted as nothing"
-        if problem.overheads.source == "left out":
-            yield "what the runtime takes of the cores is not known, and counted as nothing"
+    @cached_property
+    def energies_j(self) -> Floats:
+        """(assignments, boards): of each frame; 0 of unused boards, NaN where it is not known."""
+        problem, period = self.problem, self.bottleneck_s
+        unknown = ~np.isfinite(problem.active_w)
+        idle = np.array([math.nan if b.idle_w is None else b.idle_w for b in problem.boards])
+        used = self.used @ problem.is_on_board > 0
+        finite = np.where(np.isfinite(period), np.maximum(period, problem.between_frames_s), 0.0)
+        active_j = _finite(self.busy_s) * np.where(unknown, 0.0, problem.active_w)
+        energy: Floats = active_j @ problem.is_on_board + finite[:, np.newaxis] * idle
+        energy[(self.used & unknown) @ problem.is_on_board > 0] = np.nan
+        energy[np.isinf(period)[:, np.newaxis] & ~np.isnan(energy)] = np.inf
+        energy[~used] = 0.0
+        return energy
 
 
-def _mean(shares: NDArray[np.float64], values: NDArray[np.float64]) -> float:
-    return float(values[0]) if len(values) == 1 else float(np.average(values, weights=shares))
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
 
 
-def _core_in_words(core: SharedCore) -> str:
-    return f"core {core.core} of {core.board}, shared by {' and '.join(core.keys)}"
+def core_users(problem: Problem) -> dict[tuple[int, int], list[int]]:
+    """Return the devices that use each core, by board and core, if there are several."""
+    users: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, device in enumerate(problem.devices):
+        for core in device.cores:
+            users[device.board, core].append(number)
+    return {core: devices for core, devices in users.items() if len(devices) > 1}
 
 
-def _link_in_words(link: LinkCost) -> str:
-    return f"sending from {link.board}" if link.is_outgoing else f"receiving on {link.board}"
+def core_groups(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the groups of devices that share a core."""
+    return sorted({tuple(devices) for devices in core_users(problem).values()})
+
+
+def _core_shares(problem: Problem) -> Floats:
+    """Return (groups, devices): how much of a device's time it keeps a core busy."""
+    groups = core_groups(problem)
+    shares = np.zeros((len(groups), len(problem.devices)))
+    for row, devices in enumerate(groups):
+        shares[row, list(devices)] = [problem.devices[p].host_share or 0.0 for p in devices]
+    return shares

@@ -1,14 +1,228 @@
-"""What assignments need of the memory of boards."""
+"""What assignments need of the memory of boards: weights, work, engines and slots.
+
+How many slots a tensor gets on a rank follows from levels, as in the runtime's ``wiring.py``. Of a
+board's ranks one has slots of a tensor: the rank that makes it, or receives it from another board.
+Where ranks take turns, each has slots for as many frames as it handles of those that are needed. If
+those of one board read a tensor in different frames, the runtime may let another of them have the
+slots than is counted here.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+from dataclasses import dataclass, replace
 
-from rankslice.exploration.cost.messages import Messages
-from rankslice.exploration.cost.phases import Phases
-from rankslice.exploration.cost.slot_memory import slot_bytes
-from rankslice.exploration.cost.spans import Floats, Indices, counts, spans_of, sums
-from rankslice.exploration.problem.problem import Problem
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.job import Turns
+from rankslice.backend.runtime.pipeline.wiring import slots
+from rankslice.exploration.cost.messages import Messages, message_numbers
+from rankslice.exploration.cost.populations import Floats, Indices, Phases, counts, spans_of, sums
+from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+
+
+def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:
+    """Return the size of all slots of each device, (assignments, devices), in bytes.
+
+    Args:
+        problem: layers and devices.
+        phases: the assignments, without turns.
+        segments: (phases, layers): the segment of each layer, numbered from 0 in a topological
+            order.
+        sent: what the assignments send.
+    """
+    makers = _makers(problem, segments)
+    readings = _readings(problem, phases.population, segments, sent.homes, makers)
+    levels = _levels(problem, phases, segments, readings)
+    flow = _Flow(problem, phases, makers, levels, readings, sent)
+    sizes = problem.slot_bytes
+    rows, tensors = np.indices(sent.homes.shape).reshape(2, -1)
+    at_home = _Frames(rows, tensors, sent.homes[rows, tensors], flow.frames_at_home().ravel())
+    away = _Frames(sent.row, sent.tensor, sent.target, flow.frames_away())
+    found = np.zeros((len(phases.begins), len(problem.devices)))
+    for frames in (at_home, away):
+        kept = _slots(problem, phases, sent, frames, flow.window)
+        np.add.at(found, (kept.row, kept.device), kept.number * sizes[kept.tensor])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """For how many frames devices keep tensors; all arrays are (places,)."""
+
+    row: Indices
+    """Which phase; or which assignment."""
+    tensor: Indices
+    device: Indices
+    number: Indices
+
+
+def _slots(
+    problem: Problem, phases: Phases, sent: Messages, frames: _Frames, window: Indices
+) -> _Frames:
+    """Return the slots of assignments for the frames that are kept in their phases."""
+    if not phases.in_turn:
+        return replace(frames, number=np.minimum(frames.number, window[frames.row]))
+    row = phases.assignments[frames.row]
+    homes = sent.homes[frames.row, frames.tensor]
+    is_given = problem.is_output[frames.tensor] & (frames.device == sent.sinks[frames.row])
+    made = np.where(problem.is_input[frames.tensor], 0, phases.turns_of[row, homes])
+    needed = np.where(is_given, 0, phases.turns_of[row, frames.device])
+    needed = np.where(frames.device == homes, made, needed)
+    places, at = np.unique(
+        np.stack([row, frames.tensor, frames.device, made, needed, homes]), axis=1,
+        return_inverse=True,
+    )  # fmt: skip
+    most = np.zeros(places.shape[1], np.int64)
+    np.maximum.at(most, at.ravel(), frames.number)
+    most = np.minimum(most, window[places[0]])
+    kinds, kind = np.unique(np.stack([places[3], places[4], most]), axis=1, return_inverse=True)
+    depths = [_depth(phases.turns[one], phases.turns[other], n) for one, other, n in kinds.T]
+    return _Frames(places[0], places[1], places[2], np.array(depths, np.int64)[kind.ravel()])
+
+
+def _depth(made: Turns, needed: Turns, frames: int) -> int:
+    """Return how many slots there are for frames that two ranks handle, of so many."""
+    common = made.common(needed)
+    # There are none only if a device would be in two teams, which cannot be.
+    return max(1, common.most_in(frames)) if frames and common.positions else 0
+
+
+def _makers(problem: Problem, segments: Indices) -> Indices:
+    """Return (assignments, tensors): 1 + the segment that makes a tensor; 0 is the source."""
+    producers = np.array([tensor.producer for tensor in problem.tensors], np.int64)
+    return np.where(producers == MODEL_INPUT, 0, segments[:, producers] + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Readings:
+    """Tensors that segments read of others; all arrays are (readings,)."""
+
+    row: Indices
+    """Which assignment."""
+    tensor: Indices
+    device: Indices
+    """Of the reader."""
+    segment: Indices
+    """1 + the segment that reads."""
+    maker: Indices
+    """1 + the segment that makes the tensor; 0 is the source."""
+    is_local: NDArray[np.bool_]
+    """Whether it is made on the same device."""
+
+
+def _readings(
+    problem: Problem, population: Indices, segments: Indices, homes: Indices, makers: Indices
+) -> _Readings:
+    """Return the readings, ordered by the segment that reads."""
+    pairs = [(number, r) for number, t in enumerate(problem.tensors) for r in t.readers]
+    tensors, readers = np.array(pairs, np.int64).reshape(-1, 2).T
+    row, edge = np.nonzero(makers[:, tensors] != segments[:, readers] + 1)
+    tensor, reader = tensors[edge], readers[edge]
+    segment = segments[row, reader] + 1
+    order = np.argsort(segment, kind="stable")
+    row, tensor, reader = row[order], tensor[order], reader[order]
+    device = population[row, reader]
+    is_local = device == homes[row, tensor]
+    return _Readings(row, tensor, device, segment[order], makers[row, tensor], is_local)
+
+
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """The levels of the source, 0, and of the segments; all arrays are (phases, 1 + segments)."""
+
+    first: Indices
+    """The first one of each: one that takes turns has several."""
+    last: Indices
+
+
+def _levels(problem: Problem, phases: Phases, segments: Indices, readings: _Readings) -> _Levels:
+    """Return the levels of assignments."""
+    rows, count = len(segments), 2 + int(segments.max(initial=-1))
+    last = np.ones((rows, count), np.int64)
+    last[:, 0] = 0
+    more = np.zeros_like(last)
+    devices = np.zeros_like(last)
+    if phases.in_turn:
+        devices[np.arange(rows)[:, None], segments + 1] = phases.population
+        own = np.array([turns.levels - 1 for turns in phases.turns])
+        more[:, 1:] = own[phases.turns_of[phases.assignments[:, None], devices[:, 1:]]]
+        last += more
+    bounds = np.searchsorted(readings.segment, np.arange(1, count + 1))
+    for segment, (begin, end) in enumerate(itertools.pairwise(bounds), 1):
+        row = readings.row[begin:end]
+        made = last[row, readings.maker[begin:end]] + more[row, segment]
+        np.maximum.at(last[:, segment], row, made + 2 - readings.is_local[begin:end])
+        if phases.in_turn:
+            # A rank has one level, whoever makes what it reads.
+            most = np.zeros((len(phases.begins), len(problem.devices)), np.int64)
+            at = phases.assignments, devices[:, segment]
+            np.maximum.at(most, at, last[:, segment])
+            last[:, segment] = most[at]
+    return _Levels(last - more, last)
+
+
+class _Flow:
+    """At which levels tensors are written and last read, where they are made and elsewhere."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        phases: Phases,
+        makers: Indices,
+        levels: _Levels,
+        readings: _Readings,
+        sent: Messages,
+    ) -> None:
+        self.problem, self.homes = problem, sent.homes
+        """(phases, tensors): the device where a tensor is made, or enters."""
+        self.begun = np.take_along_axis(levels.first, makers, axis=1)
+        """(phases, tensors): the first level of what makes a tensor."""
+        self.written = np.take_along_axis(levels.last, makers, axis=1)
+        """(phases, tensors): the last one."""
+        self.readings, self.sent = readings, sent
+        self.boards = problem.device_boards
+        home_boards = self.boards[self.homes]
+        self.is_near = self.boards[readings.device] == home_boards[readings.row, readings.tensor]
+        """(readings,): whether the reader's board is that of the tensor's home."""
+        self.read = levels.last[readings.row, readings.segment]
+        self.sinks = sent.sinks
+        self.is_input, self.is_output = problem.is_input, problem.is_output
+        hops = self.homes != self.sinks[:, None]
+        arriving = np.where(self.is_output, self.written + hops, 0)
+        self.window = phases.most(1 + arriving.max(axis=1, initial=0))
+        """(assignments,): the plan's window, and the level of its sink."""
+        self.sink_level = self.window[phases.assignments]
+        """(phases,)"""
+
+    def frames_at_home(self) -> Indices:
+        """Return (phases, tensors): for how many frames a tensor is kept where it is made."""
+        given_here = self.is_output & (self.boards[self.homes] == self.boards[self.sinks][:, None])
+        last = np.where(given_here, self.sink_level[:, None], 0)
+        here = self.is_near
+        at = self.readings.row[here], self.readings.tensor[here]
+        np.maximum.at(last, at, self.read[here])
+        leaves = ~self.sent.is_local
+        at = self.sent.row[leaves], self.sent.tensor[leaves]
+        np.maximum.at(last, at, self.written[at] + 1)
+        return np.where(self.is_input | (last > 0), slots(self.begun, last), 0)
+
+    def frames_away(self) -> Indices:
+        """Return (messages,): for how many frames a tensor is kept that came by a message.
+
+        0: it came from the same board.
+        """
+        sent, sink_boards = self.sent, self.boards[self.sinks]
+        to_sink = self.is_output[sent.tensor] & (self.boards[sent.target] == sink_boards[sent.row])
+        last = np.where(to_sink, self.sink_level[sent.row], 0)
+        away = ~self.is_near
+        row, tensor, device = self.readings.row, self.readings.tensor, self.readings.device
+        brings = message_numbers(self.problem, sent, row[away], tensor[away], device[away])
+        received = np.where(sent.before < 0, np.arange(len(sent.row)), sent.before)[brings]
+        np.maximum.at(last, received, self.read[away])
+        needed = slots(self.written[sent.row, sent.tensor] + 1, last)
+        return np.where(sent.is_local, 0, needed)
 
 
 def memory_of(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:

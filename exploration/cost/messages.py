@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.phases import Phases
-from rankslice.exploration.cost.spans import Floats, Indices, Spans
-from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.cost.populations import Floats, Indices, Phases, Spans
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.runtime_costs import Overheads
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rankslice.exploration.cost.messages import (
     message_numbers,
     senders,
 )
-from rankslice.exploration.cost.spans import Floats, Indices, Spans, counts, spans_of, sums
+from rankslice.exploration.cost.populations import Floats, Indices, Spans, counts, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 from rankslice.frontend.partition.segments import fewest_blocks
 

@@ -9,18 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.problem.devices import Accelerators, default_keys, kinds_and_devices
-from rankslice.exploration.problem.frame_bytes import BOUNDS, FrameBytes, slot_bytes
-from rankslice.exploration.problem.layers import copies_in, explored_layers, reads_of
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import (
     MODEL_INPUT,
     BoardCosts,
     LayerTensor,
     Problem,
     SharedWeight,
+    copies_in,
+    explored_layers,
+    reads_of,
 )
-from rankslice.exploration.times.summed import summed_spans
+from rankslice.exploration.problem.runtime_costs import (
+    BOUNDS,
+    NO_OVERHEADS,
+    FrameBytes,
+    LinkSpeeds,
+    Overheads,
+    slot_bytes,
+)
+from rankslice.exploration.times.spans import summed_spans
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.platform import Board, Platform
@@ -47,7 +54,7 @@ def make_problem(
         graph: the model.
         platform: the boards, or ``local``.
         times_s: (kinds, layers), in seconds, inf where a kind cannot run a layer; layers as
-            :func:`rankslice.exploration.problem.layers.explored_layers` has them.
+            :func:`rankslice.exploration.problem.problem.explored_layers` has them.
         accelerators: kinds and devices, of
             :func:`rankslice.exploration.problem.devices.kinds_and_devices`; by default those of
             :func:`rankslice.exploration.problem.devices.default_keys`.

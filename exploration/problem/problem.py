@@ -7,19 +7,19 @@ board. It also keeps the sources of its figures, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.problem.devices import Device, Kind
-from rankslice.exploration.problem.layers import explored_layers, reads_of
-from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
-from rankslice.exploration.problem.teams import Team
-from rankslice.framework.graph import Graph
-from rankslice.frontend.partition.partition import Grouping
+from rankslice.exploration.problem.devices import Device, Kind, Team, teams_of_kinds
+from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
+from rankslice.framework.graph import Graph, Layer
+from rankslice.framework.quantisers import copied_layers
+from rankslice.frontend.partition.partition import Grouping, Reads, layer_reads, used_layers
 
 MODEL_INPUT = -1
 """Producer of a model's inputs."""
@@ -237,3 +237,29 @@ class Problem:
         if board.idle_w is None or board.busy_w is None:
             return float("nan")
         return (board.busy_w - board.idle_w) * device.power_share
+
+
+def explored_layers(graph: Graph) -> tuple[Layer, ...]:
+    """Return the layers to which exploration gives a device, in the graph's order.
+
+    Left out are layers that are copied to their readers (see
+    :func:`rankslice.framework.quantisers.copied_layers`), and those that no output needs.
+    """
+    kept = used_layers(graph) - copied_layers(graph, ())
+    return tuple(layer for layer in graph.layers if layer.name in kept)
+
+
+def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
+    """Return what layers read of others, copied layers seen through."""
+    return layer_reads(layers, copies_in(graph))
+
+
+def copies_in(graph: Graph) -> list[Layer]:
+    """Return the layers that are copied to their readers."""
+    copies = copied_layers(graph, ())
+    return [layer for layer in graph.layers if layer.name in copies]
+
+
+def with_turns(problem: Problem, most_turns: int) -> Problem:
+    """Return a problem in which devices of one kind may take turns; each of them once at a time."""
+    return replace(problem, teams=teams_of_kinds(problem.device_kinds.tolist(), most_turns))

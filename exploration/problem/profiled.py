@@ -9,11 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from rankslice.exploration.problem.devices import kinds_and_devices
-from rankslice.exploration.problem.frame_bytes import FrameBytes
-from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import Overheads, default_overheads
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
+from rankslice.exploration.problem.runtime_costs import FrameBytes, Overheads, default_overheads
 from rankslice.exploration.times.spans import measured_times
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes

@@ -8,8 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.cost.prediction import BoardCost, Prediction
+from rankslice.exploration.cost.prediction import BoardCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out

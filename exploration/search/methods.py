@@ -1,4 +1,4 @@
-"""Search methods, and what evaluates the mappings that they propose."""
+"""Search methods, what evaluates the mappings that they propose, and what is proven of them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from types import MappingProxyType
 import numpy as np
 
 from rankslice.exploration.objectives import OBJECTIVES, check_evaluation, rate_text
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.results.candidates import Selection, candidates_of, selected
 from rankslice.exploration.results.front import Archive, Population, nondominated
 from rankslice.exploration.results.records import Candidate, Failure
-from rankslice.exploration.search.exhaustive import MAX_MAPPINGS, exhaustive
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.proof import FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
-from rankslice.exploration.search.space import GeneticOptions
+from rankslice.exploration.search.space import MAX_MAPPINGS, GeneticOptions, exhaustive
 from rankslice.exploration.search.trials import Trials, most_promising
 
 METHODS = ("exact", "nsga2", "exhaustive")
@@ -341,3 +340,45 @@ def _certain(proof: Proof) -> str:
 
 def _rate(seconds: float) -> str:
     return rate_text(1 / seconds) if seconds else "endless"
+
+
+_WORTH = 1.01
+"""How many times as fast it must be to be worth a word."""
+
+
+def whole_in_turn(problem: Problem) -> tuple[str, float] | None:
+    """Return the fastest way to have the whole model in turn: its mapping's key, and frames/s.
+
+    By the cost model; ``None``: no devices of one kind can take turns with it.
+    """
+    made = with_turns(problem, len(problem.devices))
+    if not made.teams:
+        return None
+    numbers = len(problem.devices) + np.arange(len(made.teams))
+    rows = np.repeat(numbers[:, np.newaxis], len(made.layers), axis=1)
+    found = scorer(made, ("throughput",))(rows)
+    times = np.where(found.excess <= 0, found.values[:, 0], np.inf)
+    best = int(times.argmin())
+    if not np.isfinite(times[best]) or times[best] <= 0:
+        return None
+    return made.teams[best].key([device.key for device in made.devices]), 1 / float(times[best])
+
+
+def replicas_text(problem: Problem, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Say if the whole model in turn beats the fastest slices that were found."""
+    found = whole_in_turn(problem)
+    plain = [
+        each.figures[0].throughput_fps
+        for each in candidates
+        if all(not load.in_turn_key for load in each.ranks)
+    ]
+    if found is None or not plain:
+        return
+    key, rate = found
+    slices = max(plain)
+    if rate > _WORTH * slices:
+        yield (
+            f"The whole model in turn beats slices here: {key} gives {rate_text(rate)} frames/s by"
+            f" the cost model, the fastest slices {rate_text(slices)}. Each of them holds all"
+            " weights; --turns searches such mappings, too."
+        )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
-from rankslice.exploration.cost.evaluation import SLOTS
+from rankslice.exploration.cost.cost_model import SLOTS
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import LayerTensor, Problem
 from rankslice.exploration.results.front import Assignment

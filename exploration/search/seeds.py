@@ -1,4 +1,7 @@
-"""Mappings that a search begins with: contiguous slices, planned or balanced by layer times."""
+"""Mappings that a search begins with: contiguous slices, planned or balanced by layer times.
+
+:func:`planned_mappings` takes them as they are, without a search for better ones: within seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.candidates import candidates_of
 from rankslice.exploration.results.front import Assignment, Population
+from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.search.planned import (
     ContiguousPlan,
     ContiguousPlanner,
     without_shared_cores,
 )
+from rankslice.exploration.search.scoring import scorer
 
 _HALVINGS = 40
 
@@ -207,3 +213,32 @@ def _within_memory(planner: ContiguousPlanner, fastest: Population) -> Iterator[
         lower, most = (middle, most) if plan is None else (lower, middle)
     limits = np.linspace(most, start, _LIMITS + 2)[1:-1].tolist()
     yield from _assignments(planner.plan(planner.devices, most_bytes=limit) for limit in limits)
+
+
+def planned_mappings(problem: Problem, board: str | None = None) -> tuple[Candidate, ...]:
+    """Return mappings of contiguous slices that can run, the fastest first.
+
+    They are the planner's fastest one, and slices balanced by layers' times; if none of them can
+    run, the planner's for each set of boards.
+
+    Args:
+        problem: layers and devices.
+        board: name of a board that they have to use; ``None``: there is none.
+    """
+    for rows in _populations(problem):
+        possible = rows[scorer(problem, ("throughput",))(rows).excess <= 0]
+        found = candidates_of(problem, [(row, True) for row in possible])
+        wanted = tuple(each for each in found if board is None or board in each.boards)
+        if wanted:
+            return wanted
+    return ()
+
+
+def _populations(problem: Problem) -> Iterator[Population]:
+    planner = ContiguousPlanner(problem)
+    plan = planner.plan(planner.devices)
+    first = balanced_seeds(problem)
+    if plan is not None:
+        first = np.concatenate([plan.assignment[np.newaxis], first])
+    yield np.unique(first, axis=0)
+    yield np.unique(planned_seeds(problem), axis=0)

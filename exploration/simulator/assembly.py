@@ -20,9 +20,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
 )
 from rankslice.exploration.cost.messages import MessageCosts, message_costs
-from rankslice.exploration.problem.frame_bytes import slot_bytes
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads, slot_bytes
 from rankslice.exploration.simulator.parts import (
     Core,
     Pipe,

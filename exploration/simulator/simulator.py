@@ -38,9 +38,12 @@ from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice,
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES, USUAL, Fixed, Seen
 from rankslice.backend.runtime.summary.throughput import throughput_fps
-from rankslice.exploration.problem.frame_bytes import slot_bytes
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
+from rankslice.exploration.problem.runtime_costs import (
+    NO_OVERHEADS,
+    LinkSpeeds,
+    Overheads,
+    slot_bytes,
+)
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
 from rankslice.exploration.simulator.figures import (
     LinkUse,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from problems import GIGABIT, board, platform, problem
 
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.search.space import GeneticOptions
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json

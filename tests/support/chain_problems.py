@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.formats import read_model
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.cost.prediction import Prediction
+from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.framework.plan import Plan
 

@@ -12,10 +12,9 @@ from line_graphs import line_graph
 from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import kinds_and_devices
-from rankslice.exploration.problem.layers import explored_layers
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import Overheads
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
+from rankslice.exploration.problem.runtime_costs import Overheads
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 

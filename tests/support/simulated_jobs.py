@@ -13,8 +13,7 @@ from plans import planned
 from problems import board
 
 from rankslice.backend.runtime.job import Rank
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
 from rankslice.framework.plan import Plan

@@ -22,7 +22,7 @@ from rankslice.commands.explore.evaluators import MappingRunner
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
-from rankslice.exploration.problem.layers import explored_layers
+from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.measured import MeasuredRank, MeasuredRun
 from rankslice.exploration.results.records import Candidate

@@ -12,10 +12,15 @@ from predicted_plans import predict_plan
 from problems import CHAIN, OVERHEADS, assigned_problems, board, platform, problem
 from random_problems import random_problem
 
-from rankslice.exploration.cost.cost_model import evaluate, predict
-from rankslice.exploration.problem.frame_bytes import FrameBytes
-from rankslice.exploration.problem.overheads import WAKE_UP_S, Overheads, default_overheads
-from rankslice.exploration.times.summed import summed_spans
+from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.runtime_costs import (
+    WAKE_UP_S,
+    FrameBytes,
+    Overheads,
+    default_overheads,
+)
+from rankslice.exploration.times.spans import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link
@@ -102,8 +107,6 @@ def test_a_board_s_link_is_shared_by_all_that_leaves_it():
     message_s = 16 / 125
     assert one.bottleneck_s == pytest.approx(2 * message_s)
     assert "sending from edge0" == one.bottleneck
-    outgoing = {link.board: link.seconds for link in one.links if link.is_outgoing}
-    assert outgoing == pytest.approx({"edge0": 2 * message_s, "edge2": message_s})
 
 
 def test_inside_a_board_both_ranks_take_time_for_a_tensor_but_not_for_its_bytes():
@@ -143,7 +146,6 @@ def test_a_tensor_for_several_devices_of_another_board_crosses_the_cable_once():
         ("t", "edge02_cpu0", "edge02_cpu1"),
         ("u", "edge02_cpu0", "edge02_cpu1"),
     ] == [(channel.tensor, channel.origin, channel.target) for channel in one.channels]
-    assert [TENSOR_BYTES, TENSOR_BYTES] == [link.nbytes for link in one.links]
     assert [0.25, 0.25 + 2 * 0.125, 2 * 0.125] == [device.runtime_s for device in one.devices]
     slots = [2 + 2, 4 + 3 + 2]  # of x and t; of t, read last by c and d together, of u and of y
     layers = [2, 2 + 3]

@@ -9,12 +9,11 @@ from problems import CHAIN, GIGABIT, board, platform, problem
 from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
-from rankslice.exploration.problem.layers import explored_layers
-from rankslice.exploration.problem.links import UNKNOWN_LINK, LinkSpeeds
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.overheads import WAKE_UP_S
+from rankslice.exploration.problem.problem import explored_layers
+from rankslice.exploration.problem.runtime_costs import UNKNOWN_LINK, WAKE_UP_S, LinkSpeeds
 from rankslice.exploration.problem.to_mapping import mapping_of
-from rankslice.exploration.times.summed import summed_spans
+from rankslice.exploration.times.spans import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond
 from rankslice.framework.mapping import Mapping, MappingEntry

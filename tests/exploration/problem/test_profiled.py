@@ -8,7 +8,7 @@ from itertools import zip_longest
 import pytest
 from problems import CHAIN, board, platform
 
-from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.framework.profile import (

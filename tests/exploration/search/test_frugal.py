@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from random_problems import random_problem
 
-from rankslice.exploration.cost.cost_model import predict
+from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import predicted_figures, selected
-from rankslice.exploration.search.exhaustive import every_mapping, exhaustive
 from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.space import every_mapping, exhaustive
 
 OBJECTIVES = ("throughput", "energy", "memory")
 

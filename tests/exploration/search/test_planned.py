@@ -11,13 +11,13 @@ from hypothesis import given, strategies as st
 from line_graphs import line_graph
 from problems import board, platform, problem
 
-from rankslice.exploration.cost.evaluation import evaluate
+from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.devices import Device
-from rankslice.exploration.problem.overheads import NO_OVERHEADS, Overheads
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
+from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
-from rankslice.exploration.times.summed import summed_spans
+from rankslice.exploration.times.spans import summed_spans
 from rankslice.framework.platform import Link
 
 

@@ -13,7 +13,7 @@ from rankslice.exploration.search.scoring import (
     clashing_devices,
     scorer,
 )
-from rankslice.exploration.times.summed import summed_spans
+from rankslice.exploration.times.spans import summed_spans
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 

@@ -10,7 +10,6 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.exhaustive import exhaustive
 from rankslice.exploration.search.planned import crossing_bytes
 from rankslice.exploration.search.scoring import (
     scorer,
@@ -23,6 +22,7 @@ from rankslice.exploration.search.seeds import (
     planned_seeds,
     planned_sweep,
 )
+from rankslice.exploration.search.space import exhaustive
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 

@@ -26,9 +26,8 @@ from rankslice.backend.runtime.sources.switching import (
     Seen,
 )
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
-from rankslice.exploration.cost.cost_model import predict
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
 from rankslice.exploration.simulator.figures import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, simulate
 from rankslice.exploration.times.segment_times import KnownTimes

@@ -15,10 +15,9 @@ from predicted_plans import predict_plan
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
 from simulated_jobs import FREE, links, took
 
-from rankslice.exploration.cost.cost_model import evaluate, predict
-from rankslice.exploration.problem.frame_bytes import BOUNDS, FrameBytes
-from rankslice.exploration.problem.links import LinkSpeeds
-from rankslice.exploration.problem.overheads import Overheads
+from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.runtime_costs import BOUNDS, FrameBytes, LinkSpeeds, Overheads
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, sampled, simulate
 from rankslice.framework.graph import constant_layers
 from rankslice.framework.plan import Plan

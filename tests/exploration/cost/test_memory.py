@@ -20,11 +20,10 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards
 from rankslice.backend.runtime.sizes import slot_bytes
 from rankslice.commands.inspect.rank_costs import rank_costs
-from rankslice.exploration.cost.cost_model import evaluate, predict
-from rankslice.exploration.problem.devices import kinds_and_devices
-from rankslice.exploration.problem.layers import explored_layers
-from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.problem.teams import Team
+from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.devices import Team, kinds_and_devices
+from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board

@@ -15,10 +15,10 @@ from null_jobs import keys_of_cores, let_sleep
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
-from rankslice.commands.run.run import PreparedRun, prepare, run
 from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary
+from rankslice.session.deployment import deploy, plan_deployment
+from rankslice.session.run import PreparedRun, prepare, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from boards import Boards, why_not

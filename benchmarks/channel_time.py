@@ -35,7 +35,7 @@ from timing import console, machine, print_table, ratios, spread, start_round
 
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare
+from rankslice.session.run import prepare
 
 SIZES = {
     "4k": 4 << 10,

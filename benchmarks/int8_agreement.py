@@ -27,14 +27,14 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
-from rankslice.commands.run.comparison import unsliced_outputs
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
 from rankslice.networks.keras_zoo import keras_names
+from rankslice.session.run import prepare, run
+from rankslice.session.verification.comparison import unsliced_outputs
 
 Scores = NDArray[np.floating[Any]]
 """[images, classes]"""

@@ -18,7 +18,7 @@ from timing import console, in_turns, machine, print_table, spread
 from window_of_one import build_slices
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare
+from rankslice.session.run import prepare
 
 CASES = (("squeezenet", 2), ("resnet50", 2), ("resnet50", 4))
 

@@ -35,7 +35,7 @@ from rankslice.backend.runtime.faults.private import in_memory
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import build
-from rankslice.commands.job.prepare import prepare
+from rankslice.session.prepare import prepare
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "models" / "digits.onnx"

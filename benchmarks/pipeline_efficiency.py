@@ -42,12 +42,12 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.planning import MakeMapping
-from rankslice.commands.run.run import PreparedRun, prepare
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_model, keras_names
 from rankslice.networks.zoo import zoo_model, zoo_names
+from rankslice.session.run import PreparedRun, prepare
 
 ENDLESS = 10**9
 """Frames of jobs that are ended from outside."""

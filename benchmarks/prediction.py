@@ -54,7 +54,6 @@ from timing import console, machine
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
@@ -69,6 +68,7 @@ from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.keras_zoo import keras_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.run import prepare, run
 
 CORES = ("local_cpu0", "local_cpu1")
 MAPPINGS = 20

@@ -21,7 +21,7 @@ from null_jobs import null_folder
 from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
+from rankslice.session.run import prepare, run
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>

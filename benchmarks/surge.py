@@ -27,9 +27,9 @@ from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
-from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.deployment import deploy, plan_deployment
+from rankslice.session.run import FinishedRun, prepare, run
 
 WHOLE_MS = 40.0
 """What the whole network takes on one rank; each of three slices takes a third."""

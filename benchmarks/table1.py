@@ -29,9 +29,9 @@ from front_end import AUTODICE, HERE, OTHERS, RANKS
 from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.commands.build.build import build
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.deployment import deploy, plan_deployment
 
 BOARDS = 8
 DISK_MB = 1200

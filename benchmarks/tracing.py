@@ -28,10 +28,10 @@ from rankslice.backend.runtime.figures.events import COMPUTE, open_ring
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.trace.events import events_needed
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.run import prepare, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from twin import ThreadLinks

@@ -28,7 +28,7 @@ from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.run.run import PreparedRun, prepare, run
+from rankslice.session.run import PreparedRun, prepare, run
 
 NETWORKS = ("squeezenet", "mobilenetv2.tflite", "resnet50")
 SETTLES = 5

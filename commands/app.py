@@ -111,7 +111,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rankslice.commands.versions import version_lines
+        from rankslice.session.versions import version_lines
 
         for line in version_lines():
             print(line)

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.commands.profile_file import other_model, read_profile
-from rankslice.commands.weights import ChosenWeights, unweighted, weigh
 from rankslice.exploration.times.segment_times import KnownTimes
+from rankslice.exploration.times.turn_weights import ChosenWeights, unweighted, weigh
 from rankslice.framework.errors import (
     CollectedMistakes,
     Mistake,

@@ -90,7 +90,7 @@ HEAVY = OF_ENGINES | OF_SERVERS | {"PIL", "cv2", "matplotlib", "mpi4py", "pymoo"
 
 ADAPTERS = (
     "rankslice.exploration.search.pymoo_adapter",
-    *(f"rankslice.commands.serve.{name}" for name in ("grpc", "http", "metrics")),
+    *(f"rankslice.serve.{name}" for name in ("grpc", "http", "metrics")),
 )
 """They import heavy packages, and are imported inside functions themselves."""
 

@@ -13,13 +13,8 @@ from statistics import fmean
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.load import BUSY, beside_loads, run_beside
-from rankslice.commands.bench.starts import Measured, is_live, other_boards
 from rankslice.commands.bench.unsliced import build_unsliced
-from rankslice.commands.build_folder import read_plan
 from rankslice.commands.options import refuse_with
-from rankslice.commands.run.run import PreparedRun
-from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
 from rankslice.measurement.bench.figures import Ratio, ratios, series
@@ -28,6 +23,11 @@ from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
 from rankslice.measurement.bench.texts import LIVE_NOTE
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
+from rankslice.session.bench.load import BUSY, beside_loads, run_beside
+from rankslice.session.bench.starts import Measured, is_live, other_boards
+from rankslice.session.build_folder import read_plan
+from rankslice.session.run import PreparedRun
+from rankslice.session.versions import versions
 
 UNSLICED = "unsliced"
 CLOSED = "closed loop"

@@ -14,7 +14,6 @@ from typer import Argument, Option
 
 from rankslice.backend.runtime.sources import usage
 from rankslice.commands.app import command
-from rankslice.commands.build_folder import BENCH, BENCH_PAGE
 from rankslice.commands.options import (
     FrameTimeout,
     ImageLayout,
@@ -43,6 +42,7 @@ from rankslice.framework.files.output_file import (
     write_output,
 )
 from rankslice.framework.wording import quoted
+from rankslice.session.build_folder import BENCH, BENCH_PAGE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ class Scenarios(str, Enum):
 
 
 class CoRunners(str, Enum):
-    """What works beside a job, as :data:`rankslice.commands.bench.co_runner.KINDS` describes it."""
+    """What works beside a job, as :data:`rankslice.session.bench.co_runner.KINDS` describes it."""
 
     cpu = "cpu"
     memory = "memory"
@@ -411,7 +411,7 @@ def _outputs(folder: Path, out: Path | None) -> tuple[Path, Path]:
             expected = "expected another suffix, such as .json"
             raise RankSliceError(Mistake(str(out), "is to be the name of the page", expected))
         return out, check_output(page, "--out", PAGE, may_be_stream=False)
-    from rankslice.commands.build_folder import read_plan
+    from rankslice.session.build_folder import read_plan
 
     read_plan(folder)  # a folder that is none is told as such, and not as one without room
     file, page = (

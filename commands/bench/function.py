@@ -21,12 +21,12 @@ from rankslice.commands.arguments import (
     preprocessing_from,
 )
 from rankslice.commands.bench.bench import BenchOptions, bench as bench_folder
-from rankslice.commands.bench.co_runner import KINDS
 from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
 from rankslice.commands.bench.scenario import ScenarioRun, run_scenario, scenario_request
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.scenarios import SCENARIOS
+from rankslice.session.bench.co_runner import KINDS
 
 _USUAL = BenchOptions()
 

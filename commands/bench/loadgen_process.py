@@ -28,11 +28,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, open_source
 from rankslice.commands.bench.loadgen import SCENARIO_NAMES, LoadgenSettings
-from rankslice.commands.job.prepare import as_user_errors
-from rankslice.commands.pipeline.inputs import Frame
-from rankslice.commands.pipeline.pipeline import Pipeline
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.records import as_record
+from rankslice.session.frame_arrays import Frame
+from rankslice.session.pipeline import Pipeline
+from rankslice.session.prepare import as_user_errors
 
 _MOST_LOADED = 64
 """Different frames in memory, which queries draw from."""

@@ -12,9 +12,7 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.starts import Measured, is_live, other_boards, run_start
 from rankslice.commands.options import refuse_with
-from rankslice.commands.versions import versions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.quiet import machine_facts
@@ -27,6 +25,8 @@ from rankslice.measurement.bench.scenarios import (
     figures_of,
     refuse_too_few,
 )
+from rankslice.session.bench.starts import Measured, is_live, other_boards, run_start
+from rankslice.session.versions import versions
 
 _OFFLINE_FRAMES = 1000
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from rankslice.backend.boards.login import board_logins, is_this_machine
 from rankslice.backend.runtime.job import Rank
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build_folder import converted_name, unsliced_model
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.session.build_folder import converted_name, unsliced_model
+from rankslice.session.deployment import deploy, plan_deployment
 
 _NAME = "unsliced"
 

@@ -21,20 +21,9 @@ from rankslice.commands.build.survivors import (
     surviving,
     write_survival_files,
 )
-from rankslice.commands.build_folder import (
-    LINKS,
-    OWN_ENTRIES,
-    PLAN,
-    REFERENCE,
-    WITHOUT,
-    converted_name,
-)
-from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
-from rankslice.commands.run_folder import living_runs
-from rankslice.commands.survival import SurvivalRecord, without
-from rankslice.commands.weights import ChosenWeights
 from rankslice.exploration.simulator.schedule import schedule
+from rankslice.exploration.times.turn_weights import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
@@ -53,6 +42,17 @@ from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.make_plan import with_facts
 from rankslice.frontend.plan.tables import write_tables
+from rankslice.session.build_folder import (
+    LINKS,
+    OWN_ENTRIES,
+    PLAN,
+    REFERENCE,
+    WITHOUT,
+    converted_name,
+)
+from rankslice.session.own_folder import other_entries, other_maker
+from rankslice.session.run_folder import living_runs
+from rankslice.session.survival import SurvivalRecord, without
 
 
 @dataclass(frozen=True, slots=True)

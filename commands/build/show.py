@@ -11,9 +11,9 @@ from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shape_text
 from rankslice.commands.output import print_line
-from rankslice.commands.survival import Survival, fallback_lines
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import bare
+from rankslice.session.survival import Survival, fallback_lines
 
 _MOST_BOUNDS = 12
 _ORIGINS = {

@@ -7,9 +7,12 @@ from pathlib import Path
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.replanning import Replanning
-from rankslice.commands.build_folder import SURVIVAL_FILES, read_plan, unsliced_model
 from rankslice.commands.profile_file import read_profile
-from rankslice.commands.survival import (
+from rankslice.framework.specs.read_platform import read_platform
+from rankslice.frontend.formats import read_model
+from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.session.build_folder import SURVIVAL_FILES, read_plan, unsliced_model
+from rankslice.session.survival import (
     PROFILE,
     REPRESENTATIVE,
     BuiltWith,
@@ -17,9 +20,6 @@ from rankslice.commands.survival import (
     read_survival,
     without,
 )
-from rankslice.framework.specs.read_platform import read_platform
-from rankslice.frontend.formats import read_model
-from rankslice.frontend.formats.given_sizes import GivenSizes
 
 __all__ = ["Survival", "plan_afresh", "read_survival"]
 

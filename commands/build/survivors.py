@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankslice.commands.build.replanning import Replanning, check_standby, most_turns
-from rankslice.commands.build_folder import SURVIVAL_FILES
 from rankslice.commands.planning import Planned
-from rankslice.commands.survival import (
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Platform
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.partition.in_turns import kept
+from rankslice.session.build_folder import SURVIVAL_FILES
+from rankslice.session.survival import (
     PLATFORMS,
     PROFILE,
     REPRESENTATIVE,
@@ -21,11 +26,6 @@ from rankslice.commands.survival import (
     SurvivalRecord,
     write_survival,
 )
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.plan import Plan
-from rankslice.framework.platform import Platform
-from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.partition.in_turns import kept
 
 if TYPE_CHECKING:
     from rankslice.commands.build.build import BuildOptions

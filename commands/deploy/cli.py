@@ -33,9 +33,9 @@ def deploy(
     json_file: Json = None,
 ) -> None:
     refuse_shared_files(context)
-    from rankslice.commands.build_folder import EDITED, is_edited, read_plan
-    from rankslice.commands.deploy.deploy import deploy as deploy_folder, plan_all_deployments
     from rankslice.commands.deploy.show import print_deployed, print_deployment
+    from rankslice.session.build_folder import EDITED, is_edited, read_plan
+    from rankslice.session.deployment import deploy as deploy_folder, plan_all_deployments
 
     if is_edited(folder, read_plan(folder)):
         print_line(talk, EDITED, "note")

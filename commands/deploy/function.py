@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.deploy import Deployed
 from rankslice.commands.arguments import checked, path_of
-from rankslice.commands.deploy.deploy import deploy as deploy_packages, plan_all_deployments
+from rankslice.session.deployment import deploy as deploy_packages, plan_all_deployments
 
 
 @checked

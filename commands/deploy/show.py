@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankslice.backend.boards.deploy import Deployed
-from rankslice.commands.deploy.deploy import Deployment
 from rankslice.commands.output import print_line, shortened
+from rankslice.session.deployment import Deployment
 
 
 def print_deployment(deployment: Deployment, console: Console) -> None:

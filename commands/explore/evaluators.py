@@ -11,10 +11,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.deploy.deploy import deploy, plan_deployment
 from rankslice.commands.explore.run_cache import RunCache
 from rankslice.commands.planning import plan_mapping
-from rankslice.commands.run.run import prepare, run
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.measured import (
@@ -34,6 +32,8 @@ from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
+from rankslice.session.deployment import deploy, plan_deployment
+from rankslice.session.run import prepare, run
 
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rankslice.commands.explore.evaluators import MappingRunner, MappingSimulator, mapping_text
 from rankslice.commands.explore.run_cache import RunCache
-from rankslice.commands.own_folder import other_entries, other_maker
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.profile import profile_model
@@ -48,6 +47,7 @@ from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.session.own_folder import other_entries, other_maker
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 PROFILE, RUNS = "profile.json", "runs.jsonl"

@@ -130,9 +130,9 @@ def inspect(
         return
     if any(of_engine.values()) or rank is not None:
         raise RankSliceError("--delegate, --accelerator, --option and --rank need --internals")
-    from rankslice.commands.build_folder import EDITED, is_build_folder, is_edited, read_plan
     from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_inspection
+    from rankslice.session.build_folder import EDITED, is_build_folder, is_edited, read_plan
 
     inspection = inspect_model(
         model, parse_sizes(shape, at_most), mapping, platform, surge, profile
@@ -150,7 +150,7 @@ def inspect(
 
         write_json(json_file, inspection_to_json(inspection))
     if STDOUT not in (svg, json_file):
-        from rankslice.commands.survival import fallback_lines, find_survival
+        from rankslice.session.survival import fallback_lines, find_survival
 
         print_inspection(inspection, screen, cuts, summary=summary)
         survival = find_survival(model)

@@ -10,13 +10,13 @@ from typing import Any
 
 from rankslice.backend.runtime.engines import EngineSettings, engine_settings, has_own_process
 from rankslice.backend.runtime.job import Rank
-from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.inspect.internals import Internals, Wanted, look_inside
 from rankslice.commands.inspect.optimised import Optimised, look_at_stages
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
 
 FORMAT = "rankslice-internals"
 VERSION = 2

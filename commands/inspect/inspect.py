@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankslice.commands.build_folder import is_build_folder, read_plan, refuse_other_folders
-from rankslice.commands.built_model import built_model
 from rankslice.commands.inspect.rank_costs import RankCost, rank_costs
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
@@ -20,6 +18,8 @@ from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
+from rankslice.session.built_model import built_model
 
 if TYPE_CHECKING:
     from rankslice.commands.planning import MakeMapping

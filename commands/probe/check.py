@@ -13,7 +13,6 @@ from rankslice.backend.boards.probe import conversations, report_of
 from rankslice.backend.boards.probed import BoardReport
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
-from rankslice.commands.build_folder import check_ssh_config, read_plan
 from rankslice.commands.probe.board_checks import board_findings
 from rankslice.commands.probe.findings import (
     FAIL,
@@ -31,6 +30,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed
+from rankslice.session.build_folder import check_ssh_config, read_plan
 
 
 def check_platform(

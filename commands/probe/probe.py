@@ -14,10 +14,10 @@ from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probe import Conversation, address_towards, conversations, report_of
 from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.commands.build_folder import check_ssh_config
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted
+from rankslice.session.build_folder import check_ssh_config
 
 HERE = "local"
 """What this machine is called among the hosts."""

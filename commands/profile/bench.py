@@ -22,7 +22,6 @@ from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
-from rankslice.commands.build_folder import SSH_CONFIG
 from rankslice.commands.profile.frames import SeenFrames
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
@@ -34,6 +33,7 @@ from rankslice.framework.graph import ByteRange
 from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.session.build_folder import SSH_CONFIG
 
 _IDLE_S = 1.0
 _ENERGY_S = 0.25

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 from rankslice.backend.boards.accelerator import Greeting, Reading, Timings
-from rankslice.commands.build_folder import check_ssh_config, converted_name
 from rankslice.commands.profile.bench import Bench
 from rankslice.commands.profile.frames import frames_of
 from rankslice.commands.profile.listener import Listener
@@ -56,6 +55,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.session.build_folder import check_ssh_config, converted_name
 
 _RUNS, _RUNS_AGAIN = Timings(), Timings(min_runs=3)
 _NO_LIMIT = TimeLimit()

@@ -21,20 +21,20 @@ from rankslice.backend.runtime.engines import (
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.recording import NAME
 from rankslice.backend.runtime.sizes import OpenSlot, make_slot, values_in
-from rankslice.commands.build_folder import read_plan
-from rankslice.commands.job.prepare import as_user_errors
-from rankslice.commands.recording_folder import (
-    RecordingFolder,
-    read_recording,
-    segments_on,
-    submodel_names,
-)
 from rankslice.framework.engines import ENGINES, computes, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.recording import RankTensors, read_rank_tensors
 from rankslice.measurement.verify import Difference, Differences
+from rankslice.session.build_folder import read_plan
+from rankslice.session.prepare import as_user_errors
+from rankslice.session.recording_folder import (
+    RecordingFolder,
+    read_recording,
+    segments_on,
+    submodel_names,
+)
 
 _PERCENTILES = {"p50": 50, "p99": 99, "max": 100}
 

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from rankslice.commands.bench.bench import compare
-from rankslice.commands.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.intervals import check_installed
@@ -20,6 +19,7 @@ from rankslice.measurement.runs.benchmarks import KeptBench
 from rankslice.measurement.runs.record import RunRecord, read_run
 from rankslice.measurement.runs.report_page import report_page
 from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures
+from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 
 FORMAT = "rankslice-report"
 VERSION = 1
@@ -121,7 +121,7 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
 
     A report that is newer than the record is of a job that ``run`` did not start.
     """
-    from rankslice.commands.run.record import record_of, report_sha256
+    from rankslice.session.run_record import record_of, report_sha256
 
     report = report_sha256(folder)
     if (folder / RUN).is_file():

@@ -15,7 +15,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.run import FinishedRun
+    from rankslice.session.run import FinishedRun
 
 _COLUMNS = ("frame", "input", "place", "class", "name", "score")
 

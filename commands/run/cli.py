@@ -49,7 +49,6 @@ from rankslice.commands.run.boxes.reading import (
     Reading,
 )
 from rankslice.commands.switching import (
-    USUAL,
     NormalAfter,
     NormalBelow,
     NormalFps,
@@ -57,14 +56,14 @@ from rankslice.commands.switching import (
     SurgeQueue,
     Switch,
     SwitchTo,
-    check_switching,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.wording import on_one_line
+from rankslice.session.switching import USUAL, check_switching
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.run import PreparedRun
+    from rankslice.session.run import PreparedRun
 
 
 class _Overflow(str, Enum):
@@ -273,17 +272,17 @@ def run(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.build_folder import EDITED, is_edited
-    from rankslice.commands.job.results_files import is_npz
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
     from rankslice.commands.run.boxes.video import is_video, prepare_video, write_video
     from rankslice.commands.run.classes import check_classes, check_labels
     from rankslice.commands.run.live import check_live
     from rankslice.commands.run.output import check_streamed, growth_text
-    from rankslice.commands.run.recording import prepare_recording
-    from rankslice.commands.run.run import prepare
     from rankslice.commands.run.show import read_labels
     from rankslice.commands.run.telling import Telling, run_and_tell, survive_and_tell
+    from rankslice.session.build_folder import EDITED, is_edited
+    from rankslice.session.results_files import is_npz
+    from rankslice.session.run import prepare
+    from rankslice.session.run_recording import prepare_recording
 
     if tolerance is not None and verify is not Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")
@@ -415,7 +414,7 @@ _NOT_SURVIVING = (
 def _refuse_to_show(prepared: PreparedRun) -> None:
     """Raise if the frames come from, or the results go to, what ranks cannot reach themselves."""
     from rankslice.backend.runtime.keeper import is_streamed
-    from rankslice.commands.job.results_files import is_npz
+    from rankslice.session.results_files import is_npz
 
     if is_streamed(prepared.options.inputs):
         found = "can be read only by 'rankslice run', not by the mpirun line"

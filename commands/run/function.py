@@ -19,10 +19,11 @@ from rankslice.commands.arguments import (
     preprocessing_from,
 )
 from rankslice.commands.options import refuse_with
-from rankslice.commands.run.recording import prepare_recording
-from rankslice.commands.run.run import FinishedRun, prepare, run as run_prepared
-from rankslice.commands.switching import Switch, check_switching
+from rankslice.commands.switching import Switch
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.session.run import FinishedRun, prepare, run as run_prepared
+from rankslice.session.run_recording import prepare_recording
+from rankslice.session.switching import check_switching
 
 _USUAL = RunOptions()
 

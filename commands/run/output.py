@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.summary.texts import top_classes
-from rankslice.commands.job.prepare import PreparedRun
 from rankslice.commands.run.classes import named_classes
 from rankslice.commands.run.json_lines import JsonLines
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, check_output, is_null
 from rankslice.framework.quantities import bytes_text
+from rankslice.session.prepare import PreparedRun
 
 _SUFFIX = ".jsonl"
 

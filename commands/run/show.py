@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +25,17 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
+from rankslice.session.run_notes import rank_notes, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankslice.backend.runtime.summary.work import OnRoute
-    from rankslice.commands.run.run import FinishedRun
     from rankslice.commands.run.surviving import Survived
     from rankslice.measurement.hardware import HardwareSummary
     from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
     from rankslice.measurement.verify import Verification
+    from rankslice.session.run import FinishedRun
 
 _MAX_FRAMES_SHOWN = 20
 _MAX_FAILURES_SHOWN = 5
@@ -127,24 +128,6 @@ def print_verdict(verdict: Verification, console: Console) -> None:
         print_line(console, verdict.first_difference)
 
 
-def rank_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield what is to be said of ranks besides their figures."""
-    for rank in ranks:
-        if rank.accelerated is not None:
-            yield f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
-    for reason in sorted({rank.not_direct for rank in ranks} - {""}):
-        yield f"ranks of one board exchange messages: {reason}"
-    yield from _warm_ups(ranks)
-
-
-def verdict_text(verdict: Verification) -> str:
-    """Return whether results agree with those of the unsliced model."""
-    word = "passed" if verdict.passed else "failed"
-    equal = "bit-equal" if verdict.bit_equal else f"within {verdict.max_rel_diff:.2g} of range"
-    reason = f": {verdict.complaint}" if verdict.complaint else ""
-    return f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
-
-
 def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
     """Yield how many frames failed, and the first ones with their reasons."""
     if count:
@@ -161,16 +144,6 @@ def _compute_cells(work: RankSummary | OnRoute, *, may_be_idle: bool) -> tuple[s
 
 def _megabytes(amount: float | None) -> str:
     return "-" if amount is None else f"{amount:.0f}"
-
-
-def _warm_ups(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield how long the runs before frame 0 took, then what had none, and why."""
-    times = [f"rank {rank.rank} {rank.warm_up_ms:.2f} ms" for rank in ranks if rank.warm_up_ms]
-    if times:
-        yield f"warm-up before frame 0: {', '.join(times)}"
-    for rank in ranks:
-        for reason in rank.not_warmed_up:
-            yield f"rank {rank.rank} was not warmed up: {reason}"
 
 
 def _stage_means(summary: RunSummary) -> str:
@@ -236,32 +209,6 @@ def _absent(board: HardwareSummary) -> str:
     # That there is no sensor of power stands in the line of the energy.
     kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
     return f"; {joined(kinds)} unknown" if kinds else ""
-
-
-def _accelerated(record: dict[str, Any]) -> str:
-    """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
-    operators, partitions = record["operators"], record["partitions"]
-    if operators is None:
-        text = f"{record['by']} does not report which operators it runs"
-    else:
-        text = f"{operators} of {record['of']} operators by {record['by']}"
-    if partitions is not None:
-        text += f", in {partitions} partition{'s' if partitions != 1 else ''}"
-    tf32 = record.get("tf32")
-    if tf32 is not None:
-        text += ", float32 as TF32" if tf32 else ", without TF32"
-    if uses := record.get("uses"):
-        text += f", with {joined(uses)}"
-    if others := ", ".join(record["others"]):
-        text += f"; on the CPU: {others}"
-    return text + "".join(_left_out(record.get("without", {})))
-
-
-def _left_out(without: Mapping[str, str]) -> Iterator[str]:
-    """Yield for each reason what is not used: ``; no CUDA graph: it has If``."""
-    for reason in dict.fromkeys(without.values()):
-        names = [name for name, why in without.items() if why == reason]
-        yield f"; no {joined(names, 'or')}: {reason}"
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.keeper.keeper import FailedFrameError
 from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.keeper import is_streamed
 from rankslice.backend.runtime.options import RunOptions
@@ -25,18 +24,20 @@ from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
 from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.backend.runtime.summary.throughput import throughput_fps
-from rankslice.commands.build_folder import RESULTS, read_plan
-from rankslice.commands.job.job import own_folder
-from rankslice.commands.job.prepare import PreparedRun, absolute, as_user_errors
-from rankslice.commands.job.results_files import check_results, move_results
-from rankslice.commands.pipeline.in_order import results_in_order
-from rankslice.commands.pipeline.pipeline import Pipeline, Restart, open_pipeline
-from rankslice.commands.run.drain import drained_by_signals
+from rankslice.commands.run.open import open as open_pipeline
 from rankslice.commands.run.output import json_lines
-from rankslice.commands.run.run import finished_frames_kept
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import is_null
 from rankslice.measurement.verify import Verification
+from rankslice.session.build_folder import RESULTS, read_plan
+from rankslice.session.drain import drained_by_signals
+from rankslice.session.keeper.frame_keeper import FailedFrameError
+from rankslice.session.pipeline import Pipeline, Restart
+from rankslice.session.prepare import PreparedRun, absolute, as_user_errors
+from rankslice.session.results_files import check_results, move_results
+from rankslice.session.results_in_order import results_in_order
+from rankslice.session.run import finished_frames_kept
+from rankslice.session.start import own_folder
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 
@@ -129,7 +130,7 @@ def run_surviving(
     if verify:
         if discards:
             raise RankSliceError(Mistake("--verify", "needs results", "leave out --results"))
-        from rankslice.commands.run.comparison import find_reference
+        from rankslice.session.verification.comparison import find_reference
 
         reference = find_reference(run)
     job = run.plan.job
@@ -188,7 +189,7 @@ def run_surviving(
     summary = _summary(times, restarts, pipeline.window, "".join(told))
     if reference is None:
         return summary
-    from rankslice.commands.run.comparison import verified
+    from rankslice.session.verification.comparison import verified
 
     with as_user_errors():
         verdict = verified(run, reference, written, written.numbers, tolerance, on_verified)

@@ -15,8 +15,6 @@ from rankslice.commands.run.bars import Bars
 from rankslice.commands.run.classes import classes_csv, classes_json
 from rankslice.commands.run.live import TERMINAL, LiveLines, LiveState, LiveView
 from rankslice.commands.run.output import json_lines
-from rankslice.commands.run.record import run_record
-from rankslice.commands.run.run import FinishedRun, Listeners, PreparedRun, run
 from rankslice.commands.run.shapes import shape_lines, shapes_json
 from rankslice.commands.run.show import print_run, print_survived, print_top, print_verdict
 from rankslice.commands.run.surviving import run_surviving
@@ -26,6 +24,8 @@ from rankslice.framework.wording import on_one_line
 from rankslice.measurement.pages.page import page_html
 from rankslice.measurement.runs.run_page import run_page
 from rankslice.measurement.verify import Verification
+from rankslice.session.run import FinishedRun, Listeners, PreparedRun, run
+from rankslice.session.run_record import run_record
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from rankslice.commands.options import (
     Survive,
     Window,
 )
-from rankslice.commands.output import print_line, screen
-from rankslice.commands.serve.log import LogForm
+from rankslice.commands.output import print_line, screen, talk
 from rankslice.framework.wording import on_one_line
+from rankslice.serve.log import LogForm
 
 if TYPE_CHECKING:
-    from rankslice.commands.pipeline.pipeline import Pipeline
-    from rankslice.commands.serve.serve import Serving
+    from rankslice.serve.server import Serving
+    from rankslice.session.pipeline import Pipeline
 
 _PORTS = {"--http": "8000", "--grpc": "8001"}
 
@@ -93,15 +93,15 @@ def serve(
     import asyncio
     import logging
 
-    from rankslice.commands.pipeline.pipeline import open_pipeline
-    from rankslice.commands.serve.access import read_access
-    from rankslice.commands.serve.address import parse_address
-    from rankslice.commands.serve.job import ServedJob, prepare_beside
-    from rankslice.commands.serve.log import log, mistakes_logged, start_log
-    from rankslice.commands.serve.serve import ServeOptions, check_installed, serve as serve_jobs
+    from rankslice.commands.run.open import open as open_pipeline
     from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
+    from rankslice.serve.access import read_access
+    from rankslice.serve.address import parse_address
+    from rankslice.serve.log import log, mistakes_logged, start_log
+    from rankslice.serve.served_job import ServedJob, prepare_beside
+    from rankslice.serve.server import ServeOptions, check_installed, serve as serve_jobs
 
-    start_log(log_form)
+    start_log(log_form, partial(print_line, talk))
 
     def start(folder: Path) -> Pipeline:
         return open_pipeline(

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from rankslice.commands.serve.access import Access
-from rankslice.commands.serve.models import Model
-from rankslice.commands.serve.protocol.tensors import datatype_of, shape_of
-from rankslice.commands.serve.serve import ServeOptions, Serving
+from rankslice.serve.access import Access
+from rankslice.serve.models import Model
+from rankslice.serve.protocol.tensors import datatype_of, shape_of
+from rankslice.serve.server import ServeOptions, Serving
 
 
 def address_warnings(options: ServeOptions) -> Iterator[str]:

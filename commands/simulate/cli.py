@@ -23,7 +23,6 @@ from rankslice.commands.options import (
 )
 from rankslice.commands.output import screen, write_json
 from rankslice.commands.switching import (
-    USUAL,
     NormalAfter,
     NormalBelow,
     NormalFps,
@@ -31,9 +30,9 @@ from rankslice.commands.switching import (
     SurgeQueue,
     Switch,
     SwitchTo,
-    check_switching,
 )
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+from rankslice.session.switching import USUAL, check_switching
 
 
 @command(
@@ -109,7 +108,6 @@ def simulate(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.arrival_times import read_arrival_times
     from rankslice.commands.simulate.show import print_simulation
     from rankslice.commands.simulate.simulate import (
         Scatter,
@@ -118,6 +116,7 @@ def simulate(
         simulate as simulate_job,
     )
     from rankslice.commands.simulate.timeline import timeline_of
+    from rankslice.session.arrival_times import read_arrival_times
 
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)

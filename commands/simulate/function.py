@@ -17,7 +17,6 @@ from rankslice.commands.arguments import (
     path_of,
     sizes_from,
 )
-from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.options import refuse_with
 from rankslice.commands.simulate.simulate import (
     Scatter,
@@ -26,8 +25,10 @@ from rankslice.commands.simulate.simulate import (
     Traffic,
     simulate as simulate_plan,
 )
-from rankslice.commands.switching import USUAL, Switch, check_switching
+from rankslice.commands.switching import Switch
 from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.session.arrival_times import read_arrival_times
+from rankslice.session.switching import USUAL, check_switching
 
 _TRAFFIC, _SCATTER = Traffic(), Scatter()
 

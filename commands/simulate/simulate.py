@@ -15,10 +15,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
 from rankslice.backend.runtime.summary.throughput import too_few_text
-from rankslice.commands.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
-from rankslice.commands.switching import USUAL, refuse_switching
 from rankslice.exploration.problem.runtime_costs import (
     FrameBytes,
     LinkSpeeds,
@@ -47,6 +45,8 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
+from rankslice.session.switching import USUAL, refuse_switching
 
 _FRAMES = 1000
 _MOST_DRAWN = 1000

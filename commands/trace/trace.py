@@ -13,8 +13,6 @@ from rankslice.backend.runtime.figures.operators import RankOperators
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
-from rankslice.commands.build_folder import TRACE, read_plan
-from rankslice.commands.run.run import FinishedRun, Listeners, PreparedRun, prepare, run
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
@@ -32,6 +30,8 @@ from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.perfetto_file import perfetto_bytes
 from rankslice.measurement.trace.timeline import Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
+from rankslice.session.build_folder import TRACE, read_plan
+from rankslice.session.run import FinishedRun, Listeners, PreparedRun, prepare, run
 
 MOST_WITH_OPERATORS = 1000
 """Frames: engines keep their profiles in memory, and stop at a million operators."""

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from rankslice.commands.deploy.function import deploy as deploy
     from rankslice.commands.explore.function import explore as explore
     from rankslice.commands.inspect.function import inspect as inspect
-    from rankslice.commands.pipeline.pipeline import FailedFrameError as FailedFrameError
-    from rankslice.commands.pipeline.pipeline import Pipeline as Pipeline
-    from rankslice.commands.pipeline.pipeline import PipelineError as PipelineError
-    from rankslice.commands.pipeline.pipeline import QueueFullError as QueueFullError
-    from rankslice.commands.pipeline.pipeline import Restart as Restart
-    from rankslice.commands.pipeline.pipeline import open_pipeline as open
+    from rankslice.session.pipeline import FailedFrameError as FailedFrameError
+    from rankslice.session.pipeline import Pipeline as Pipeline
+    from rankslice.session.pipeline import PipelineError as PipelineError
+    from rankslice.session.pipeline import QueueFullError as QueueFullError
+    from rankslice.session.pipeline import Restart as Restart
+    from rankslice.commands.run.open import open as open
     from rankslice.commands.profile.function import profile as profile
     from rankslice.commands.report.function import report as report
     from rankslice.commands.replay.function import replay as replay
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "FailedFrameError": ("rankslice.commands.pipeline.pipeline", "FailedFrameError"),
-    "Pipeline": ("rankslice.commands.pipeline.pipeline", "Pipeline"),
-    "PipelineError": ("rankslice.commands.pipeline.pipeline", "PipelineError"),
-    "QueueFullError": ("rankslice.commands.pipeline.pipeline", "QueueFullError"),
-    "Restart": ("rankslice.commands.pipeline.pipeline", "Restart"),
+    "FailedFrameError": ("rankslice.session.pipeline", "FailedFrameError"),
+    "Pipeline": ("rankslice.session.pipeline", "Pipeline"),
+    "PipelineError": ("rankslice.session.pipeline", "PipelineError"),
+    "QueueFullError": ("rankslice.session.pipeline", "QueueFullError"),
+    "Restart": ("rankslice.session.pipeline", "Restart"),
     "RankSliceError": ("rankslice.framework.errors", "RankSliceError"),
     "bench": ("rankslice.commands.bench.function", "bench"),
     "bench_scenario": ("rankslice.commands.bench.function", "bench_scenario"),
@@ -41,7 +41,7 @@ _PLACES = {
     "deploy": ("rankslice.commands.deploy.function", "deploy"),
     "explore": ("rankslice.commands.explore.function", "explore"),
     "inspect": ("rankslice.commands.inspect.function", "inspect"),
-    "open": ("rankslice.commands.pipeline.pipeline", "open_pipeline"),
+    "open": ("rankslice.commands.run.open", "open"),
     "profile": ("rankslice.commands.profile.function", "profile"),
     "report": ("rankslice.commands.report.function", "report"),
     "replay": ("rankslice.commands.replay.function", "replay"),

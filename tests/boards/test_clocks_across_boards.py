@@ -18,11 +18,11 @@ from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE, SEND, WRITE
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json
 from rankslice.measurement.trace.events import RankEvents, Trace, events_needed
 from rankslice.measurement.trace.failure import failure_of, read_failure
+from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci
 

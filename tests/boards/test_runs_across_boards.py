@@ -28,9 +28,9 @@ from boards.deployments import (
     set_version,
 )
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.recording_folder import read_recording
 from rankslice.commands.replay.replay import replay
 from rankslice.measurement.recording import read_tensors
+from rankslice.session.recording_folder import read_recording
 
 
 @pytest.fixture(scope="module")

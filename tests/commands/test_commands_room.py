@@ -14,8 +14,6 @@ import pytest
 from rankslice.commands.app import COMMANDS, load_command, summary
 
 ROOM = Path(__file__).parents[2] / "commands"
-PARTS = {"job", "pipeline"}
-"""Folders with what several commands need, and what programs use."""
 OF_A_COMMAND = re.compile(r"rankslice\.commands\.(\w+)\.")
 
 
@@ -29,23 +27,21 @@ def used_by(command: str) -> set[str]:
     """Return the other folders that the files of a folder import."""
     modules = {name for file in (ROOM / command).glob("*.py") for name in imported(file)}
     found = {match[1] for name in modules if (match := OF_A_COMMAND.match(name))}
-    return found & {*COMMANDS, *PARTS} - {command}
+    return found & {*COMMANDS} - {command}
 
 
 def test_each_folder_is_a_command_and_has_its_parts() -> None:
     folders = {path.name for path in ROOM.iterdir() if (path / "__init__.py").is_file()}
-    assert {*COMMANDS, *PARTS} == folders
+    assert {*COMMANDS} == folders
     for name in COMMANDS:
         assert (ROOM / name / "cli.py").is_file()
-        assert (ROOM / name / f"{name}.py").is_file()
         assert load_command(name).help == summary(name)
 
 
 def test_the_folders_of_commands_use_each_other_one_way() -> None:
-    uses = {folder: used_by(folder) for folder in (*COMMANDS, *PARTS)}
-    order = list(TopologicalSorter(uses).static_order())  # raises where they go in a circle
-    assert uses["explore"] >= {"build", "run", "profile"}
-    assert order.index("run") > order.index("deploy")
+    uses = {folder: used_by(folder) for folder in COMMANDS}
+    assert {*COMMANDS} == {*TopologicalSorter(uses).static_order()}  # raises at a circle
+    assert uses["explore"] >= {"build", "profile"}
 
 
 def test_what_commands_share_uses_no_command() -> None:

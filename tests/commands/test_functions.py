@@ -14,8 +14,8 @@ from needed import NEEDS_FIRST_CORES
 
 import rankslice
 from rankslice.commands.app import load_command
-from rankslice.commands.build_folder import read_plan
 from rankslice.framework.specs.read_platform import read_platform
+from rankslice.session.build_folder import read_plan
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bench": rankslice.bench,

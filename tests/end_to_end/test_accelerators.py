@@ -29,8 +29,8 @@ from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import FinishedRun, prepare, run
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.run import FinishedRun, prepare, run
 
 pytestmark = [pytest.mark.ci, needs_litert]
 

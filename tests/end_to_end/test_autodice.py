@@ -17,9 +17,9 @@ from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
+from rankslice.session.run import prepare, run
 
 ALEXNET = """
 <ir_version: 8, opset_import: ["" : 9]>

@@ -10,7 +10,7 @@ from counted_calls import calls_per_frame, count_calls
 from real_jobs import digits_folder
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
+from rankslice.session.run import prepare, run
 
 FRAMES = 800
 MOST = {"python": 40, "c": 45}

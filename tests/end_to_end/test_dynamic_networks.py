@@ -25,10 +25,10 @@ from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxrunti
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.session.run import prepare, run
 
 MODELS = sorted((Path(__file__).parents[1] / "models/exports/open_sizes").glob("*.onnx"))
 DETECTORS = ("detr", "faster_rcnn", "ssdlite", "yolo11", "yolov8")

@@ -26,8 +26,8 @@ from toys import toy_library
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import FinishedRun, Listeners, prepare, run
 from rankslice.framework.plan import Plan
+from rankslice.session.run import FinishedRun, Listeners, prepare, run
 
 pytestmark = pytest.mark.ci
 

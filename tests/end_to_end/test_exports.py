@@ -20,11 +20,11 @@ from slices import in_turn
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
+from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci
 

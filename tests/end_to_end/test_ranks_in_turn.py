@@ -15,7 +15,7 @@ from litert_engines import needs_litert
 from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, shared_keys
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
+from rankslice.session.run import prepare, run
 
 MODELS = Path(__file__).parents[2] / "models"
 FRAMES = 50

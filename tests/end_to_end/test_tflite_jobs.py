@@ -15,11 +15,11 @@ from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.verify import Verification
+from rankslice.session.run import prepare, run
 
 CORES = sorted(os.sched_getaffinity(0))
 FRAMES = 4

@@ -27,9 +27,9 @@ from real_jobs import chain, chain_folder, debians_mpirun, let_ranks_sleep, rank
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.random_source import RandomSource
-from rankslice.commands.run.run import FinishedRun, Listeners, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.session.run import FinishedRun, Listeners, prepare, run
 
 pytestmark = pytest.mark.timeout(900)
 

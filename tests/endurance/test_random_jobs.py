@@ -17,7 +17,7 @@ from real_jobs import debians_mpirun, replace_file, wheels_mpirun
 from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
+from rankslice.session.run import prepare, run
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 

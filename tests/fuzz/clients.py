@@ -31,7 +31,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.serve.protocol.messages import MESSAGES, SERVICE
+from rankslice.serve.protocol.messages import MESSAGES, SERVICE
 
 ROOT = Path(__file__).parents[2]
 MOST_GROWTH = 32 * 2**20

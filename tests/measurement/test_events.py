@@ -24,9 +24,9 @@ from rankslice.backend.runtime.figures.events import (
     open_ring,
 )
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.events import MOST_EVENTS, events_needed, read_events
+from rankslice.session.run import prepare, run
 
 PLAN = "0" * 64
 

@@ -14,10 +14,10 @@ from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.run.comparison import unsliced_outputs
-from rankslice.commands.run.run import prepare, run
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.digits import heldout_digits
+from rankslice.session.run import prepare, run
+from rankslice.session.verification.comparison import unsliced_outputs
 
 MODELS = Path(__file__).parents[2] / "models"
 

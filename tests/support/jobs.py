@@ -23,10 +23,10 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import open_source
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build_folder import read_plan
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.session.build_folder import read_plan
 
 onnxruntime = load_onnxruntime()
 

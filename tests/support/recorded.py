@@ -13,12 +13,12 @@ from in_process import run_in_process
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
-from rankslice.commands.build_folder import read_plan
-from rankslice.commands.recording_folder import write_recording
-from rankslice.commands.run.first_difference import first_difference
-from rankslice.commands.run.run import prepare
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recording import RankTensors, read_tensors
+from rankslice.session.build_folder import read_plan
+from rankslice.session.recording_folder import write_recording
+from rankslice.session.run import prepare
+from rankslice.session.verification.first_difference import first_difference
 
 
 def record(

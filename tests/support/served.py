@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.keeper.keeper import FailedFrameError, PipelineError, QueueFullError
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import Tensor
-from rankslice.commands.pipeline.inputs import arrays_of
-from rankslice.commands.pipeline.pipeline import Pipeline
-from rankslice.commands.serve.access import Access
-from rankslice.commands.serve.address import Address
-from rankslice.commands.serve.limits import Limits
-from rankslice.commands.serve.serve import ServeOptions, Serving
 from rankslice.framework.errors import RankSliceError
+from rankslice.serve.access import Access
+from rankslice.serve.address import Address
+from rankslice.serve.limits import Limits
+from rankslice.serve.server import ServeOptions, Serving
+from rankslice.session.frame_arrays import arrays_of
+from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
+from rankslice.session.pipeline import Pipeline
 
 
 @dataclass

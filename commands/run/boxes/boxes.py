@@ -14,18 +14,18 @@ from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
 from rankslice.backend.runtime.sources.image_input import ImageInput, image_input
 from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
-from rankslice.commands.job.prepare import PreparedRun, as_user_errors
-from rankslice.commands.own_folder import other_entries, other_maker, what_forbids
 from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.reading.read_text import read_text
+from rankslice.session.own_folder import other_entries, other_maker, what_forbids
+from rankslice.session.prepare import PreparedRun, as_user_errors
 
 if TYPE_CHECKING:
     from rankslice.commands.run.boxes.detections import Detections
-    from rankslice.commands.run.run import FinishedRun
+    from rankslice.session.run import FinishedRun
 
 COCO = "coco.json"
 _OPTION = "--boxes-to"

@@ -11,12 +11,12 @@ from typing import Any
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.opencv import load_opencv
 from rankslice.backend.runtime.sources.video_source import VideoSource
-from rankslice.commands.job.prepare import PreparedRun, as_user_errors
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
-from rankslice.commands.run.run import FinishedRun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import VIDEO, check_output
+from rankslice.session.prepare import PreparedRun, as_user_errors
+from rankslice.session.run import FinishedRun
 
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 """By the suffix of the file; OpenCV's own wheels have them."""

@@ -22,9 +22,9 @@ from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.arrivals import Timed
 from rankslice.commands.build.conversion import Quantisation, conversion_of
-from rankslice.commands.run.run import FinishedRun, Listeners, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
+from rankslice.session.run import FinishedRun, Listeners, prepare, run
 
 SOURCE = '''
 from . import EndOfStreamError, Source

@@ -16,13 +16,13 @@ from real_jobs import chain_folder, let_ranks_sleep, replace_file
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.bench import CLOSED, LIVE, Compared, compare
-from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.figures import all_series, own_ratios, series
 from rankslice.measurement.bench.page import bench_page
 from rankslice.measurement.bench.records import Bench, Load, read_bench, write_bench
 from rankslice.measurement.bench.texts import LIVE_NOTE, notes_of
 from rankslice.measurement.pages.page import page_html
+from rankslice.session.bench.starts import Measured, run_start
 
 STALL_S, STALLED, FRAMES = 0.3, 40, 80
 
@@ -76,7 +76,7 @@ def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
             raise KeyboardInterrupt
         return run_start(measured, *arguments, **options)
 
-    monkeypatch.setattr("rankslice.commands.bench.load.run_start", fails_in)
+    monkeypatch.setattr("rankslice.session.bench.load.run_start", fails_in)
     file = tmp_path / "bench.json"
     options = ("--starts", "3", "--frames", "40", "--load-levels", "none", "--out", file)
     ended = command("bench", out, *options)

@@ -20,10 +20,10 @@ import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.loadgen import run_loadgen
 from rankslice.commands.bench.scenario import scenario_request
-from rankslice.commands.bench.starts import Measured, run_start
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.records import Load, read_bench
 from rankslice.measurement.bench.scenarios import SCENARIOS, arrival_times
+from rankslice.session.bench.starts import Measured, run_start
 
 SLEEP_S = 0.004
 RANKS = 2

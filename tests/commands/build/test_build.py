@@ -20,7 +20,10 @@ from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.build_folder import (
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.plan import plan_from_json
+from rankslice.session.build_folder import (
     BENCH,
     BENCH_PAGE,
     LAST_FAILURE,
@@ -32,10 +35,7 @@ from rankslice.commands.build_folder import (
     TRACE,
     WITHOUT,
 )
-from rankslice.commands.run.run import prepare, run
-from rankslice.framework.errors import RankSliceError
-from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.plan import plan_from_json
+from rankslice.session.run import prepare, run
 
 BIG = 200_000_000
 """Bytes of weights: copying and hashing them takes long enough to be interrupted."""

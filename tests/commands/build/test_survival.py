@@ -13,10 +13,10 @@ from real_jobs import chain
 
 from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.build.survival import plan_afresh
-from rankslice.commands.build_folder import read_plan
-from rankslice.commands.deploy.deploy import plan_all_deployments
-from rankslice.commands.survival import read_survival
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.build_folder import read_plan
+from rankslice.session.deployment import plan_all_deployments
+from rankslice.session.survival import read_survival
 
 KEYS = ("a_cpu0-1", "b_cpu0-1", "c_cpu0-1")
 ARCHITECTURES = {"a": "aarch64", "b": "aarch64", "c": "x86_64"}

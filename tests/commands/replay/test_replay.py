@@ -20,11 +20,11 @@ from tflite_models import model_file
 import rankslice as package
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.recording_folder import read_recording
 from rankslice.commands.replay.replay import replay
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.frontend.formats.tflite.reader import read_tflite
+from rankslice.session.recording_folder import read_recording
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from command_line import rankslice
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 import rankslice as package
-from rankslice.commands.build_folder import OWN_ENTRIES
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.build_folder import OWN_ENTRIES
 
 
 @pytest.fixture(scope="module")

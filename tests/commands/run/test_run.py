@@ -25,9 +25,9 @@ from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.commands.run.run import Listeners, _arrivals, prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
+from rankslice.session.run import Listeners, _arrivals, prepare, run
 
 TIMEOUT_S = 20
 """No job here may take longer, whatever happens to it."""

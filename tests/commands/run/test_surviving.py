@@ -18,13 +18,13 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import Slot, make_slot
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.arrivals import Live
-from rankslice.commands.build_folder import read_plan
-from rankslice.commands.job.prepare import PreparedRun
-from rankslice.commands.pipeline.pipeline import Restart
 from rankslice.commands.run.show import print_survived
 from rankslice.commands.run.surviving import Survived, _gap_s, _live, _read
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.session.build_folder import read_plan
+from rankslice.session.pipeline import Restart
+from rankslice.session.prepare import PreparedRun
 
 
 class Camera(Source):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.run.run import prepare
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.run import prepare
 
 
 @pytest.mark.parametrize(

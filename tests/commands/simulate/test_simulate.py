@@ -14,7 +14,6 @@ from problems import CHAIN, board
 from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
 
-from rankslice.commands.arrival_times import read_arrival_times
 from rankslice.commands.simulate.simulate import (
     SimulationOptions,
     Traffic,
@@ -24,6 +23,7 @@ from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
 from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
+from rankslice.session.arrival_times import read_arrival_times
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.conversion import Quantisation
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.inspect.inspect import inspect_model
-from rankslice.commands.run.run import prepare, run
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import FORMATS, read_model
+from rankslice.session.run import prepare, run
 
 ROOT = Path(__file__).parents[3]
 TOY = "input x 1 4\nRelu a x\nNeg b a\nMul c a b\nAbs y c\noutput y\n"
@@ -79,7 +79,7 @@ def test_a_format_is_imported_only_if_a_model_needs_it() -> None:
     assert ("rankslice.frontend.formats.tflite\n", "") == (ended.stdout, ended.stderr)
 
 
-ROOMS = ("backend", "commands", "exploration", "framework", "frontend", "measurement")
+ROOMS = ("backend", "commands", "exploration", "framework", "frontend", "measurement", "session")
 OF_ONE_FORMAT = {
     "commands/inspect/cli.py": "--object and --internals look into .tflite files",
     "commands/inspect/inside.py": "which engine runs a model, to look into it",
@@ -88,8 +88,8 @@ OF_ONE_FORMAT = {
     "commands/inspect/internals_process.py": "what LiteRT makes of a .tflite file",
     "commands/inspect/object_to_json.py": "the tables of a .tflite file",
     "commands/inspect/show_object.py": "the tables of a .tflite file",
-    "commands/run/first_difference.py": "a Keras model is converted again, with other outputs",
-    "commands/versions.py": "the package onnx",
+    "session/verification/first_difference.py": "a Keras model is converted again",
+    "session/versions.py": "the package onnx",
     "framework/engines.py": "the formats that each engine runs",
 }
 """Files that may name a format, and why."""

@@ -17,8 +17,6 @@ from rankslice.backend.runtime.engines import EngineSettings, engine_version, op
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.run.run import prepare, run
-from rankslice.commands.versions import version_lines
 from rankslice.framework.engines import (
     ENGINES,
     EngineInfo,
@@ -28,6 +26,8 @@ from rankslice.framework.engines import (
 )
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan
+from rankslice.session.run import prepare, run
+from rankslice.session.versions import version_lines
 
 ROOT = Path(__file__).parents[4]
 FILE = Path(__file__).with_name("toy_engine.py")

@@ -28,7 +28,7 @@ from rankslice.backend.runtime.job import Tensor, typed_view
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build_folder import read_plan
+from rankslice.session.build_folder import read_plan
 
 ALL = ("device buffers", "CUDA graph", "pinned slots", "blocking sync")
 

@@ -22,7 +22,7 @@ from rankslice.backend.runtime.engines.null_engine import NullEngine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build_folder import read_plan
+from rankslice.session.build_folder import read_plan
 
 WIDTH = 16
 """Bound of the tensor ``t0`` between the ranks, float32 of shape [1, open]."""

@@ -1,1 +1,0 @@
-"""A job of a build folder: checked, then run here or across boards."""

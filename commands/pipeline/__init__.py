@@ -1,1 +1,0 @@
-"""A job that a program feeds with frames: ``rankslice.open``."""

@@ -1,0 +1,198 @@
+"""Requests of several clients in one frame, for models that were built with a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rankslice.backend.runtime.job import Tensor
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.session.frame_arrays import arrays_of
+from rankslice.session.keeper.frame_keeper import FailedFrameError, QueueFullError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rankslice.session.pipeline import Pipeline
+
+_Arrays = dict[str, "NDArray[Any]"]
+
+
+def batch_size(pipeline: Pipeline) -> int:
+    """Return how many rows a frame has; 1 if that is no batch.
+
+    It is the first size of all inputs and outputs, and all sizes are fixed.
+    """
+    specs = (*pipeline.inputs, *pipeline.outputs)
+    sizes = {spec.shape[0] if spec.shape and not spec.is_open else 1 for spec in specs}
+    return max(1, sizes.pop()) if len(sizes) == 1 else 1
+
+
+def batched(
+    pipelines: Sequence[Pipeline], max_delay_s: float | None
+) -> Iterator[Pipeline | Batches]:
+    """Yield the pipelines, with requests put together where frames are batches.
+
+    Args:
+        pipelines: of the models.
+        max_delay_s: how long a request may wait for others; ``None``: each is a frame.
+
+    Raises:
+        RankSliceError: it may wait, and there is no model with batches.
+    """
+    sizes = list(map(batch_size, pipelines))
+    if max_delay_s is not None and max(sizes) == 1:
+        found = "no model has a batch: a first size above 1, the same in all inputs and outputs"
+        raise RankSliceError(Mistake("--max-delay", found, "build with --shape, or leave it out"))
+    for pipeline, size in zip(pipelines, sizes, strict=True):
+        if max_delay_s is None or size == 1:
+            yield pipeline
+        else:
+            yield Batches(pipeline, max_delay_s)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows of one request."""
+
+    arrays: Sequence[NDArray[Any]]
+    future: Future[_Arrays] = field(default_factory=Future)
+
+    @property
+    def rows(self) -> int:
+        return len(self.arrays[0])
+
+
+class Batches:
+    """A pipeline whose frames have the rows of several requests. For one event loop.
+
+    A batch goes on its way when it is full, when a request does not fit any more, or some time
+    after its first request. Rows that are missing repeat the last one; nobody gets their results.
+    """
+
+    def __init__(self, pipeline: Pipeline, max_delay_s: float) -> None:
+        """Take a pipeline whose frames are batches, and how long a request waits for others."""
+        self._pipeline = pipeline
+        self._max_delay_s = max_delay_s
+        self._size = batch_size(pipeline)
+        self._waiting: list[_Part] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.inputs = tuple(_of_any_rows(spec) for spec in pipeline.inputs)
+        self.outputs = tuple(_of_any_rows(spec) for spec in pipeline.outputs)
+
+    @property
+    def kept(self) -> int:
+        """Frames without a result, and the batch that is being filled."""
+        return self._pipeline.kept + bool(self._waiting)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what batches leave as it is: that of the pipeline."""
+        return getattr(self._pipeline, name)
+
+    def submit(
+        self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
+    ) -> Future[_Arrays]:
+        """Give the rows of a request; return the future of their results.
+
+        Args:
+            frame: inputs with one row or more each, at most those of a batch.
+            timeout: it is never waited for room.
+
+        Raises:
+            RankSliceError: the rows do not fit the model's inputs.
+            QueueFullError: there is no room for another batch.
+        """
+        part = _Part(arrays_of(frame, self.inputs))
+        if not part.rows:
+            raise RankSliceError(Mistake("frame", "has no rows", f"expected 1 to {self._size}"))
+        if self._rows + part.rows > self._size:
+            self._send()
+        if not self._waiting:
+            if self._pipeline.kept >= self._pipeline.limit:
+                raise QueueFullError(f"{self._pipeline.limit} batches have no result yet")
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._max_delay_s, self._send)
+        self._waiting.append(part)
+        if self._rows == self._size:
+            self._send()
+        return part.future
+
+    @property
+    def _rows(self) -> int:
+        return sum(part.rows for part in self._waiting if not part.future.cancelled())
+
+    def _send(self) -> None:
+        """Give the batch to the pipeline, but for requests that were withdrawn."""
+        if self._timer is not None:
+            self._timer.cancel()
+        parts = [part for part in self._waiting if not part.future.cancelled()]
+        self._waiting = []
+        if parts:
+            self._give(parts)
+
+    def _give(self, parts: Sequence[_Part]) -> None:
+        frame = {
+            spec.name: _padded([part.arrays[number] for part in parts], self._size)
+            for number, spec in enumerate(self.inputs)
+        }
+        try:
+            batch = self._pipeline.submit(frame, timeout=0)
+        except RankSliceError as error:
+            for part in parts:
+                _settle(part, error)
+            return
+        for part in parts:
+            part.future.add_done_callback(lambda _: _withdraw(batch, parts))
+        batch.add_done_callback(lambda _: self._hand_out(batch, parts))
+
+    def _hand_out(self, batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
+        """Give each request its results; if the batch has failed, find out whose rows have."""
+        if parts[1:] and not batch.cancelled() and isinstance(batch.exception(), FailedFrameError):
+            for part in parts:
+                self._give([part])
+        else:
+            _hand_out(batch, parts)
+
+
+def _of_any_rows(spec: Tensor) -> Tensor:
+    return replace(spec, symbols=("batch", *[""] * (len(spec.shape) - 1)))
+
+
+def _padded(rows: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
+    """Return the rows of a batch, the last one repeated."""
+    missing = size - sum(map(len, rows))
+    return np.concatenate([*rows, np.repeat(rows[-1][-1:], missing, axis=0)])
+
+
+def _withdraw(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
+    """Withdraw a batch that nobody waits for any more."""
+    if all(part.future.cancelled() for part in parts):
+        batch.cancel()
+
+
+def _hand_out(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
+    """Give each request the results of its rows."""
+    if batch.cancelled():
+        return
+    error, first = batch.exception(), 0
+    for part in parts:
+        if error is not None:
+            _settle(part, error)
+        else:
+            rows = slice(first, first + part.rows)
+            _settle(part, {name: values[rows] for name, values in batch.result().items()})
+        first += part.rows
+
+
+def _settle(part: _Part, result: _Arrays | BaseException) -> None:
+    if not part.future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, BaseException):
+        part.future.set_exception(result)
+    else:
+        part.future.set_result(result)

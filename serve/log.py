@@ -1,0 +1,114 @@
+"""What a server says on standard error while it serves: a line per event."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.wording import on_one_line
+
+_LOGGER = logging.getLogger("rankslice.serve")
+_LABELS = {logging.WARNING: "warning", logging.ERROR: "error", logging.CRITICAL: "error"}
+_ONLY_IN_JSON = ("request", "ready")
+"""Events too frequent for people, or told on standard output."""
+
+
+class LogForm(str, Enum):
+    """How events are written."""
+
+    human = "human"
+    json = "json"
+
+
+def start_log(form: LogForm, print_line: Callable[[str, str], None]) -> None:
+    """Write all events, and what libraries log, to standard error from now on.
+
+    Args:
+        form: of the events.
+        print_line: prints a line for people, behind a label: ``error``, ``warning`` or nothing.
+    """
+    handler = _JsonHandler() if form is LogForm.json else _HumanHandler(print_line)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    _LOGGER.setLevel(logging.INFO)
+
+
+def log(level: int, event: str, message: str, **fields: Any) -> None:
+    """Log an event.
+
+    Args:
+        level: of :mod:`logging`.
+        event: its kind, one word.
+        message: for people.
+        fields: facts for programs: JSON values.
+    """
+    _LOGGER.log(level, "%s", message, extra={"event": event, "fields": fields})
+
+
+def log_request(protocol: str, method: str, path: str, status: int | str, seconds: float) -> None:
+    """Log a request that has ended, so many seconds after its head."""
+    if not _LOGGER.isEnabledFor(logging.INFO):
+        return
+    path = on_one_line(path)
+    log(
+        logging.INFO,
+        "request",
+        f"{method} {path}: {status}",
+        protocol=protocol,
+        method=method,
+        path=path,
+        status=status,
+        duration_ms=round(1e3 * seconds, 3),
+    )
+
+
+@contextmanager
+def mistakes_logged(form: LogForm) -> Iterator[None]:
+    """Log the mistakes that end the command in the form of the log, and end it with code 1."""
+    try:
+        yield
+    except RankSliceError as error:
+        if form is LogForm.human:
+            raise
+        for mistake in error.mistakes:
+            log(logging.ERROR, "error", str(mistake))
+        raise SystemExit(1) from None
+
+
+class _HumanHandler(logging.Handler):
+    def __init__(self, print_line: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._print_line = print_line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "event", "") in _ONLY_IN_JSON:
+            return
+        self._print_line(on_one_line(record.getMessage()), _LABELS.get(record.levelno, ""))
+        for line in _exception_of(record).splitlines():
+            self._print_line(on_one_line(line), "")
+
+
+class _JsonHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        time = datetime.fromtimestamp(record.created, timezone.utc)
+        told = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", record.name),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if exception := _exception_of(record):
+            told["exception"] = exception
+        print(json.dumps(told), file=sys.stderr, flush=True)
+
+
+def _exception_of(record: logging.LogRecord) -> str:
+    """Return the traceback of a record; empty if it has none."""
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""

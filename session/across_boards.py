@@ -1,0 +1,206 @@
+"""A job across boards: its inputs go there, its results come back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rankslice.backend.boards.parallel import on_all
+from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
+from rankslice.backend.boards.watch import Watches
+from rankslice.backend.launch.job import run_job
+from rankslice.backend.runtime import recording
+from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
+from rankslice.backend.runtime.figures.operators import (
+    MOST_BYTES as OPERATORS_BYTES,
+    NAME as OPERATORS_NAME,
+)
+from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
+from rankslice.backend.runtime.keeper import is_kept
+from rankslice.backend.runtime.sinks.results import most_bytes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.measurement.report import MAX_REPORT_BYTES
+from rankslice.measurement.trace.files import CLOCKS
+from rankslice.session.build_folder import REPORT, RESULTS
+from rankslice.session.callbacks import Callbacks
+from rankslice.session.prepare import PreparedRun
+
+
+def run_across(
+    prepared: PreparedRun,
+    boards: CheckedBoards,
+    folder: Path,
+    told: Callbacks,
+    variables: Mapping[str, str],
+) -> None:
+    """Run a job across boards; fetch its results whether or not it ends well.
+
+    Raises:
+        RankSliceError: the job failed, or its results cannot be fetched.
+    """
+    ranks = prepared.plan.ranks
+
+    def take(board: str, sample: Sample) -> None:
+        told.on_sample(board, own_values(prepared.plan, board, sample))
+
+    watches = Watches(
+        boards,
+        prepared.options.start_timeout_s,
+        told.on_failure,
+        take,
+        has_events=prepared.options.events is not None,
+    )
+
+    def oversee(mpirun: subprocess.Popen[str]) -> None:
+        watches.oversee(mpirun)
+        told.on_start(mpirun)
+
+    try:
+        with watches:
+            if prepared.copied:
+                copy_inputs(boards, ranks[prepared.plan.job.source].board, prepared.copied)
+            command = prepared.command_in(folder)
+            run_job(
+                command,
+                told.on_completed,
+                boards=sum(not shell.is_here for shell, _ in boards.work),
+                variables=variables,
+                lines=watches.lines,
+                on_start=oversee,
+                was_ended=lambda: watches.has_ended_mpirun,
+            )
+    except RankSliceError as error:
+        explained = watches.explained(error)
+        fetched = _fetch_after_failure(prepared, boards, watches, folder)
+        _fetch_last_events(prepared, boards, watches, folder)
+        raise RankSliceError(*explained.mistakes, *fetched) from None
+    except KeyboardInterrupt:
+        _fetch_after_failure(prepared, boards, watches, folder)
+        raise
+    try:
+        results = (RESULTS,) if _leaves_results(prepared) else ()
+        _fetch(prepared, boards, folder, (*results, REPORT))
+        if prepared.options.events is not None:
+            _fetch_events(prepared, boards, folder, range(len(ranks)))
+            _write_clocks(watches, folder)
+        if prepared.options.record is not None:
+            _fetch_tensors(prepared, boards, folder)
+    except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
+        raise watches.explained(error) from None
+
+
+def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
+    """Return a board's sample without values of ranks, or of the job, that are not the board's."""
+    own = {number for number, rank in enumerate(plan.ranks) if rank.board == board}
+    has_source = plan.job.source in own
+
+    def is_own(name: str) -> bool:
+        _, part = split_name(name)
+        return part in own if isinstance(part, int) else has_source or name not in OF_THE_JOB
+
+    values = {name: value for name, value in sample.values.items() if is_own(name)}
+    return replace(sample, values=values)
+
+
+def _fetch(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, names: Sequence[str]
+) -> None:
+    """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
+    outputs = prepared.plan.job.outputs
+    frames = prepared.source.frames
+    room = shutil.disk_usage(folder).free
+    results_bytes = room if frames is None else most_bytes(outputs, frames)
+    most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
+    for name in names:
+        shell.get(boards.run, name, folder / name, most_bytes=most[name])
+
+
+def _fetch_events(
+    prepared: PreparedRun, boards: CheckedBoards, folder: Path, ranks: Sequence[int]
+) -> None:
+    """Fetch what some ranks did, each from its board, into a folder.
+
+    Raises:
+        RankSliceError: it is not there; that of other ranks is fetched nevertheless.
+    """
+    most_bytes = HEAD_BYTES + prepared.options.events_kept * EVENT.size
+
+    def fetch(number: int) -> None:
+        shell, _ = boards.of(prepared.plan.ranks[number].board)
+        name = f"{NAME}{number}"
+        try:
+            shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+        except RankSliceError:
+            (folder / name).unlink(missing_ok=True)
+            raise
+
+    on_all(fetch, ranks)
+
+
+def _fetch_last_events(
+    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
+) -> None:
+    """Fetch what each rank of a failed job did last, from the boards that still answer."""
+    lost = watches.lost_boards()
+    ranks = [number for number, rank in enumerate(prepared.plan.ranks) if rank.board not in lost]
+    with suppress(RankSliceError):  # a rank may not have come so far
+        _fetch_events(prepared, boards, folder, ranks)
+    _write_clocks(watches, folder)
+
+
+def _write_clocks(watches: Watches, folder: Path) -> None:
+    """Note how the clocks of boards compare with that of this machine, if there is room."""
+    with suppress(OSError):
+        (folder / CLOCKS).write_text(json.dumps(watches.clock_samples()))
+
+
+def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch the recorded tensors of each rank, from its board, into a folder."""
+    job = prepared.plan.job
+    frames = recording.recorded_frames(job, prepared.options)
+    for number, rank in enumerate(prepared.plan.ranks):
+        shell, _ = boards.of(rank.board)
+        name = f"{recording.NAME}{number}"
+        most_bytes = recording.most_bytes(job, number, frames)
+        shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+
+
+def _leaves_results(prepared: PreparedRun) -> bool:
+    """Return whether the sink's board gets a file of results."""
+    return not prepared.discards and not is_kept(prepared.options.inputs)
+
+
+def _fetch_after_failure(
+    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
+) -> list[Mistake | str]:
+    """Fetch the results of finished frames; return where they are if that is not possible."""
+    if not _leaves_results(prepared):
+        return []
+    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
+    if shell.login.board not in watches.lost_boards():
+        with suppress(RankSliceError):  # there may be none
+            _fetch(prepared, boards, folder, (RESULTS,))
+        return []
+    return [
+        f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"
+        " fetch them once it answers"
+    ]
+
+
+def fetch_operators(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch what the engine of each rank told of its operators, from its board, into a folder.
+
+    Raises:
+        RankSliceError: it is not there.
+    """
+    for number, rank in enumerate(prepared.plan.ranks):
+        shell, _ = boards.of(rank.board)
+        name = f"{OPERATORS_NAME}{number}"
+        shell.get(boards.run, name, folder / name, most_bytes=OPERATORS_BYTES)

@@ -1,0 +1,1 @@
+"""Starts of a job that are measured, alone or beside a co-runner."""

@@ -1,0 +1,95 @@
+"""Work beside a job, on each of its boards: a co-runner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from rankslice.backend.agent.jobs.co_runner import TELL
+from rankslice.backend.boards.answers import CoRunnerReport
+from rankslice.backend.boards.login import Login
+from rankslice.backend.boards.remote_process import RemoteProcess
+from rankslice.backend.boards.ssh import BoardShell
+from rankslice.session.run import PreparedRun
+
+KINDS = {
+    "cpu": "computes on each core of the job's ranks",
+    "memory": "copies a large array, on cores that the ranks leave free if there are any",
+    "network": "sends over the loopback interface, on cores that the ranks leave free likewise",
+}
+"""What a co-runner does."""
+
+_START_S = 60.0
+_ANSWER_S = 30.0
+_PING_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoRunner:
+    """Programs that work."""
+
+    processes: Mapping[str, RemoteProcess]
+    """By name of the board; empty: this machine."""
+
+    def cores(self) -> dict[str, float]:
+        """Return how many cores they have had on average so far, by board.
+
+        Raises:
+            RankSliceError: one has ended.
+        """
+        for process in self.processes.values():
+            process.write(TELL + b"\n")
+        return {
+            board: round(process.ask(CoRunnerReport, _ANSWER_S).cores, 3)
+            for board, process in self.processes.items()
+        }
+
+    def ping(self, stop: threading.Event) -> None:
+        """Show each second that this program is alive."""
+        while not stop.wait(_PING_S):
+            for process in self.processes.values():
+                process.write(b"\n")
+
+
+@contextmanager
+def co_runner(kind: str, busy: float, prepared: PreparedRun) -> Iterator[CoRunner]:
+    """Have a co-runner work on each board of a job as long as the block lasts.
+
+    It ends with this process, and if a board does not hear of it for ten seconds.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        busy: which share of the time it works, from 0 to 1; 0: there is none.
+        prepared: the job beside which it works.
+
+    Raises:
+        RankSliceError: it cannot be started.
+    """
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(stop.set)
+        processes = {}
+        for name, shell, cores in _machines(prepared) if busy else ():
+            processes[name] = stack.enter_context(shell.start())
+            processes[name].write(shell.request("co_run", kind=kind, busy=busy, cores=cores))
+        found = CoRunner(processes)
+        for process in processes.values():
+            process.ask(CoRunnerReport, _START_S)
+        if processes:
+            threading.Thread(target=found.ping, args=(stop,), daemon=True).start()
+        yield found
+
+
+def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int]]]:
+    """Yield the name of each board, empty for this machine, its shell, and its ranks' cores."""
+    ranks = prepared.plan.ranks
+    if prepared.boards is None:
+        here = BoardShell(Login(prepared.own_board, "localhost"))
+        yield "", here, sorted({core for rank in ranks for core in rank.cores})
+        return
+    for shell, _ in prepared.boards.work:
+        board = shell.login.board
+        cores = {core for rank in ranks if rank.board == board for core in rank.cores}
+        yield "" if shell.is_here else board, shell, sorted(cores)

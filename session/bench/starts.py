@@ -1,0 +1,238 @@
+"""One start of a job: its processes, its frames, and what the events of its ranks tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from rankslice.backend.boards.login import is_this_machine
+from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import find_source
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
+from rankslice.measurement.bench.records import (
+    BoardFacts,
+    Load,
+    Noise,
+    RankFacts,
+    StageTimes,
+    Start,
+    Subject,
+)
+from rankslice.measurement.hardware import BoardHistory, HardwareSummary
+from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
+from rankslice.session.build_folder import read_plan
+from rankslice.session.run import Listeners, PreparedRun, prepare, run
+
+_NOWHERE = Path("/dev/null")
+_SOME = 1 << 12
+"""Frames, enough to tell how many events one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A build folder whose job is measured."""
+
+    name: str
+    """As the user named it."""
+    folder: Path
+    options: RunOptions = field(default_factory=RunOptions)
+    """Of each start: frames, inputs and limits, but not how the frames come."""
+    mpirun: Path | None = None
+    ssh_config: Path | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What it runs.
+
+        Raises:
+            RankSliceError: it is no build folder.
+        """
+        return read_plan(self.folder)
+
+    @property
+    def subject(self) -> Subject:
+        """What is told of it.
+
+        Raises:
+            RankSliceError: it is no build folder.
+        """
+        plan = self.plan
+        return Subject(
+            name=self.name,
+            model=plan.model.name,
+            model_sha256=plan.model.sha256,
+            job_sha256=plan.job.sha256,
+            window=self.options.window or plan.job.window,
+            ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
+        )
+
+    def check(self) -> PreparedRun:
+        """Check what can be checked before the first start.
+
+        Raises:
+            RankSliceError: the job cannot run, its events would be too many to be kept, or its
+                source gives each frame once, and is no camera.
+        """
+        frames = self.options.frames
+        if events_needed(self.plan, frames) >= MOST_EVENTS:
+            most = MOST_EVENTS * _SOME // events_needed(self.plan, _SOME) - 1
+            found = f"the events of {frames} frames are too many to be kept"
+            raise RankSliceError(
+                Mistake("--frames", found, f"give {most} at most, and more starts")
+            )
+        prepared = prepare(
+            self.folder,
+            self.options,
+            results=_NOWHERE,
+            mpirun=self.mpirun,
+            ssh_config=self.ssh_config,
+        )
+        if not (prepared.source.can_replay or prepared.source.is_live):
+            found = f"{' '.join(self.options.inputs)} gives each frame once, and not in every start"
+            raise RankSliceError(Mistake("--input", found, "record frames to a file"))
+        return prepared
+
+
+def is_live(inputs: Sequence[str]) -> bool:
+    """Return whether frames come when a camera makes them."""
+    kind = find_source(inputs)
+    return kind is not None and kind.is_live
+
+
+def run_start(
+    measured: Measured,
+    load: Load,
+    *,
+    subject: int,
+    number: int,
+    turn: int,
+    on_completed: Callable[[int], None] = lambda count: None,
+) -> Start:
+    """Start a job, let its frames pass, and return what they took; results are thrown away.
+
+    With a rate, frames come by the clock, and wait however many there are: a slow frame delays no
+    arrival, so what waits behind it counts as late (no coordinated omission). A camera does not
+    wait either. As its frames take memory, only about those of a second may wait: if there are
+    more, the start fails.
+
+    Args:
+        measured: what is started.
+        load: how frames come.
+        subject: place of the job among the subjects.
+        number: place of the load among the loads.
+        turn: which turn this is.
+        on_completed: called now and then with the number of frames that are done.
+
+    Raises:
+        RankSliceError: the job failed.
+    """
+    plan, options = measured.plan, measured.options
+    is_timed = load.fps is not None or options.arrivals is not None
+    options = replace(
+        options,
+        fps=load.fps,
+        pull=not (is_timed or load.is_live),
+        queue=options.frames if is_timed else None,
+        events=Path("events"),
+        events_kept=events_needed(plan, options.frames),
+    )
+    began_s, begin_s, before = time.time(), time.monotonic(), read_counters()
+    prepared = prepare(
+        measured.folder,
+        options,
+        results=_NOWHERE,
+        mpirun=measured.mpirun,
+        ssh_config=measured.ssh_config,
+    )
+    finished = run(prepared, Listeners(on_completed), keep=False)
+    took_s, after = time.monotonic() - begin_s, read_counters()
+    assert finished.trace is not None
+    arrived, latencies = _frames(finished.trace)
+    if len(latencies) != finished.summary.completed:
+        found = f"{finished.summary.completed} frames came out, {len(latencies)} are in the events"
+        raise RankSliceError(Mistake(str(measured.folder), found))
+    return Start(
+        subject=subject,
+        load=number,
+        turn=turn,
+        began_s=round(began_s, 3),
+        took_s=round(took_s, 6),
+        arrived_ns=arrived,
+        latency_ns=latencies,
+        stages=tuple(stage for rank in finished.trace.ranks for stage in _stages(rank)),
+        noise=(noise_between(before, after), *_noises(prepared, finished.hardware)),
+        frequency_mhz=_mean_of(finished.summary.hardware, plan, "frequency_mhz", fmean),
+        temperature_c=_mean_of(finished.summary.hardware, plan, "temperature_c", max),
+    )
+
+
+def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
+    """Return the boards of a job that are not this machine, as they were asked beforehand."""
+    if prepared.boards is None:
+        return []
+    return [
+        BoardFacts(shell.login.board, look.cores, look.governor, round(look.load, 2))
+        for (shell, _), look in zip(prepared.boards.work, prepared.boards.looks, strict=True)
+        if not shell.is_here
+    ]
+
+
+def _noises(prepared: PreparedRun, histories: Sequence[BoardHistory]) -> Iterator[Noise]:
+    """Yield what other boards did beside the job, as far as their samples tell it."""
+    by_board = {history.board: history for history in histories}
+    for board in other_boards(prepared):
+        history = by_board.get(board.name)
+        if history is not None and (noise := noise_of(history, board.cores)) is not None:
+            yield noise
+
+
+def _mean_of(
+    boards: Sequence[HardwareSummary],
+    plan: Plan,
+    quantity: str,
+    over: Callable[[list[float]], float],
+) -> float | None:
+    """Return what the board of the first rank on this machine tells; ``None``: it does not.
+
+    A start may be too short for a sample.
+    """
+    here = [rank for rank in plan.ranks if is_this_machine(rank.host)]
+    board = (here or plan.ranks)[0].board
+    means = [
+        part["mean"]
+        for each in boards
+        if each.board == board
+        for part in each.of(quantity).values()
+    ]
+    return over(means) if means else None
+
+
+def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return when each frame was to arrive, since the first, and its latency, in nanoseconds."""
+    found = trace.ranks[trace.plan.job.source].of(FRAME)
+    found = found[np.argsort(found["frame"], kind="stable")]
+    begins, ends = found["begin_ns"], found["end_ns"]
+    if not len(found):
+        return (), ()
+    return tuple((begins - begins.min()).tolist()), tuple((ends - begins).tolist())
+
+
+def _stages(rank: RankEvents) -> list[StageTimes]:
+    """Return how long the segments of a rank took."""
+    found = rank.of(COMPUTE)
+    found = found[np.argsort(found["frame"], kind="stable")]
+    names = sorted({*zip(found["route"].tolist(), found["number"].tolist(), strict=True)})
+    stages = []
+    for route, number in names:
+        own = found[(found["route"] == route) & (found["number"] == number)]
+        times = tuple((own["end_ns"] - own["begin_ns"]).tolist())
+        stages.append(StageTimes(rank.rank, route, number, times))
+    return stages

@@ -1,0 +1,152 @@
+"""What a job and its launcher tell each other: the word to end, and results as they come."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime import keeper as wire
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.records import RecordForm
+from rankslice.framework.errors import RankSliceError
+from rankslice.session.keeper.job_connections import Door, results, shut
+
+OnResult: TypeAlias = Callable[[int, "Sequence[NDArray[Any]] | str"], None]
+"""Takes the number of a frame and its outputs, or why it has failed. While it works, no further
+result is received, so that the job waits for it.
+
+Raises:
+    RankSliceError: it cannot take them; the job ends.
+"""
+
+OnEnter: TypeAlias = Callable[[wire.Entered | None], None]
+"""Takes what is known of a frame that enters; ``None``: no further one does."""
+
+_LONGEST_LINE = 1 << 16
+_LAST_RESULTS_S = 1.0
+"""How long results may be on their way after a failed job has ended."""
+
+
+class Connection:
+    """The launcher's end: a context manager around a job."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Tensor],
+        hosts: tuple[str, str],
+        on_result: OnResult | None = None,
+        feed: Callable[[socket.socket], None] | None = None,
+        on_enter: OnEnter = lambda entered: None,
+    ) -> None:
+        """Listen for the job.
+
+        Args:
+            outputs: of the model.
+            hosts: addresses of this machine at which source and sink reach it.
+            on_result: called in order for each frame, in a thread; ``None``: none is received.
+            feed: sends frames to the source, in a thread, and closes its end; ``None``: the source
+                asks for none.
+            on_enter: called for each frame that enters, and with ``None`` at the end, in a thread.
+
+        Raises:
+            OSError: an address is not of this machine.
+        """
+        self._form = RecordForm(outputs)
+        self._on_result = on_result
+        self._feed = feed
+        self._on_enter = on_enter
+        self._changed = threading.Condition()
+        self._is_draining = False
+        self._source: socket.socket | None = None
+        self._sink: socket.socket | None = None
+        self._is_over = on_result is None
+        """Whether no further result comes."""
+        self._has_ended = on_result is None
+        """Whether the last one came."""
+        self.error: BaseException | None = None
+        """Why a result could not be taken."""
+        self._door = Door(self._serve)
+        self.variables = {wire.VARIABLE: self._door.keeper(hosts).to_text()}
+        """For the environment of the job."""
+
+    def __enter__(self) -> Connection:
+        """Return the connection."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close all connections."""
+        self._door.close()
+
+    def drain(self) -> None:
+        """Have the source let in what has arrived, and nothing else."""
+        with self._changed:
+            self._is_draining = True
+            self._tell_source()
+
+    def wait_for_results(self, *, has_failed: bool) -> None:
+        """Return when all results of a job that has ended are taken.
+
+        Args:
+            has_failed: some may never come.
+
+        Raises:
+            RankSliceError: results are missing, or could not be taken.
+        """
+        with self._changed:
+            if has_failed and not self._changed.wait_for(lambda: self._is_over, _LAST_RESULTS_S):
+                if self._sink is None:
+                    return
+                shut(self._sink)  # what has been received is still read
+            self._changed.wait_for(lambda: self._is_over)
+        if self.error is not None:
+            raise self.error
+        if not self._has_ended and not has_failed:
+            raise RankSliceError("the job ended before its last result arrived")
+
+    def _tell_source(self) -> None:
+        if self._is_draining and self._source is not None:
+            with suppress(OSError):
+                self._source.sendall(b"\n")
+
+    def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
+        if role == wire.ROLE_DRAIN:
+            with self._changed:
+                self._source = connection
+                self._tell_source()
+            with suppress(OSError, ValueError, RecursionError), connection.makefile("rb") as lines:
+                while line := lines.readline(_LONGEST_LINE):  # until the source closes it
+                    self._on_enter(wire.Entered.of_line(line))
+            self._on_enter(None)
+        elif role == wire.ROLE_SOURCE and self._feed is not None:
+            feed, self._feed = self._feed, None
+            feed(connection)
+        elif role == wire.ROLE_SINK and self._on_result is not None and self._sink is None:
+            self._sink = connection
+            self._take_results(connection, self._on_result)
+
+    def _take_results(self, connection: socket.socket, on_result: OnResult) -> None:
+        has_ended = False
+        try:
+            for number, outputs in enumerate(results(connection, self._form)):
+                on_result(number, outputs.reason if isinstance(outputs, Failure) else outputs)
+            has_ended = True
+        except (OSError, JobError):
+            pass  # the job has failed, and says why
+        except BaseException as error:
+            self.error = error
+        with self._changed:
+            self._has_ended, self._is_over = has_ended, True
+            self._changed.notify_all()

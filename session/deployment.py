@@ -1,0 +1,124 @@
+"""``rankslice deploy``: the packages of a build folder to their boards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankslice.backend.boards.answers import naming_folder
+from rankslice.backend.boards.deploy import (
+    Deployed,
+    Package,
+    deploy_packages,
+    package_folder,
+    read_package,
+)
+from rankslice.backend.boards.login import board_logins
+from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
+from rankslice.backend.launch.mpirun import open_mpi_requirements
+from rankslice.framework.errors import Mistake, RankSliceError, nearest
+from rankslice.framework.wording import joined, quoted
+from rankslice.session.build_folder import SSH_CONFIG, check_ssh_config, read_plan, renew
+from rankslice.session.survival import find_survival
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Which package goes to which board."""
+
+    folder: Path
+    work: tuple[tuple[BoardShell, Package], ...]
+    ssh_config: Path | None = None
+    """Configuration for ssh."""
+
+
+def plan_deployment(folder: Path, *, ssh_config: Path | None = None) -> Deployment:
+    """Return what goes where, but for the packages for the loss of boards."""
+    return plan_all_deployments(folder, ssh_config=ssh_config, with_fallbacks=False)
+
+
+def plan_all_deployments(
+    folder: Path,
+    boards: Sequence[str] = (),
+    *,
+    ssh_config: Path | None = None,
+    with_fallbacks: bool = True,
+) -> Deployment:
+    """Check a build folder; return what goes where.
+
+    Args:
+        folder: made by ``build``.
+        boards: names of those that get their packages; all by default.
+        ssh_config: handed to ssh as ``-F``.
+        with_fallbacks: with the packages for the loss of boards.
+
+    Raises:
+        RankSliceError: the folder is no build folder or damaged, or has no such board.
+    """
+    survival = find_survival(folder) if with_fallbacks else None
+    folders = [(folder, "")]  # each with the board for whose loss it is
+    if survival is not None:
+        names = (each.board for each in survival.record.fallbacks)
+        folders += zip(survival.folders, names, strict=True)
+    check_ssh_config(ssh_config)
+    plans = {each: read_plan(each) for each, _ in folders}
+    for each, plan in plans.items():
+        renew(each, plan, packages=True)
+    logins = {each: board_logins(each, plan) for each, plan in plans.items()}
+    known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
+    for board in boards:
+        if board not in known:
+            hint = nearest(board, known) or f"the boards are {joined(known)}"
+            raise RankSliceError(Mistake("--boards", f"no board {quoted(board)}", hint))
+    configs = {
+        each: write_ssh_config(each / SSH_CONFIG, found, ssh_config)
+        for each, found in logins.items()
+    }
+    return Deployment(
+        folder,
+        tuple(
+            (
+                BoardShell(login, configs[each]),
+                read_package(package_folder(each, login.board), login.board, without),
+            )
+            for each, without in folders
+            for login in logins[each]
+            if not boards or login.board in boards
+        ),
+        configs[folder],
+    )
+
+
+def deploy(
+    deployment: Deployment,
+    *,
+    venv: bool = False,
+    beside: int = 0,
+    on_step: Callable[[str, str], None] = lambda board, step: None,
+) -> tuple[Deployed, ...]:
+    """Bring the packages to their boards; return what was done, board by board.
+
+    Args:
+        deployment: from :func:`plan_all_deployments` or :func:`plan_deployment`.
+        venv: also make each board's virtual environment, with what its packages need.
+        beside: how many further packages of the same job each board keeps.
+        on_step: called with the label of a package and each step.
+
+    Raises:
+        RankSliceError: some boards do not have their package; the others do.
+    """
+    also = open_mpi_requirements() if venv else []
+    try:
+        return deploy_packages(
+            deployment.work, environment=venv, also=also, beside=beside, on_step=on_step
+        )
+    except RankSliceError as error:
+        raise RankSliceError(
+            *(
+                replace(each, found=naming_folder(each.found, deployment.folder))
+                if isinstance(each, Mistake)
+                else each
+                for each in error.mistakes
+            )
+        ) from None

@@ -1,0 +1,274 @@
+"""A run before its start: what can be checked is checked, and the mpirun line is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankslice.backend.agent.system import BRING_UP, LOOPBACK_DOWN, loopback_is_up
+from rankslice.backend.boards.login import LOOPBACK, is_this_machine
+from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
+from rankslice.backend.runtime import keeper
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources import Source, find_source, open_source
+from rankslice.backend.runtime.system.processes import free_bytes
+from rankslice.backend.runtime.version import RUNTIME_VERSION
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.output_file import is_null
+from rankslice.framework.plan import Plan
+from rankslice.session.arrival_times import read_arrival_times
+from rankslice.session.build_folder import REPORT, RESULTS, read_plan, renew
+from rankslice.session.needed_memory import least_memory, too_little_memory
+from rankslice.session.results_files import check_results
+from rankslice.session.switching import refuse_switching
+
+if TYPE_CHECKING:
+    from rankslice.backend.boards.preflight import CheckedBoards
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """All that is known before the job starts."""
+
+    folder: Path
+    plan: Plan
+    options: RunOptions
+    source: Source
+    launch: tuple[str, ...]
+    """The mpirun line up to the driver's options."""
+    boards: CheckedBoards | None = None
+    """Those that run it; ``None``: this machine alone."""
+    again: Callable[[RunOptions], PreparedRun] | None = None
+    """Prepares another run of the same job, with other options."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The mpirun line, to be typed by hand."""
+        return self._line(self.options.results, self.options.report)
+
+    def command_in(self, folder: Path) -> tuple[str, ...]:
+        """Return the mpirun line of a run that writes into a folder of its own."""
+        results = self.options.results if self.discards else folder / RESULTS
+        return self._line(results, folder / REPORT)
+
+    @property
+    def own_board(self) -> str:
+        """What this machine is called in a job that runs on it alone."""
+        boards = {rank.board for rank in self.plan.ranks}
+        return boards.pop() if len(boards) == 1 else _HERE
+
+    @property
+    def meeting_points(self) -> tuple[str, str]:
+        """Addresses of this machine at which source and sink reach it.
+
+        Raises:
+            RankSliceError: there is no way to a board.
+        """
+        source, sink = (
+            self.plan.ranks[rank].board for rank in (self.plan.job.source, self.plan.job.sink)
+        )
+        if self.boards is None:
+            return LOOPBACK, LOOPBACK
+        return self.boards.address_for(source), self.boards.address_for(sink)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether nobody knows how many frames there will be."""
+        return self.source.frames is None
+
+    @property
+    def discards(self) -> bool:
+        """Whether no file gets the results: there may be any number of them."""
+        return self.is_endless and is_null(self.options.results)
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The files that the source reads, the times of arrivals last; they go to its board."""
+        files = self.options.inputs if self.source.reads_files else ()
+        return (
+            *files,
+            *([str(self.options.arrivals)] if self.options.arrivals is not None else ()),
+        )
+
+    def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
+        inputs, arrivals = self.options.inputs, self.options.arrivals
+        events = self.options.events and report and report.parent
+        record = self.options.record and report and report.parent
+        if self.boards is not None:  # names relative to the folder of the job on each board
+            from rankslice.backend.boards.preflight import remote_inputs
+
+            results = results if self.discards else Path(RESULTS)
+            report = Path(REPORT)
+            events = events and Path()
+            record = record and Path()
+            there = remote_inputs(self.copied)
+            inputs = there[: len(inputs)] if self.source.reads_files else inputs
+            arrivals = arrivals and Path(there[-1])
+        options = replace(
+            self.options,
+            inputs=inputs,
+            arrivals=arrivals,
+            results=results,
+            report=report,
+            events=events,
+            record=record,
+        )
+        return (*self.launch, *options.to_arguments())
+
+
+def prepare(
+    folder: Path,
+    options: RunOptions,
+    *,
+    results: Path | None = None,
+    mpirun: Path | None = None,
+    ssh_config: Path | None = None,
+    check_memory: bool = True,
+    by_hand: bool = False,
+) -> PreparedRun:
+    """Check what can be checked before the start, and return the mpirun line.
+
+    Boards other than this machine are asked whether they have their packages and what these need.
+
+    Args:
+        folder: made by ``build``.
+        options: of the run.
+        results: file for the outputs; ``results.bin`` in ``folder`` by default.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+        check_memory: whether there is enough now; otherwise another job ends before this one
+            starts.
+        by_hand: the line is to be typed; the job cannot reach this program.
+
+    Raises:
+        RankSliceError: the folder is no build folder, the input does not fit the model, there is
+            no usable mpirun, or a board cannot run its package or has too little memory for it.
+    """
+    typed, folder = folder, absolute(folder)
+    plan = read_plan(folder)
+    refuse_switching(plan, options, str(folder))
+    if options.arrivals is not None:
+        read_arrival_times(options.arrivals)
+    options = replace(
+        options,
+        inputs=_located(options.inputs),
+        arrivals=options.arrivals and absolute(options.arrivals),
+        results=check_results(results or folder / RESULTS),
+        report=folder / REPORT,
+        progress=True,
+        quiet=not by_hand,
+    )
+    _check_runtime(folder)
+    is_kept = keeper.is_kept(options.inputs)
+    with as_user_errors():
+        source = open_source(options, plan.job.inputs)
+    reaches_launcher = not by_hand and not is_kept
+    is_told = source.names_late or (options.stream and options.overflow == "drop")
+    options = replace(
+        options,
+        drain=reaches_launcher and source.frames is None,
+        announce=reaches_launcher and is_told,
+    )
+
+    def again(wanted: RunOptions) -> PreparedRun:
+        return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
+
+    needed = least_memory(plan.job, folder, options)
+    found = find_mpirun(mpirun)
+    if not loopback_is_up():
+        raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))
+    if all(is_this_machine(placement.host) for placement in plan.ranks):
+        renew(folder, plan)
+        if check_memory:
+            here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
+            raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
+        own = [*found.without_ssh(), *_exported(options)]
+        launch = launch_command(plan, folder, found, (), options=own)
+        return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
+    across = PreparedRun(folder, plan, options, source, (), again=again)
+    return _prepare_across(across, typed, needed if check_memory else {}, found, ssh_config)
+
+
+_HERE = "this machine"
+
+
+def _prepare_across(
+    prepared: PreparedRun,
+    typed: Path,
+    needed: Mapping[str, tuple[int, ...]],
+    mpirun: MpiRun,
+    ssh_config: Path | None,
+) -> PreparedRun:
+    """Ask the boards, and return the run with its mpirun line; ``typed``: how the user names it."""
+    from rankslice.backend.boards.preflight import check_boards
+    from rankslice.session.deployment import plan_deployment
+
+    deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
+    boards = check_boards(deployment.work, deployment.ssh_config, mpirun, typed)
+    logins = [shell.login for shell, _ in boards.work]
+    free = {
+        login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)
+    }
+    wanted = {each.full_name: needed[each.board] for each in logins if needed}
+    raise_mistakes(too_little_memory(wanted, free))
+    launch = launch_command(
+        prepared.plan,
+        prepared.folder,
+        mpirun,
+        (),
+        options=[*boards.mpirun_options(mpirun), *_exported(prepared.options)],
+        program=boards.program,
+    )
+    return replace(prepared, launch=tuple(launch), boards=boards)
+
+
+def _exported(options: RunOptions) -> list[str]:
+    """Return the options of mpirun that hand ranks the variable which names this program."""
+    is_asked = keeper.is_kept(options.inputs) or keeper.is_streamed(options.inputs)
+    is_asked |= options.drain or options.announce or options.stream
+    return ["-x", keeper.VARIABLE] if is_asked else []
+
+
+def absolute(path: Path) -> Path:
+    """Return a path from the root, with its links followed.
+
+    Raises:
+        RankSliceError: a link leads to itself.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        raise RankSliceError(Mistake(str(path), "is a link that leads to itself")) from None
+
+
+def _check_runtime(folder: Path) -> None:
+    """Refuse a folder whose copy of the runtime this launcher would misunderstand."""
+    copy = folder / "runtime" / "version.py"
+    # The file is read, not imported: this program does not run code of a build folder.
+    line = rb"^RUNTIME_VERSION = %d$" % RUNTIME_VERSION
+    if not copy.is_file() or not re.search(line, copy.read_bytes(), re.MULTILINE):
+        raise RankSliceError(
+            Mistake(str(folder), "was built by another version of RankSlice", "build it again")
+        )
+
+
+@contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turn the runtime's own kind of error into the one that the command line prints."""
+    try:
+        yield
+    except JobError as error:
+        raise RankSliceError(str(error)) from None
+
+
+def _located(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return what names the source, files by their absolute paths."""
+    kind = find_source(inputs)
+    if kind is not None and not kind.reads_files:
+        return tuple(inputs)
+    return tuple(str(absolute(Path(name))) for name in inputs)

@@ -1,0 +1,201 @@
+"""A folder of recorded tensors: the plan, the sub-models that ran, and a file of each rank."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rankslice.backend.package import link_or_copy
+from rankslice.backend.runtime import recording
+from rankslice.backend.runtime.job import Job
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.plan import Plan, PlannedSegment, plan_from_json, plan_to_json
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.reading.records import Only, read_document, read_record
+from rankslice.framework.wording import quoted
+from rankslice.session.build_folder import PLAN
+from rankslice.session.own_folder import other_entries, other_maker
+
+RECORD = "recording.json"
+FORMAT = "rankslice-recording"
+VERSION = 2
+_SUBMODELS = "submodels"
+_MADE_BY = "rankslice run --record"
+
+_Count = Annotated[int, Only(lambda value: 0 <= value < 1 << 48, "0 or more")]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingInfo:
+    """What ``recording.json`` says."""
+
+    job_sha256: str
+    first: _Count
+    """Number of the first frame that was to be recorded."""
+    frames: _Count
+    """How many were."""
+    completed: _Count
+    """How many frames the stream had."""
+    route: Annotated[int, Only(range(2).__contains__, "0 or 1")]
+    """0: the usual one; 1: that for a surge."""
+    exact: bool
+    """Whether engines ran without graph optimisation."""
+    files: tuple[tuple[str, str], ...]
+    """Each other file but the plan's, and the SHA-256 of its bytes."""
+
+    @property
+    def wanted(self) -> recording.RecordedFrames:
+        """The frames that were to be recorded."""
+        return recording.RecordedFrames(self.first, self.frames, self.route)
+
+    @property
+    def numbers(self) -> range:
+        """The frames that are there."""
+        return range(self.first, max(self.first, min(self.completed, self.first + self.frames)))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFolder:
+    """A folder that :func:`read_recording` has found in order."""
+
+    path: Path
+    plan: Plan
+    job: Job
+    info: RecordingInfo
+
+    def check(self, name: str) -> Path:
+        """Return the path of a file of the folder.
+
+        Raises:
+            RankSliceError: it is missing, or not what was recorded.
+        """
+        path, known = self.path / name, dict(self.info.files)
+        try:
+            found = file_sha256(path)
+        except OSError as error:
+            raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
+        if known.get(name) != found:
+            raise RankSliceError(Mistake(str(path), "has changed since it was recorded"))
+        return path
+
+
+def segments_on(plan: Plan, route: int) -> tuple[PlannedSegment, ...]:
+    """Return the segments of a route, in a topological order."""
+    return plan.routes[route].segments
+
+
+def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
+    """Yield the files of a sub-model, relative to the folder in which it is."""
+    yield segment.file
+    if (folder / f"{segment.file}.data").is_file():
+        yield f"{segment.file}.data"
+
+
+def submodel_bytes(folder: Path, plan: Plan, route: int) -> int:
+    """Return the size of the sub-models of a build folder that a recording has."""
+    return sum(
+        (folder / name).stat().st_size
+        for segment in segments_on(plan, route)
+        for name in submodel_names(folder, segment)
+    )
+
+
+def why_not_replaced(folder: Path) -> str:
+    """Return what shows that a folder is no recording, or not only one; empty: nothing."""
+    if not any(folder.iterdir()):
+        return ""
+    if found := other_maker(folder, RECORD, FORMAT, "run with --record"):
+        return f"exists and {found}"
+    return other_entries(folder, _is_own)
+
+
+def _is_own(name: str) -> bool:
+    return name in (RECORD, PLAN, _SUBMODELS) or name.startswith(recording.NAME)
+
+
+def write_recording(
+    target: Path,
+    build: Path,
+    ran: Path,
+    plan: Plan,
+    wanted: recording.RecordedFrames,
+    completed: int,
+    *,
+    exact: bool,
+) -> int:
+    """Make a folder of what a run has recorded; return the bytes of its tensors.
+
+    Args:
+        target: the folder to make; it appears complete or not at all.
+        build: the build folder; sub-models become links to its files, or copies.
+        ran: where the ranks' files are; they are moved.
+        plan: of the build folder.
+        wanted: the frames that were to be recorded.
+        completed: how many frames the stream had.
+        exact: whether engines ran without graph optimisation.
+
+    Raises:
+        RankSliceError: it cannot be written.
+    """
+    nbytes = 0
+    with new_folder(target, replaces=why_not_replaced, kind="recordings") as folder:
+        files: dict[str, str] = {}
+        for segment in segments_on(plan, wanted.route):
+            for name in submodel_names(build, segment):
+                link_or_copy(build / name, folder / name)
+                files[name] = file_sha256(folder / name)
+        for rank in range(len(plan.ranks)):
+            name = f"{recording.NAME}{rank}"
+            shutil.move(ran / name, folder / name)
+            files[name] = file_sha256(folder / name)
+            nbytes += (folder / name).stat().st_size
+        (folder / PLAN).write_text(plan_to_json(plan), encoding="ascii")
+        info = RecordingInfo(
+            job_sha256=plan.job.sha256,
+            first=wanted.first,
+            frames=wanted.count,
+            completed=completed,
+            route=wanted.route,
+            exact=exact,
+            files=tuple(files.items()),
+        )
+        record = {"format": FORMAT, "version": VERSION, **asdict(info), "files": files}
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")
+    return nbytes
+
+
+def read_recording(path: Path) -> RecordingFolder:
+    """Return a folder of recorded tensors; its tensors and sub-models are not read yet.
+
+    Raises:
+        RankSliceError: it is none, or its plan is another one.
+    """
+    file = path / RECORD
+    if not file.is_file():
+        found = f"has no {RECORD}" if path.is_dir() else "no such folder"
+        raise RankSliceError(Mistake(str(path), found, f"make one with: {_MADE_BY}"))
+    text = read_text(file, "a recording")
+    record, _ = read_document(text, str(file), "recording", (VERSION,), _MADE_BY, "record again")
+    info: RecordingInfo = read_record(RecordingInfo, record, str(file))
+    plan_file = path / PLAN
+    plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
+    if plan.job.sha256 != info.job_sha256:
+        raise RankSliceError(Mistake(str(plan_file), "has changed since it was recorded"))
+    if info.route >= len(plan.routes):
+        raise RankSliceError(Mistake(str(file), "names a second route, and the plan has one"))
+    known = dict(info.files)
+    if missing := [name for name in _names(plan, info.route) if name not in known]:
+        raise RankSliceError(Mistake(f"{file}: files", f"{quoted(missing[0])} is missing"))
+    return RecordingFolder(path, plan, plan.job, info)
+
+
+def _names(plan: Plan, route: int) -> Iterator[str]:
+    """Yield the files that each recording of a plan has besides others."""
+    yield from (segment.file for segment in segments_on(plan, route))
+    yield from (f"{recording.NAME}{rank}" for rank in range(len(plan.ranks)))

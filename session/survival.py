@@ -1,0 +1,185 @@
+"""What a build folder has for the loss of boards: the record of ``survival.json``, and its files.
+
+``without/edge02`` is the build folder for the other boards; ``survival/`` has what planning for
+further losses needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rankslice.backend.runtime.options import Preprocessing
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.reading.records import Only, read_document, read_record
+from rankslice.framework.specs.platform_names import name_complaints
+from rankslice.framework.wording import quoted
+from rankslice.session.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
+
+FORMAT = "rankslice-survival"
+VERSION = 1
+
+PROFILE = "profile.json"
+PLATFORMS = ("platform.yaml", "platform.txt")
+REPRESENTATIVE = "representative"
+"""The link that leads to the frames of ``build --representative``."""
+
+_BUILD = "build it again, with --survive"
+_BOARD = Only(lambda name: not name_complaints(board=name), "the name of a board")
+_SIDES = Only(lambda sides: len(sides) == 2, "height and width")
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The plan for the loss of a board."""
+
+    board: Annotated[str, _BOARD]
+    """The board that it does without."""
+    predicted_fps: float
+    """Frames per second, by the cost model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What ``--shape`` or ``--at-most`` gave of one name."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """How pixels of representative images become values."""
+
+    layout: str
+    size: Annotated[tuple[int, ...] | None, _SIDES]
+    """Height and width."""
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def preprocessing(self) -> Preprocessing:
+        """Return it as sources take it."""
+        size = None if self.size is None else (self.size[0], self.size[1])
+        return Preprocessing(self.layout, size, self.mean, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltWith:
+    """The options of ``build``, as far as another plan for the same model depends on them."""
+
+    platform: Annotated[str, Only(PLATFORMS.__contains__, "a platform file's name")]
+    """File in ``survival/``."""
+    shape: tuple[Sizes, ...]
+    at_most: tuple[Sizes, ...]
+    share_cores: bool
+    source_board: str | None
+    literally: bool
+    quantize: str
+    pixels: Pixels
+    most_turns: int
+    """How many ranks may take turns: as many as in the mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivalRecord:
+    """The record of ``survival.json``."""
+
+    model_sha256: str
+    standby: bool
+    """Whether the memory of the boards was checked for all plans at once."""
+    predicted_fps: float | None
+    """Of the plan with all boards; absent: the profile does not know all of its accelerators."""
+    fallbacks: tuple[Fallback, ...]
+    """By board."""
+    options: BuiltWith
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """Which boards a build folder may lose, and what takes over."""
+
+    folder: Path
+    record: SurvivalRecord
+
+    @property
+    def boards(self) -> frozenset[str]:
+        """The boards that may go."""
+        return frozenset(each.board for each in self.record.fallbacks)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The build folders for the loss of one board each, in the order of the boards."""
+        return tuple(without(self.folder, [each.board]) for each in self.record.fallbacks)
+
+    def fallback(self, lost: frozenset[str]) -> Path | None:
+        """Return the build folder for the loss of these boards; ``None``: there is none yet."""
+        folder = without(self.folder, lost)
+        return folder if lost and is_build_folder(folder) else None
+
+
+def fallback_lines(survival: Survival) -> Iterator[str]:
+    """Yield a line for each board that may be lost: what is left, and how fast it is."""
+    from rankslice.exploration.objectives import rate_text  # loads all that explores
+
+    record = survival.record
+    now = "" if record.predicted_fps is None else f" (now {rate_text(record.predicted_fps)})"
+    for fallback, folder in zip(record.fallbacks, survival.folders, strict=True):
+        count = len(read_plan(folder).ranks)
+        yield (
+            f"without {fallback.board}: {count} rank{'s'[: count > 1]}, predicted"
+            f" {rate_text(fallback.predicted_fps)} frames/s{now}"
+        )
+
+
+def without(folder: Path, lost: Iterable[str]) -> Path:
+    """Return where the build folder for the loss of some boards lies; no name has a ``+``."""
+    return folder / WITHOUT / "+".join(sorted(lost))
+
+
+def find_survival(folder: Path) -> Survival | None:
+    """Return what a build folder has for the loss of boards; ``None``: nothing.
+
+    Raises:
+        RankSliceError: the folder is damaged.
+    """
+    file = folder / SURVIVAL
+    if not file.is_file():
+        return None
+    text, where = read_text(file, "a record of fallbacks"), str(file)
+    value, _ = read_document(
+        text, where, "survival", (VERSION,), "rankslice build --survive", _BUILD
+    )
+    survival = Survival(folder, read_record(SurvivalRecord, value, where))
+    plan = read_plan(folder)
+    if survival.record.model_sha256 != plan.model.sha256:
+        found = f"belongs to another {quoted(plan.model.name)} than the plan"
+        raise RankSliceError(Mistake(where, found, _BUILD))
+    for fallback in survival.folders:
+        read_plan(fallback)
+    return survival
+
+
+def read_survival(folder: Path) -> Survival:
+    """Return which boards a build folder may lose, and what takes over.
+
+    Raises:
+        RankSliceError: the folder is no build folder, was built without ``--survive``, or is
+            damaged.
+    """
+    read_plan(folder)
+    survival = find_survival(folder)
+    if survival is None:
+        found = "was built without --survive: it has no plan for fewer boards"
+        hint = "build it again, with --survive all and --profile"
+        raise RankSliceError(Mistake(str(folder), found, hint))
+    return survival
+
+
+def write_survival(folder: Path, record: SurvivalRecord) -> None:
+    """Write ``survival.json``."""
+    value: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(record)}
+    (folder / SURVIVAL).write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")

@@ -1,0 +1,155 @@
+"""A run's results against those of the unsliced model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.framework.engines import reference_engine
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
+from rankslice.framework.wording import quoted
+from rankslice.measurement.verify import Comparison, Verification, explained
+from rankslice.session.build_folder import converted_name, unsliced_model
+from rankslice.session.built_model import built_model
+from rankslice.session.prepare import PreparedRun
+from rankslice.session.verification import unsliced_outputs as unsliced
+from rankslice.session.verification.first_difference import agreement_at_cuts, first_difference
+
+
+def find_reference(prepared: PreparedRun) -> Path:
+    """Return the unsliced model of a build folder, converted if its slices are.
+
+    Raises:
+        RankSliceError: it is not there any more, or has changed.
+    """
+    if not prepared.source.can_replay:
+        found = f"needs each frame twice, and {' '.join(prepared.options.inputs)} gives it once"
+        raise RankSliceError(Mistake("--verify", found, "record frames to a file and verify those"))
+    converted = prepared.folder / converted_name(prepared.plan.model.format)
+    if converted.is_file():
+        return converted
+    return unsliced_model(prepared.folder, prepared.plan, "verify a run")
+
+
+def verified(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    tolerance: float | None = None,
+    on_verified: Callable[[int], None] = lambda count: None,
+    on_search: Callable[[], None] = lambda: None,
+) -> Verification:
+    """Return whether a run's results are those of the unsliced model, and if not, why.
+
+    Args:
+        prepared: the run.
+        reference: from :func:`find_reference`.
+        results: of the run.
+        arrivals: number of each frame of the results.
+        tolerance: by which share of their range results may differ.
+        on_verified: called from time to time with the number of compared frames.
+        on_search: called before the first tensor that differs is looked for.
+    """
+    comparison = _compared(prepared, reference, results, arrivals, on_verified)
+    exact = prepared.options.exact
+    verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    arrival_of = dict(zip(results.numbers, arrivals, strict=True))
+    if verdict.inconclusive:
+        on_search()
+        proven, found = agreement_at_cuts(prepared, results.numbers[0], arrival_of, tolerance)
+        if not proven:
+            return replace(verdict, first_difference=found)
+        found = f"{verdict.complaint}; {found}"
+        return replace(verdict, passed=True, complaint="", first_difference=found)
+    if random := "" if verdict.passed else _unseeded(prepared):
+        reason = f"layer {quoted(random)} draws random numbers without a seed, so no two runs agree"
+        return replace(verdict, complaint=f"{verdict.complaint}; {reason}")
+    differs = verdict.max_rel_diff or not verdict.shapes_equal
+    if not verdict.passed and differs and not exact:
+        verdict = explained(verdict, _optimisation_effect(prepared, reference, arrivals))
+    frame = verdict.first_frame
+    if frame is None:
+        return verdict
+    on_search()
+    found = first_difference(prepared, results, frame, arrival_of, tolerance)
+    return replace(verdict, first_difference=found)
+
+
+def _unseeded(prepared: PreparedRun) -> str:
+    """Return a layer whose random numbers are others in each run; empty: none is known."""
+    try:
+        graph = built_model(prepared.folder, prepared.plan, "name random layers").graph
+    except RankSliceError:
+        return ""
+    return next((layer.name for layer in graph.layers if layer.is_unseeded), "")
+
+
+def _compared(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    on_verified: Callable[[int], None],
+) -> Comparison:
+    """Compare each frame's results with the unsliced model's."""
+    comparison = Comparison([spec.name for spec in results.outputs])
+    outputs = [results.frames(number) for number in range(len(results.outputs))]
+    whole = unsliced_outputs(prepared, reference, arrivals)
+    for place, (number, expected) in enumerate(zip(results.numbers, whole, strict=True)):
+        comparison.add(expected, [frames[place] for frames in outputs], number)
+        on_verified(place + 1)
+    return comparison
+
+
+def _optimisation_effect(
+    prepared: PreparedRun, reference: Path, arrivals: Sequence[int]
+) -> Verification:
+    """Return how much the engine's optimisation changes the unsliced model."""
+    plain = replace(prepared, options=replace(prepared.options, exact=True))
+    job = prepared.plan.job
+    comparison = Comparison([spec.name for spec in job.outputs])
+    pairs = zip(
+        unsliced_outputs(prepared, reference, arrivals),
+        unsliced_outputs(plain, reference, arrivals),
+        strict=True,
+    )
+    for expected, actual in pairs:
+        comparison.add(expected, actual)
+    return comparison.verdict(exact=False)
+
+
+def _rounds(plan: Plan) -> bool:
+    """Return whether float16 values cross cuts."""
+    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
+    return any(plan.job.tensors[name].dtype == "float16" for name in crossing)
+
+
+def unsliced_outputs(
+    prepared: PreparedRun, model: Path, arrivals: Sequence[int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of the unsliced model for some of a run's frames, each on one thread.
+
+    Args:
+        prepared: the run; its source gives the frames, its options say whether engines optimise.
+        model: the unsliced model's file.
+        arrivals: numbers of frames.
+
+    Yields:
+        One array per model output, in the shape that it has; a later frame overwrites them.
+    """
+    plan = prepared.plan
+    return unsliced.unsliced_outputs(
+        model,
+        prepared.plan.job,
+        reference_engine(plan.model.format, (rank.engine for rank in plan.ranks)),
+        prepared.source,
+        arrivals,
+        exact=prepared.options.exact,
+    )

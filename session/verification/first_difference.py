@@ -1,0 +1,383 @@
+"""Which tensor at a cut is the first to differ from the unsliced model's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import Job, PlacedSegment
+from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
+from rankslice.backend.runtime.sinks.results import Results
+from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.framework.engines import reference_engine
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Tensor
+from rankslice.framework.wording import joined, on_one_line, quoted
+from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.formats.conversion import FLOAT32, Conversion
+from rankslice.frontend.formats.keras.file import MISSING
+from rankslice.frontend.formats.keras.writer import kind_of
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.measurement.recording import RankTensors, read_tensors
+from rankslice.measurement.verify import HALF_TOLERANCE, Differences
+from rankslice.session.build_folder import converted_name
+from rankslice.session.built_model import built_model
+from rankslice.session.prepare import PreparedRun
+from rankslice.session.start import own_folder, run_in
+from rankslice.session.verification.unsliced_outputs import unsliced_outputs
+
+Arrivals: TypeAlias = Mapping[int, int] | Sequence[int]
+"""Number of frame -> which arrival it was; those that failed are missing."""
+
+_NOT_LOOKED_FOR = "which tensor differs first is not known: "
+_NOT_COMPARED = "the tensors at the cuts were not compared: "
+
+
+def first_difference(
+    prepared: PreparedRun,
+    results: Results,
+    frame: int,
+    arrivals: Arrivals,
+    tolerance: float | None,
+) -> str:
+    """Return which tensor at a cut differs first in a frame, or why that is not known.
+
+    The frame is run again and its tensors are recorded, unless the run has recorded them. The
+    unsliced model computes it with all tensors at cuts as further outputs; a Keras model is
+    converted once more for that.
+
+    Args:
+        prepared: the run.
+        results: of the run.
+        frame: number of a frame whose results differ.
+        arrivals: of the frames of the results.
+        tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
+
+    Returns:
+        A sentence; empty if the model is not cut.
+    """
+
+    def tell(search: _Search) -> tuple[bool, str]:
+        return False, search.difference() or search.nothing(results)
+
+    return _searched(prepared, frame, arrivals, tolerance, tell, _NOT_LOOKED_FOR)[1]
+
+
+def agreement_at_cuts(
+    prepared: PreparedRun, frame: int, arrivals: Arrivals, tolerance: float | None
+) -> tuple[bool, str]:
+    """Return whether the tensors at the cuts of a frame prove that slicing changed nothing.
+
+    That is for outputs that prove nothing, as they are constant. Tensors prove something if each
+    segment that sends some has one whose values are not all equal.
+
+    The arguments are those of :func:`first_difference`, as is the sentence beside the answer.
+    """
+    return _searched(prepared, frame, arrivals, tolerance, _Search.agreement, _NOT_COMPARED)
+
+
+def _searched(
+    prepared: PreparedRun,
+    frame: int,
+    arrivals: Arrivals,
+    tolerance: float | None,
+    tell: Callable[[_Search], tuple[bool, str]],
+    otherwise: str,
+) -> tuple[bool, str]:
+    """Return what is told of a search in a frame, or, behind some words, why there is none.
+
+    The text is empty if the model is not cut. The files of the search are gone afterwards.
+    """
+    job = prepared.plan.job
+    if all(len(route.segments) < 2 for route in job.routes):
+        return False, ""
+    if reason := _why_not(prepared):
+        return False, otherwise + reason
+    try:
+        with own_folder(prepared) as folder:
+            recorded = _recorded(prepared, job, folder, frame, arrivals)
+            expected = _unsliced(prepared, recorded.job, folder, arrivals[frame])
+            return tell(_Search(prepared, recorded, expected, frame, tolerance))
+    except (RankSliceError, JobError) as error:
+        return False, otherwise + on_one_line(str(error))
+    except OSError as error:
+        return False, f"{otherwise}a file cannot be written: {error.strerror}"
+
+
+def _why_not(prepared: PreparedRun) -> str:
+    """Return why the search cannot be, whatever the frame; empty: it can."""
+    plan = prepared.plan
+    kind = _conversion_kind(prepared)
+    if kind and find_spec("tensorflow") is None:
+        return f"converting {plan.model.name} once more needs TensorFlow: {MISSING}"
+    if kind == "int8":
+        return "int8 models cannot be converted once more without the representative frames"
+    if prepared.again is None:
+        return "a run with --survive is not repeated"
+    try:
+        recorded_frames(prepared.plan.job, prepared.options)
+    except JobError as error:
+        return str(error)
+    return ""
+
+
+def _conversion_kind(prepared: PreparedRun) -> str:
+    """Return how the model was converted; empty: it was not."""
+    converted = prepared.folder / converted_name(prepared.plan.model.format)
+    return kind_of(converted) if converted.is_file() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The tensors of one frame on its way through the ranks."""
+
+    job: Job
+    """Of the route."""
+    frame: int
+    """The frame's number in the recorded run."""
+    ranks: tuple[RankTensors, ...]
+
+    def maker(self, name: str) -> int:
+        """Return the rank that made a tensor of the frame."""
+        for tensors in self.ranks:
+            kept = tensors.kept.get(name)
+            if kept is not None and kept.made is not None and kept.made.has(self.frame):
+                return tensors.rank
+        raise KeyError(name)
+
+    def made(self, name: str) -> NDArray[Any]:
+        """Return a tensor as its maker made it."""
+        return self.at(self.maker(name), name)
+
+    def at(self, rank: int, name: str) -> NDArray[Any]:
+        """Return a tensor as a rank has it."""
+        return self.ranks[rank].values(self.frame, name)
+
+    @property
+    def segments(self) -> Iterator[PlacedSegment]:
+        """The segments that the frame passes, in a topological order."""
+        ranks = self.job.ranks
+        return (each for each in self.job.segments if ranks[each.rank].turns.has(self.frame))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of all tensors that segments make of it, in the order in which they do."""
+        return tuple(name for segment in self.segments for name in segment.outputs)
+
+
+def _recorded(
+    prepared: PreparedRun, job: Job, folder: Path, frame: int, arrivals: Arrivals
+) -> _Recorded:
+    """Return the tensors of a frame; they are recorded by another run if need be."""
+    options = prepared.options
+    wanted = recorded_frames(job, options)
+    route = job.routes[wanted.route]
+    if options.record is not None and frame in wanted:
+        ranks = read_tensors(options.record, job, wanted, len(arrivals))
+        return _Recorded(route, frame, ranks)
+    assert prepared.again is not None
+    arrival = arrivals[frame]
+    again = prepared.again(
+        replace(
+            options,
+            frames=arrival + 1,
+            unlimited=False,
+            fps=None,
+            pull=True,
+            arrivals=None,
+            overflow="fail",
+            queue=None,
+            stream=False,
+            record=folder,
+            record_first=arrival,
+            record_frames=1,
+        )
+    )
+    with closing(again.source):
+        run_in(again, folder)
+    alone = RecordedFrames(arrival, 1, wanted.route)
+    return _Recorded(route, arrival, read_tensors(folder, job, alone, arrival + 1))
+
+
+def _unsliced(
+    prepared: PreparedRun, job: Job, folder: Path, arrival: int
+) -> dict[str, NDArray[Any]]:
+    """Return the frame's inputs, and what the unsliced model makes of them at all cuts.
+
+    Raises:
+        RankSliceError: a tensor is not in the model's file, or the model cannot be converted.
+    """
+    plan, source = prepared.plan, prepared.source
+    model = built_model(prepared.folder, plan, "compare tensors")
+    inputs = [spec.name for spec in job.inputs]
+    names = dict.fromkeys(name for each in job.segments for name in each.outputs)
+    wanted = [name for name in names if name not in inputs]
+    file = folder / f"unsliced.{plan.model.format}"
+    kind = _conversion_kind(prepared)
+    conversion = Conversion(kind) if kind else FLOAT32
+    part = _whole(model, wanted)
+    write_submodel(submodel_files(model, part, name=file.name, conversion=conversion), file)
+    specs = tuple(job.tensors[name] for name in wanted)
+    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
+    lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
+    frames = range(arrival + 1) if lasts else (arrival,)
+    whole = replace(job, outputs=specs)
+    found: dict[str, NDArray[Any]] = {}
+    for values in unsliced_outputs(
+        file, whole, engine, source, frames, exact=prepared.options.exact
+    ):
+        found = dict(zip(wanted, values, strict=True))
+    found = {name: values.copy() for name, values in found.items()}
+    slots = [make_slot(spec) for spec in job.inputs]
+    source.read(arrival, slots)
+    return found | dict(zip(inputs, map(values_in, slots), strict=True))
+
+
+def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
+    """Return the whole model, with other tensors as its outputs.
+
+    Raises:
+        RankSliceError: it has none of a name.
+    """
+    graph = model.graph
+    made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
+    outputs: list[Tensor] = []
+    for name in wanted:
+        if name not in made:
+            raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
+        outputs.append(made[name])
+    return SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+
+
+class _Search:
+    """Goes along the plan, from the source to the sink."""
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        recorded: _Recorded,
+        expected: dict[str, NDArray[Any]],
+        frame: int,
+        tolerance: float | None,
+    ) -> None:
+        self._recorded, self._expected, self._frame = recorded, expected, frame
+        self._exact, self._tolerance = prepared.options.exact, tolerance
+        kind = _conversion_kind(prepared)
+        self._converted = bool(kind)
+        if kind:
+            # The converter merges, and rounds, otherwise if it must give out more tensors.
+            self._exact = False
+            if kind == "float16" and tolerance is None:
+                self._tolerance = HALF_TOLERANCE
+        self._worst = 0.0
+        """Largest difference of tensors that agree, relative to their range."""
+
+    def difference(self) -> str:
+        """Return what is found first; empty: nothing differs."""
+        recorded, job = self._recorded, self._recorded.job
+        for spec in job.inputs:
+            if found := self._differs(spec.name):
+                what = f"the input {quoted(spec.name)} (frame {self._frame})"
+                return f"first difference: {what} {found} from what the source gives here"
+        for segment in recorded.segments:
+            arrived = (self._arrival(name, segment.rank) for name in segment.inputs)
+            if found := next(filter(None, arrived), ""):
+                return found
+            for name in segment.outputs:
+                if found := self._differs(name):
+                    return f"first difference: {self._place(name)} {found}; {self._inputs(segment)}"
+        arrived = (self._arrival(spec.name, job.sink) for spec in job.outputs)
+        return next(filter(None, arrived), "")
+
+    def agreement(self) -> tuple[bool, str]:
+        """Return whether all tensors agree and prove something, and what to say of them."""
+        if difference := self.difference():
+            return False, difference
+        outputs = {spec.name for spec in self._recorded.job.outputs}
+        for segment in self._recorded.segments:
+            sent = [name for name in segment.outputs if name not in outputs]
+            if sent and not any(_varies(self._expected[name]) for name in sent):
+                what = f"tensor {quoted(sent[0])} at a cut is constant, too"
+                return False, f"{what} (frame {self._frame})"
+        return True, f"the tensors at the cuts agree, and vary (frame {self._frame})"
+
+    def _differs(self, name: str) -> str:
+        """Say how a tensor differs as it was made; empty: it agrees."""
+        expected, found = self._expected[name], self._recorded.made(name)
+        differences = Differences()
+        differences.add(self._frame, expected, found)
+        result = differences.result()
+        if differences.agree(exact=self._exact, tolerance=self._tolerance):
+            self._worst = max(self._worst, result.relative)
+            return ""
+        if result.other_shapes:
+            return f"has shape {list(found.shape)}, not {list(expected.shape)}"
+        if not np.isfinite(result.absolute):
+            return "differs in NaN values"
+        by = f"differs by {result.absolute:.3g}"
+        return f"{by}, {result.relative:.3g} of its range" if np.isfinite(result.relative) else by
+
+    def _arrival(self, name: str, rank: int) -> str:
+        """Say that a tensor came to a rank other than it was made; empty: it did not."""
+        recorded = self._recorded
+        maker = recorded.maker(name)
+        if rank == maker:
+            return ""
+        made, got = recorded.made(name), recorded.at(rank, name)
+        if made.shape == got.shape and made.tobytes() == got.tobytes():
+            return ""
+        where = f"rank {rank} has another tensor {quoted(name)} than rank {maker} made"
+        return f"first difference: {where} (frame {self._frame})"
+
+    def _place(self, name: str) -> str:
+        recorded, job = self._recorded, self._recorded.job
+        maker = recorded.maker(name)
+        ranks = sorted(
+            each.destination
+            for each in job.channels
+            if (each.tensor, each.source) == (name, maker)
+            and recorded.ranks[each.destination].has(recorded.frame, name)
+        )
+        goes = f"sends to rank{'s' * (len(ranks) > 1)} {joined([*map(str, ranks)])}"
+        what = f"that rank {maker} {goes if ranks else 'makes'}"
+        return f"tensor {quoted(name)} {what} (frame {self._frame})"
+
+    def _inputs(self, segment: PlacedSegment) -> str:
+        if not segment.inputs:
+            return "its segment has no inputs"
+        if self._worst:
+            return f"what is before it agrees within {self._worst:.2g} of the range"
+        return "its inputs agree"
+
+    def nothing(self, results: Results) -> str:
+        """Say why no tensor differs, though results do."""
+        for number, spec in enumerate(results.outputs):
+            place = results.numbers.index(self._frame)
+            once, now = results.frames(number)[place], self._recorded.made(spec.name)
+            if once.shape != now.shape or once.tobytes() != now.tobytes():
+                return (
+                    f"frame {self._frame} agrees when it is run again: results vary from run to run"
+                )
+        differs = "no tensor at a cut differs"
+        if self._converted and self._worst:
+            differs += f" by more than {self._worst:.2g} of its range"
+        found = f"{differs} from an unsliced model that also outputs these tensors"
+        if self._converted:
+            return f"{found}: the converter or the engine fuses layers across the cuts"
+        if self._exact:
+            return f"{found}: outputting them changes its results"
+        return f"{found}: the engine fuses layers across the cuts"
+
+
+def _varies(values: NDArray[Any]) -> bool:
+    """Return whether the values are numbers, and not all equal."""
+    return bool(np.isfinite(values).all() and (values != values.flat[:1]).any())

@@ -1,0 +1,135 @@
+"""What the unsliced model gives for the frames of a run, each computed on one thread."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.job import Facts, Job
+from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.backend.runtime.sources import Source
+from rankslice.backend.runtime.system.processes import meminfo, memory_of
+from rankslice.session.verification.quiet_loading import without_info
+
+_SHARE_OF_MEMORY = 0.5
+"""Of what is available, for copies of the model."""
+
+
+def unsliced_outputs(
+    model: Path, job: Job, engine: str, source: Source, arrivals: Sequence[int], *, exact: bool
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of the unsliced model for some of a run's frames, in their order.
+
+    Each frame is computed by an engine on one thread, as if there were no others. Several engines
+    take turns, as many as there are cores and half of the free memory has room for; where a run
+    leaves something for the next one, as random numbers do, a single one computes all.
+
+    Yields:
+        One array per model output, in the shape that it has; a later frame overwrites them.
+    """
+    if not arrivals:
+        return
+    loading: list[Future[_Copy]] = []
+    with ExitStack() as stack:
+        before = memory_of("self", "VmRSS")
+        with without_info():  # LiteRT tells it once
+            first = stack.enter_context(closing(_Copy(model, job, engine, exact=exact)))
+        first.read(source, arrivals[0])
+        first.run()
+        yield first.outputs
+        count = 1
+        if not first.keeps_something:
+            size = memory_of("self", "VmRSS") - before
+            available = meminfo().get("MemAvailable", 0)
+            cores = len(os.sched_getaffinity(0))
+            count = most_at_once(cores, len(arrivals) - 1, size, available)
+        # After the pool, whose threads may still use them.
+        stack.callback(_close, loading)
+        pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
+        for _ in range(count - 1):
+            loading.append(pool.submit(_Copy, model, job, engine, exact=exact))
+        yield from _in_turn(pool, first, loading, source, arrivals[1:])
+
+
+def _close(loading: Sequence[Future[_Copy]]) -> None:
+    for future in loading:
+        if future.exception() is None:
+            future.result().close()
+
+
+def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
+    """Return how many copies of a model are to compute at once, the one that is there included."""
+    room = int(_SHARE_OF_MEMORY * available_bytes / max(1, copy_bytes))
+    return max(1, min(cores, frames, 1 + room))
+
+
+def _in_turn(
+    pool: ThreadPoolExecutor,
+    first: _Copy,
+    loading: Sequence[Future[_Copy]],
+    source: Source,
+    arrivals: Sequence[int],
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield the outputs of frames in order; each is computed by any copy that has nothing to do."""
+    idle = [first]
+    expected = list(loading)
+    computing: deque[tuple[_Copy, Future[None]]] = deque()
+    for arrival in arrivals:
+        loaded = [future for future in expected if future.done()]
+        expected = [future for future in expected if future not in loaded]
+        idle += [future.result() for future in loaded]
+        if not idle:
+            copy, future = computing.popleft()
+            future.result()
+            yield copy.outputs
+            idle.append(copy)
+        copy = idle.pop()
+        copy.read(source, arrival)
+        computing.append((copy, pool.submit(copy.run)))
+    for copy, future in computing:
+        future.result()
+        yield copy.outputs
+
+
+class _Copy:
+    """The unsliced model in an engine of its own, with memory for one frame."""
+
+    def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
+        kept = [each.facts.keeps for each in job.segments if each.facts.keeps]
+        self.keeps_something = bool(kept)
+        """Whether a run may leave something for the next one."""
+        facts = Facts(keeps=next(iter(kept), ""))
+        self._engine = open_engine(engine, EngineSettings(exact=exact, facts=facts))
+        specs = (*job.inputs, *job.outputs)
+        slots = {spec.name: make_slot(spec) for spec in specs}
+        # Engines do not write outputs that are inputs, passed on unchanged.
+        made = [spec for spec in job.outputs if spec not in job.inputs]
+        self._engine.load(model, job.inputs, made)
+        self._inputs = [slots[spec.name] for spec in job.inputs]
+        self._made = [slots[spec.name] for spec in made]
+        self._outputs = [slots[spec.name] for spec in job.outputs]
+
+    @property
+    def outputs(self) -> list[NDArray[Any]]:
+        """The outputs of the frame that was computed last, in their shapes."""
+        return [values_in(slot) for slot in self._outputs]
+
+    def read(self, source: Source, arrival: int) -> None:
+        """Take a frame."""
+        source.read(arrival, self._inputs)
+
+    def run(self) -> None:
+        """Compute its outputs."""
+        self._engine.run([values_in(slot) for slot in self._inputs], self._made)
+
+    def close(self) -> None:
+        """Release the model."""
+        self._engine.close()

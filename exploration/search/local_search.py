@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population
+from rankslice.exploration.search.operators import changed
 from rankslice.exploration.search.space import Score, SearchSpace
 
 _AT_ONCE = 128
@@ -30,13 +31,6 @@ _DRAWS = 2
 
 _FAST = 0.5
 """Share of parents that are among the fastest."""
-
-_MOVED, _SWAPPED, _RENAMED = 0.55, 0.15, 0.1
-"""Shares of changes: a stretch or a border moves; two devices change roles; one device gets what
-another one had. The rest mixes two mappings."""
-
-_TWICE = 0.3
-"""Share of changes that are followed by another one."""
 
 
 def local_search(
@@ -130,65 +124,3 @@ class _LocalSearch:
         other = others[(len(others) * drawn[1]).astype(np.int64)]
         chosen: Population = np.where(random.random((count, 1)) < _FAST, fast, other)
         return chosen
-
-
-def changed(
-    parents: Population, mates: Population, devices: int, random: np.random.Generator
-) -> Population:
-    """Return (n, layers) mappings that differ from their parents by one change, or by two.
-
-    Args:
-        parents: (n, layers).
-        mates: (n, layers): what stretches are taken from when two mappings mix.
-        devices: how many there are.
-        random: draws.
-    """
-    children = _changed_once(parents, mates, devices, random)
-    twice = random.random((len(children), 1)) < _TWICE
-    return np.where(twice, _changed_once(children, mates, devices, random), children)
-
-
-def _changed_once(
-    parents: Population, mates: Population, devices: int, random: np.random.Generator
-) -> Population:
-    count, layers = parents.shape
-    rows, position = np.arange(count), np.arange(layers)
-    kind = random.random((count, 1))
-    length = np.minimum(layers, np.exp(random.random(count) * np.log(layers + 1)).astype(np.int64))
-    start = random.integers(0, layers, count)
-    # A border moves if what follows it joins the run before it, or what precedes it the run after.
-    begins = _run_begins(parents)[rows, start]
-    back = random.random(count) < 0.5
-    first = np.where(back, begins - length, begins)
-    joined = parents[rows, np.where(back, begins, np.maximum(begins - 1, 0))]
-    free = random.random(count) < 0.5
-    first, target = (
-        np.where(free, start, first),
-        np.where(free, _devices(random, devices, count), joined),
-    )
-    inside = (first[:, None] <= position) & (position < (first + length)[:, None])
-    moved = np.where(inside, target[:, None], parents)
-    mixed = np.where(inside, mates, parents)
-    one = parents[rows, random.integers(0, layers, count)][:, None]
-    other = _devices(random, devices, count)[:, None]
-    renamed = np.where(parents == one, other, parents)
-    swapped = np.where(parents == other, one, renamed)
-    found: Population = np.select(
-        [kind < _MOVED, kind < _MOVED + _SWAPPED, kind < _MOVED + _SWAPPED + _RENAMED],
-        [moved, swapped, renamed],
-        mixed,
-    )
-    return found
-
-
-def _devices(random: np.random.Generator, devices: int, count: int) -> NDArray[np.int64]:
-    return random.integers(0, devices, count)
-
-
-def _run_begins(population: Population) -> NDArray[np.int64]:
-    """Return (n, layers): the first layer of the run of neighbours that each layer is in."""
-    begins = np.zeros(population.shape, np.int64)
-    begins[:, 1:] = np.where(
-        population[:, 1:] != population[:, :-1], np.arange(1, population.shape[1]), 0
-    )
-    return np.maximum.accumulate(begins, axis=1)

@@ -1,22 +1,28 @@
-"""How mappings are drawn, crossed and mutated.
+"""How mappings are drawn, crossed and changed at random.
 
-Crossover swaps a stretch of layers between two parents. A mutation moves what makes a difference to
-a pipeline: a stretch of layers, a border between two slices, two devices that swap their layers, or
-a device that is given up.
+A change moves what makes a difference to a pipeline: a stretch of layers moves, or a border between
+two slices; two devices swap their layers, one gets those of another; or two mappings mix.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Assignment, Population
 from rankslice.exploration.search.space import SearchSpace
 
 Random: TypeAlias = np.random.Generator
+
+_MOVED, _SWAPPED, _RENAMED = 0.55, 0.15, 0.1
+"""Shares of changes: a stretch or a border moves; two devices change roles; one device gets what
+another one had. The rest mixes two mappings."""
+
+_TWICE = 0.3
+"""Share of changes that are followed by another one."""
 
 
 def random_slices(space: SearchSpace, random: Random) -> Assignment:
@@ -39,62 +45,79 @@ def swap_stretches(parents: Any, random: Random) -> Any:
 def fresh_children(
     children: Population, there: Iterable[Assignment], devices: int, random: Random
 ) -> Population:
-    """Return the children; mutated are those that equal an earlier one, or one that is there.
+    """Return the children; changed are those that equal an earlier one, or one that is there.
 
     Their figures are known already. Where a population has converged, nearly all children are of
     that kind.
     """
     known = {row.tobytes() for row in there}
-    rows = []
-    for child in children:
-        row = mutated(child, devices, random) if child.tobytes() in known else child
-        known.add(row.tobytes())
-        rows.append(row)
-    return np.array(rows, np.int64)
+    is_known = np.zeros((len(children), 1), bool)
+    for number, child in enumerate(children):
+        is_known[number] = child.tobytes() in known
+        known.add(child.tobytes())
+    return np.where(is_known, mutated(children, devices, random), children)
 
 
-def mutated(row: Assignment, devices: int, random: Random) -> Assignment:
-    """Return a mapping that differs from ``row`` by one move."""
-    moves = (_move_stretch, _move_border, _swap_devices, _give_up_device)
-    move = moves[int(random.integers(len(moves)))]
-    return move(row.copy(), devices, random)
+def mutated(population: Population, devices: int, random: Random) -> Population:
+    """Return (n, layers) mappings that differ from those of a population by one change or two."""
+    return changed(population, random.permutation(population), devices, random)
 
 
-def _length(most: int, random: Random) -> int:
-    """Return a length from 1 to ``most``: short ones are as likely as long ones."""
-    return min(most, int(math.exp(random.random() * math.log(most + 1))))
+def changed(parents: Population, mates: Population, devices: int, random: Random) -> Population:
+    """Return (n, layers) mappings that differ from their parents by one change, or by two.
+
+    Args:
+        parents: (n, layers).
+        mates: (n, layers): what stretches are taken from when two mappings mix.
+        devices: how many there are.
+        random: draws.
+    """
+    children = _changed_once(parents, mates, devices, random)
+    twice = random.random((len(children), 1)) < _TWICE
+    return np.where(twice, _changed_once(children, mates, devices, random), children)
 
 
-def _move_stretch(row: Assignment, devices: int, random: Random) -> Assignment:
-    length = _length(len(row), random)
-    start = int(random.integers(len(row) - length + 1))
-    row[start : start + length] = random.integers(devices)
-    return row
+def _changed_once(
+    parents: Population, mates: Population, devices: int, random: Random
+) -> Population:
+    count, layers = parents.shape
+    rows, position = np.arange(count), np.arange(layers)
+    kind = random.random((count, 1))
+    length = np.minimum(layers, np.exp(random.random(count) * np.log(layers + 1)).astype(np.int64))
+    start = random.integers(0, layers, count)
+    # A border moves if what follows it joins the run before it, or what precedes it the run after.
+    begins = _run_begins(parents)[rows, start]
+    back = random.random(count) < 0.5
+    first = np.where(back, begins - length, begins)
+    joined = parents[rows, np.where(back, begins, np.maximum(begins - 1, 0))]
+    free = random.random(count) < 0.5
+    first, target = (
+        np.where(free, start, first),
+        np.where(free, _devices(random, devices, count), joined),
+    )
+    inside = (first[:, None] <= position) & (position < (first + length)[:, None])
+    moved = np.where(inside, target[:, None], parents)
+    mixed = np.where(inside, mates, parents)
+    one = parents[rows, random.integers(0, layers, count)][:, None]
+    other = _devices(random, devices, count)[:, None]
+    renamed = np.where(parents == one, other, parents)
+    swapped = np.where(parents == other, one, renamed)
+    found: Population = np.select(
+        [kind < _MOVED, kind < _MOVED + _SWAPPED, kind < _MOVED + _SWAPPED + _RENAMED],
+        [moved, swapped, renamed],
+        mixed,
+    )
+    return found
 
 
-def _move_border(row: Assignment, devices: int, random: Random) -> Assignment:
-    borders = np.flatnonzero(row[1:] != row[:-1]) + 1
-    if not len(borders):
-        return _move_stretch(row, devices, random)
-    border = int(random.choice(borders))
-    if random.random() < 0.5:
-        length = _length(len(row) - border, random)
-        row[border : border + length] = row[border - 1]
-    else:
-        length = _length(border, random)
-        row[border - length : border] = row[border]
-    return row
+def _devices(random: Random, devices: int, count: int) -> NDArray[np.int64]:
+    return random.integers(0, devices, count)
 
 
-def _swap_devices(row: Assignment, devices: int, random: Random) -> Assignment:
-    first, second = random.choice(np.unique(row)), random.integers(devices)
-    swapped = row.copy()
-    swapped[row == first] = second
-    swapped[row == second] = first
-    return swapped
-
-
-def _give_up_device(row: Assignment, devices: int, random: Random) -> Assignment:
-    used = np.unique(row)
-    row[row == random.choice(used)] = random.choice(used)
-    return row
+def _run_begins(population: Population) -> NDArray[np.int64]:
+    """Return (n, layers): the first layer of the run of neighbours that each layer is in."""
+    begins = np.zeros(population.shape, np.int64)
+    begins[:, 1:] = np.where(
+        population[:, 1:] != population[:, :-1], np.arange(1, population.shape[1]), 0
+    )
+    return np.maximum.accumulate(begins, axis=1)

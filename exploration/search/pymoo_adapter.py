@@ -69,7 +69,7 @@ class _Mutate(Mutation):  # type: ignore[misc, unused-ignore]
     """Moves layers from device to device."""
 
     def _do(self, problem: Any, x: Any, *_: Any, random_state: Any, **__: Any) -> Any:
-        return np.array([mutated(row, problem.devices, random_state) for row in x])
+        return mutated(x, problem.devices, random_state)
 
 
 class _MutateKnown(Repair):  # type: ignore[misc, unused-ignore]

@@ -71,11 +71,9 @@ class Objective:
 
     @property
     def head(self) -> str:
-        """Head of a column of values."""
         return self.unit or self.name
 
     def full_text(self, value: float) -> str:
-        """Return a value with its unit."""
         return f"{self.text(value)} {self.unit}".rstrip()
 
     def cost(self, value: float) -> float:
@@ -90,7 +88,6 @@ class Objective:
         return math.inf if value is None else self.cost(value)
 
     def cell(self, candidate: Candidate, figures: Figures, unknown: str) -> str:
-        """Return the value of a mapping for a table, or else what stands for an unknown one."""
         value = self.value(candidate, figures)
         return unknown if value is None else self.text(value)
 

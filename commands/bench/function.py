@@ -111,7 +111,7 @@ def bench(
 
 
 @checked
-def bench_scenario(  # noqa: D417 - the others are those of bench
+def bench_scenario(
     folder: str | Path,
     scenario: str,
     *,

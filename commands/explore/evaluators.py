@@ -42,7 +42,6 @@ _MIN_FRAMES, _MAX_FRAMES = 30, 3000
 
 
 def mapping_text(candidate: Candidate) -> str:
-    """Return the content of a candidate's mapping file."""
     return json.dumps(candidate.mapping, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -142,11 +141,6 @@ def _frames_of(candidate: Candidate) -> int:
 
 
 def _measured(candidate: Candidate, summary: RunSummary) -> MeasuredRun:
-    """Return what a run showed of a mapping.
-
-    Raises:
-        RankSliceError: there were too few frames to tell a rate.
-    """
     if not summary.throughput_fps:
         raise RankSliceError(_too_few(summary.completed))
     return MeasuredRun(

@@ -99,13 +99,9 @@ def explore(
     """Find good mappings and write them: files for ``build``, a table, a record and a page.
 
     Args:
-        model: the model file.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all. What was measured lies beside
             it meanwhile, and the next exploration goes on with it.
-        options: what to find, and how.
-        listener: receives the progress of measuring.
-        on_progress: called with a step, how much of it is done, and the total.
 
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
@@ -160,7 +156,6 @@ def explore(
 
 
 def _objectives(wanted: SearchOptions) -> tuple[str, ...]:
-    """Return what is best; for a surge, a mapping of least latency is looked for as well."""
     more = ("latency",) if wanted.surge_fps is not None else ()
     return tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
 
@@ -206,7 +201,6 @@ def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Itera
 
 
 def _nothing(platform: str, problem: Problem, found: SearchResult) -> Mistake:
-    """Return what there is to say if nothing was found."""
     if found.failures:
         return Mistake(
             platform,
@@ -325,7 +319,6 @@ class _Measured:
 
 
 def _keys(wanted: SearchOptions, platform: Platform) -> tuple[str, ...] | None:
-    """Return the mapping keys that may be used; ``None``: those that were measured."""
     if wanted.per_core and not wanted.keys:
         return default_keys(platform, per_core=True)
     return wanted.keys or None

@@ -122,7 +122,6 @@ class Simulated:
         return _busiest(self.plan, self.simulation)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return {
             **self.simulation.to_json(),
             "bottleneck": self.busiest,
@@ -167,7 +166,6 @@ def simulate(
         platform: the boards and links; by default those of the folder, or of a model ``local``.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
         sizes: what is given of sizes that the file leaves open.
-        options: what is simulated.
 
     Raises:
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
@@ -233,7 +231,6 @@ def _plan(
     profile: Path | None,
     sizes: GivenSizes,
 ) -> tuple[Plan, Profile | None]:
-    """Return the plan of a build folder, or that of a model and a mapping with the profile."""
     if is_build_folder(target):
         if mapping is not None or sizes:
             name = "--mapping" if mapping is not None else sizes.options[0]
@@ -277,7 +274,6 @@ def _board_names(plan: Plan) -> list[str]:
 
 
 def _with_boards(platform: Platform, plan: Plan) -> Platform:
-    """Return a platform that has the boards of a plan; of links it says what it said."""
     known = {board.name for board in platform.boards}
     more = (Board(name, name) for name in _board_names(plan) if name not in known)
     return replace(platform, boards=(*platform.boards, *more))
@@ -286,7 +282,6 @@ def _with_boards(platform: Platform, plan: Plan) -> Platform:
 def _arrivals(
     traffic: Traffic, options: RunOptions, windows: Sequence[int]
 ) -> tuple[int, Arrivals | None]:
-    """Return how many frames come, and when, if by the clock."""
     if traffic.arrivals_s is None:
         frames = _FRAMES if traffic.frames is None else traffic.frames
         if traffic.fps is None:
@@ -301,7 +296,6 @@ def _arrivals(
 def _compute_s(
     time: SegmentTime, scatter: Scatter, frames: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return what a segment takes, frame by frame."""
     if scatter.measured and len(time.samples) > 1:
         return sampled(time.seconds, time.samples, frames, random)
     return jittered(time.seconds, scatter.jitter, frames, random)

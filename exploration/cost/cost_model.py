@@ -69,7 +69,6 @@ def evaluate(problem: Problem, population: Indices, *, latency: bool = True) -> 
     """Return what assignments cost, all at once.
 
     Args:
-        problem: layers and devices.
         population: (assignments, layers) numbers of devices and teams.
         latency: whether to work out latencies, and for that the segments, which takes most of the
             time. Without them, memory counts each span of neighbouring layers as a segment.
@@ -131,7 +130,6 @@ class Costs:
         """(assignments, devices): for how long each is busy for a frame of the stream."""
 
     def _is_together(self) -> NDArray[np.bool_]:
-        """Tell which assignments keep on one device what cannot be apart."""
         fine = np.ones(len(self.population), bool)
         for group in self.problem.together:
             chosen = self.population[:, list(group)]
@@ -206,7 +204,6 @@ def core_groups(problem: Problem) -> list[tuple[int, ...]]:
 
 
 def _core_shares(problem: Problem) -> Floats:
-    """Return (groups, devices): how much of a device's time it keeps a core busy."""
     groups = core_groups(problem)
     shares = np.zeros((len(groups), len(problem.devices)))
     for row, devices in enumerate(groups):

@@ -26,11 +26,8 @@ def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messag
     """Return the size of all slots of each device, (assignments, devices), in bytes.
 
     Args:
-        problem: layers and devices.
-        phases: the assignments, without turns.
         segments: (phases, layers): the segment of each layer, numbered from 0 in a topological
             order.
-        sent: what the assignments send.
     """
     makers = _makers(problem, segments)
     readings = _readings(problem, phases.population, segments, sent.homes, makers)
@@ -97,8 +94,6 @@ def _makers(problem: Problem, segments: Indices) -> Indices:
 
 @dataclass(frozen=True, slots=True)
 class _Readings:
-    """Tensors that segments read of others; all arrays are (readings,)."""
-
     row: Indices
     """Which assignment."""
     tensor: Indices
@@ -115,7 +110,6 @@ class _Readings:
 def _readings(
     problem: Problem, population: Indices, segments: Indices, homes: Indices, makers: Indices
 ) -> _Readings:
-    """Return the readings, ordered by the segment that reads."""
     pairs = [(number, r) for number, t in enumerate(problem.tensors) for r in t.readers]
     tensors, readers = np.array(pairs, np.int64).reshape(-1, 2).T
     row, edge = np.nonzero(makers[:, tensors] != segments[:, readers] + 1)
@@ -138,7 +132,6 @@ class _Levels:
 
 
 def _levels(problem: Problem, phases: Phases, segments: Indices, readings: _Readings) -> _Levels:
-    """Return the levels of assignments."""
     rows, count = len(segments), 2 + int(segments.max(initial=-1))
     last = np.ones((rows, count), np.int64)
     last[:, 0] = 0
@@ -229,13 +222,6 @@ def memory_of(problem: Problem, phases: Phases, segments: Indices, sent: Message
     """Return what each assignment needs on each board, (assignments, boards), in bytes.
 
     Devices that take turns need what they need for each frame that they handle.
-
-    Args:
-        problem: layers and devices.
-        phases: the assignments, without turns.
-        segments: (assignments, layers): the segment of each layer, numbered from 0 in a
-            topological order.
-        sent: what the assignments send.
     """
     population = phases.population
     shape = len(population), len(problem.devices)

@@ -30,7 +30,6 @@ class MessageCosts:
 
     @property
     def core_s(self) -> Floats:
-        """Of the cores at each end."""
         return self.copy_s + self.runtime_s
 
 
@@ -96,13 +95,7 @@ class Messages:
 
 
 def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
-    """Return what assignments send: each tensor once to each other device that needs it.
-
-    Args:
-        problem: layers and devices.
-        phases: the assignments, without turns.
-        spans: those of their population.
-    """
+    """Return what assignments send: each tensor once to each other device that needs it."""
     population = phases.population
     homes = _homes(problem, phases)
     tensors, target, _ = _edges(problem, population, phases.sinks)
@@ -132,7 +125,6 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
 
 
 def _homes(problem: Problem, phases: Phases) -> Indices:
-    """Return (assignments, tensors): the device that makes each, or where it enters."""
     made: Indices = phases.population[:, problem.home_layers]
     return np.where(problem.is_input, phases.sources[:, np.newaxis], made)
 
@@ -182,10 +174,7 @@ def first_readers(
     """Return (messages,): the first segment that reads each, where it arrives.
 
     Args:
-        problem: layers and devices.
-        population: (assignments, layers) indices of devices.
         segments: (assignments, layers): the segment of each layer, in a topological order.
-        sent: all that the assignments send, of :func:`messages_of`.
     """
     tensors, target, readers = _edges(problem, population, sent.sinks)
     row, edge = np.nonzero(sent.homes[:, tensors] != target)

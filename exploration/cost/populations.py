@@ -46,12 +46,10 @@ class Phases:
 
     @property
     def in_turn(self) -> bool:
-        """Whether any devices take turns."""
         return len(self.population) > len(self.begins)
 
     @property
     def assignments(self) -> Indices:
-        """Return the assignment of each phase."""
         ends = np.append(self.begins[1:], len(self.population))
         return np.repeat(np.arange(len(self.begins)), ends - self.begins)
 
@@ -143,7 +141,6 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int]) -> Floats:
-    """Return the sums of values by row and column."""
     at, size = row * shape[1] + column, shape[0] * shape[1]
     flat: Floats = np.bincount(at, weights=values, minlength=size).astype(np.float64, copy=False)
     return flat.reshape(shape)

@@ -54,7 +54,6 @@ class DeviceCost:
 
     @property
     def busy_s(self) -> float:
-        """All of it."""
         return self.compute_s + self.copy_s + self.runtime_s
 
     @property
@@ -129,7 +128,6 @@ def predict(
     """Return what an assignment costs: rate, latency, memory, energy, and why.
 
     Args:
-        problem: layers and devices.
         assignment: (layers,) number of each layer's device or team.
         blocks: layers of each segment, in a topological order; by default those that the
             partition makes.
@@ -252,7 +250,6 @@ class _Explained:
         return int(problem.gpu_bytes[kind] + problem.weight_bytes[layers].sum() + work)
 
     def bottleneck(self) -> str:
-        """Return the busiest part, in words."""
         problem, part = self.problem, int(self.costs.loads_s[0].argmax())
         if part < len(problem.devices):
             return f"computing on {problem.devices[part].key}"

@@ -69,10 +69,7 @@ def segment_times(
     for letting others of its board read it there.
 
     Args:
-        problem: layers and devices.
-        population: (assignments, layers) indices of devices.
         segments: (assignments, layers): the segment of each layer, in a topological order.
-        sent: all that the assignments send.
     """
     shape = len(population), 1 + int(segments.max(initial=0))
     devices = np.full(shape, -1)
@@ -166,7 +163,6 @@ class _Arrivals:
 
 
 def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
-    """Return when some tensors have arrived."""
     maker = arrivals.maker[which]
     made: Floats = np.where(maker < 0, 0.0, ends[arrivals.row[which], maker])
     return made + arrivals.hop_s[which]

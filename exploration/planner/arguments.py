@@ -72,7 +72,6 @@ class LayerChain:
 
 
 def raise_faults(mistakes: Iterator[Mistake]) -> None:
-    """Raise one :class:`ArgumentError` with the mistakes, or return if there are none."""
     try:
         raise_mistakes(mistakes)
     except RankSliceError as error:

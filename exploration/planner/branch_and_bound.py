@@ -76,13 +76,11 @@ class Costs:
         return mean - self.least[self.chain.type_of[devices[0]]]
 
     def spans(self, kind: int, turns: int) -> Floats:
-        """Return what slices cost at least on devices of a type that take turns, (cuts, cuts)."""
         table = self.chain.span_s[kind]
         fine = self.chain.fits[kind] & (table <= limit_in_turn(self.limit, turns))
         return np.where(fine, self.least[kind] * np.where(fine, table, 0.0), np.inf)
 
     def messages(self, link_s: Floats, load_s: Floats) -> Floats:
-        """Return what messages cost, of the time that they take, and the load that they are."""
         fine = (load_s <= self.limit) & np.isfinite(link_s)
         costs = np.full_like(link_s, np.inf)
         costs[fine] = self.message * link_s[fine]
@@ -96,8 +94,6 @@ def completions(chain: Chain, graph: StateGraph, limit: float) -> Flags:
     """Return which cuts each state can complete the plan from, (states, cuts).
 
     Args:
-        chain: what is to be placed.
-        graph: of its devices.
         limit: for how long a device or a cable may be busy per frame, in s.
     """
     roles = graph.roles
@@ -173,7 +169,6 @@ def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> Floats:
 
 
 def _opening(graph: StateGraph, costs: Costs) -> Floats:
-    """Return what each move costs at least because a board is used for the first time."""
     roles = graph.roles
     group_of = {slot: group for group, slots in enumerate(roles.slots) for slot in slots}
     least = [
@@ -202,8 +197,6 @@ def _least_sums(table: Floats, after: Floats) -> Floats:
 
 
 class _Way(NamedTuple):
-    """A slice that may come next."""
-
     total: float
     """What the whole plan costs at least."""
     back: int
@@ -216,7 +209,6 @@ class _Way(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The cut where it ends."""
         return -self.back
 
 
@@ -269,7 +261,6 @@ class Walk:
 
     @property
     def _last(self) -> tuple[int, ...]:
-        """The devices of the last slice."""
         return self._placed[-1].devices if self._placed else ()
 
     def _ways(self, state: int, cut: int, cost: float) -> Iterator[_Way]:
@@ -285,7 +276,6 @@ class Walk:
         return iter(sorted(self._choices(state, cut, cost)))
 
     def _place(self, way: _Way) -> None:
-        """Give devices a slice."""
         cut = self._placed[-1].end if self._placed else 0
         self._before.append([self._held[self.chain.board_of[device]] for device in way.devices])
         size = self.chain.span_bytes[self.chain.type_of[way.devices[0]]][cut, way.end]
@@ -296,7 +286,6 @@ class Walk:
         self._placed.append(PlacedSlice(way.devices, cut, way.end))
 
     def _take_back(self) -> None:
-        """Take the last slice from its devices."""
         devices = self._placed.pop().devices
         self._devices.difference_update(devices)
         for device, held in zip(reversed(devices), reversed(self._before.pop()), strict=True):
@@ -304,13 +293,11 @@ class Walk:
             self._held[self.chain.board_of[device]] = held
 
     def _slices(self, kind: int, turns: int) -> Floats:
-        """Return what slices cost on devices of a type that take turns, (cuts, cuts)."""
         if (kind, turns) not in self._tables:
             self._tables[kind, turns] = self.costs.spans(kind, turns)
         return self._tables[kind, turns]
 
     def _extra(self, devices: tuple[int, ...], cut: int) -> float:
-        """Return what the next slice costs on some devices besides computing."""
         chain = self.chain
         extra = self._message(devices, cut) if self._placed else 0.0
         for board in {chain.board_of[device] for device in devices}:
@@ -319,7 +306,6 @@ class Walk:
         return extra
 
     def _message(self, devices: tuple[int, ...], cut: int) -> float:
-        """Return what the messages cost from the last slice to some devices."""
         if len(devices) == len(self._last) == 1:
             return float(self._messages[self.chain.link_of[self._last[0], devices[0]], cut])
         found = messages(self.chain, self._last, devices, cut)
@@ -376,7 +362,6 @@ class Walk:
             yield kind, find(move, devices)
 
     def _alone(self, move: Move, devices: list[int]) -> Iterator[tuple[int, ...]]:
-        """Yield devices that differ."""
         role, chain = self._role, self.chain
         last = role.board[self._last[0]] if self._placed else -1
         met = set()

@@ -55,12 +55,10 @@ class Chain:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
         return int(self.times_s.shape[1])
 
     @property
     def cuts(self) -> int:
-        """Number of cuts: one more than layers."""
         return self.layers + 1
 
     @cached_property
@@ -141,7 +139,6 @@ class Chain:
         return float(self.span_s[self.type_of[device]][first, end])
 
     def slice_bytes(self, device: int, first: int, end: int) -> float:
-        """Return the memory of one span on a device: that of the table, without making it."""
         given = self.memory_bytes[self.devices[device].kind]
         held = given[first, end - 1] if given.ndim == 2 else np.cumsum(given[first:end])[-1]
         return float(held + self.receive_bytes[first] + self.send_bytes[end - 1])
@@ -170,7 +167,6 @@ def _running_sums(values: Floats) -> Floats:
 
 
 def _by_cuts(spans: Floats) -> Floats:
-    """Return a table by cuts of a table by first and last layer."""
     layers = spans.shape[0]
     table = np.full((layers + 1, layers + 1), np.inf)
     upper = np.triu(np.ones((layers, layers), np.bool_))

@@ -23,7 +23,6 @@ class NoPlanError(RankSliceError):
     """No pipeline keeps all limits."""
 
     def __init__(self, limit: Limit, *mistakes: Mistake) -> None:
-        """Take the limit that rules out every pipeline, and mistakes that explain it."""
         super().__init__(*mistakes)
         self.limit = limit
         """``layers``: some can run nowhere, or in no slices that make a whole. ``memory``: without
@@ -34,7 +33,6 @@ class NoPlanError(RankSliceError):
 
 
 def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
-    """Return why there is no pipeline."""
     if not found.proven and not found.plan:
         return _out_of_steps(most_steps)
     best = found if found.plan else fastest(chain, most_steps)
@@ -51,7 +49,6 @@ def _out_of_steps(most_steps: int) -> NoPlanError:
 
 
 def _too_slow(chain: Chain, best: Found, period_s: float) -> NoPlanError:
-    """Tell how fast a pipeline can be; or, if that is not certain, how fast one was found."""
     reached = 1 / bottleneck_s(chain, best.plan)
     if best.bound <= period_s:
         text = f"the fastest pipeline that was found reaches {reached:.6g} frames/s, not proven"
@@ -64,7 +61,6 @@ def _too_slow(chain: Chain, best: Found, period_s: float) -> NoPlanError:
 
 
 def _lonely_layers(chain: Chain) -> Iterator[Mistake]:
-    """Yield the layers that no device can run, alone or with others."""
     spans = np.minimum.reduce(chain.span_s)
     for layer in np.flatnonzero(np.isinf(_least_around(spans))).tolist():
         yield Mistake(
@@ -104,7 +100,6 @@ def _with_links(chain: Chain, cuts: Flags) -> Chain:
 
 
 def _able_spans(chain: Chain) -> Flags:
-    """Return which spans some device can run and hold, (cuts, cuts)."""
     able: Flags = np.logical_or.reduce(chain.fits)
     return able
 
@@ -120,7 +115,6 @@ def _reaches_end(able: Flags, cuts: Flags) -> bool:
 
 
 def _no_whole(chain: Chain, able: Flags) -> NoPlanError:
-    """Tell that the layers cannot be cut into slices that devices can run."""
     found = "no device can run a slice that begins and ends where there can be cuts"
     if not chain.closed.any() or not _reaches_end(able, np.ones_like(chain.closed)):
         return NoPlanError("layers", Mistake("spans_s", found, "expected more finite times"))
@@ -148,7 +142,6 @@ def _memory_mistakes(chain: Chain) -> Iterator[Mistake]:
 
 
 def _bytes_where_able(chain: Chain) -> list[Floats]:
-    """Return of each type the memory of spans, (cuts, cuts); infinite where it cannot run them."""
     return [
         np.where(np.isfinite(span), held, np.inf)
         for span, held in zip(chain.span_s, chain.span_bytes, strict=True)

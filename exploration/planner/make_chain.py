@@ -162,7 +162,6 @@ def _is_same_board(one: Device, other: Device) -> bool:
 
 
 def _boards(devices: tuple[Device, ...]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return each device's board, and each board's memory."""
     keys = [
         ("board", device.board) if device.board else ("device", device.name) for device in devices
     ]

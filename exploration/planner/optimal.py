@@ -50,17 +50,14 @@ class PlannedSlice:
 
     @property
     def device(self) -> str:
-        """The name of the first device; without turns the only one."""
         return self.devices[0]
 
     @property
     def index(self) -> int:
-        """The index of the first device."""
         return self.indices[0]
 
     @property
     def turns(self) -> int:
-        """How many devices take turns."""
         return len(self.devices)
 
     @property
@@ -162,7 +159,6 @@ def _option_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mis
 def _best(
     chain: Chain, objective: Objective, period: float, limit: float, most_steps: int
 ) -> Found:
-    """Return the best plan in which no slice or message takes longer than a limit."""
     if objective == "throughput":
         return fastest(chain, most_steps)
     is_energy = objective == "energy"
@@ -175,7 +171,6 @@ def _best(
 
 
 def _idle_j(chain: Chain, board: int, period: float) -> float:
-    """Return what a board in use draws in the time of one frame."""
     idle = chain.devices[chain.boards[board][0]].idle_w
     return idle * period if idle else 0.0
 
@@ -216,7 +211,6 @@ def _slice(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> PlannedSl
 
 
 def _energy_j(chain: Chain, slices: tuple[PlannedSlice, ...], period: float) -> float | None:
-    """Return the energy of one frame in a pipeline that runs at a given rate."""
     busy = []
     for part in slices:
         for index in part.indices:

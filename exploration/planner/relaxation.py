@@ -60,7 +60,6 @@ class Relaxation:
 
 
 def relax(chain: Chain) -> Relaxation:
-    """Return bound and plan of the relaxed chain."""
     alone: Groups = tuple((index,) for index in range(len(chain.types)))
     if _bytes_of(chain, alone) <= _MAX_BYTES:
         return _AllCombinations(chain, alone).run()
@@ -76,23 +75,19 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def _counts(chain: Chain, groups: Groups) -> list[int]:
-    """Return how many devices each group has."""
     return [sum(map(chain.type_of.count, group)) for group in groups]
 
 
 def _members(groups: Groups) -> Iterator[tuple[int, int]]:
-    """Yield group and type of each type."""
     for group, members in enumerate(groups):
         yield from ((group, index) for index in members)
 
 
 def _turns(chain: Chain, groups: Groups) -> list[int]:
-    """Return how many devices of each group can take turns."""
     return [max(chain.turns[index] for index in group) for group in groups]
 
 
 def _bytes_of(chain: Chain, groups: Groups) -> int:
-    """Return how much memory the tables of all combinations take."""
     combinations = math.prod(count + 1 for count in _counts(chain, groups))
     return combinations * 8 * (1 + 2 * len(groups) + sum(_turns(chain, groups)))
 
@@ -116,8 +111,6 @@ def _merged(chain: Chain, groups: Groups) -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """One more slice."""
-
     group: int
     turns: int
     """Devices that it takes."""
@@ -177,7 +170,6 @@ class _AllCombinations:
         self.prepare()
 
     def _rows(self, group: int, index: int) -> slice:
-        """Return the moves that a type of a group can make."""
         first = self.moves.index(_Move(group, 1))
         return slice(first, first + self.chain.turns[index])
 
@@ -187,7 +179,6 @@ class _AllCombinations:
         return np.array([times[move.group] / move.turns for move in self.moves])
 
     def prepare(self) -> None:
-        """List all combinations."""
         self.shape = [count + 1 for count in self.counts]
         self.strides = [math.prod(self.shape[index + 1 :]) for index in range(len(self.counts))]
         self.size = math.prod(self.shape)
@@ -219,13 +210,11 @@ class _AllCombinations:
         return Relaxation(bound, self.best, self.best_s)
 
     def most(self) -> float:
-        """Return a limit that is as good as none."""
         messages = np.concatenate([self.sent_s, self.received_s])
         longest = max(reach.longest_s for reach in self.reaches)
         return max(longest, float(messages[np.isfinite(messages)].max()))
 
     def values(self, low: float, high: float) -> Floats:
-        """Return the times in between that a limit can be: others change nothing."""
         found = [self.sent_s.ravel(), self.received_s.ravel()]
         for move in self.moves:
             within = low * move.turns * (1 - _ROUNDING), high * move.turns * (1 + _ROUNDING)
@@ -285,7 +274,6 @@ class _AllCombinations:
         return tuple(reversed(slices)) if all(part.devices for part in slices) else ()
 
     def _take(self, free: list[int], turns: int) -> tuple[int, ...]:
-        """Take the last devices of one type from a list; none, if there are not so many."""
         if turns == 1 and free:
             return (free.pop(),)
         types = [self.chain.type_of[device] for device in free]
@@ -298,7 +286,6 @@ class _AllCombinations:
     def _steps(
         self, goal: int, reached: Cuts, reached_from: Cuts
     ) -> Iterator[tuple[_Move, int, int]]:
-        """Yield move, first and last cut of the slices, from the last slice on."""
         while reached[goal]:
             for move, reach in zip(self.moves, reached_from, strict=True):
                 source = goal - move.turns * self.strides[move.group]
@@ -308,7 +295,6 @@ class _AllCombinations:
                     break
 
     def _has(self, combination: int, move: _Move) -> bool:
-        """Return whether a combination has the devices of a move."""
         count = combination // self.strides[move.group] % self.shape[move.group]
         return count >= move.turns
 
@@ -338,7 +324,6 @@ class _PromisingCombinations(_AllCombinations):
         self.numbers = np.random.default_rng(0).integers(1 << 62, size=len(self.counts))
 
     def is_enough(self, limit: float) -> bool:
-        """Return whether a plan within a limit is found; keep it if it is real."""
         reached_from = self.reached_from(limit)
         alone = [move.turns == 1 for move in self.moves]
         does = np.mean(self.work[reached_from[alone, :-1]] - self.work, axis=1)
@@ -379,7 +364,6 @@ class _PromisingCombinations(_AllCombinations):
         return _Kept(used[best], reached[best], moves[best], before[best])
 
     def _steps_to(self, kept: list[_Kept], goal: int) -> Iterator[tuple[_Move, int, int]]:
-        """Yield move, first and last cut of the slices to a combination, from the last slice on."""
         number = len(kept) - 1
         while number:
             move = self.moves[int(kept[number].move[goal])]
@@ -428,7 +412,6 @@ class _Summed:
         return np.maximum(np.maximum.accumulate(reached, axis=1), self.cuts)
 
     def values(self, low: float, high: float) -> Floats:
-        """Return the times of spans between two limits."""
         begin = np.searchsorted(self.sums, self.sums + (low - self.slack), "left")
         end = np.searchsorted(self.sums, self.sums + (high + self.slack), "right")
         end = np.maximum(np.minimum(end, self.most + 1), begin)
@@ -472,6 +455,5 @@ class _Tabled:
         return np.maximum(np.maximum.accumulate(reached), cuts)
 
     def values(self, low: float, high: float) -> Floats:
-        """Return the times of spans between two limits."""
         values: Floats = self.spans[(self.spans > low) & (self.spans < high)]
         return values

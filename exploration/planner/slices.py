@@ -51,12 +51,10 @@ def bottleneck_s(chain: Chain, plan: tuple[PlacedSlice, ...]) -> float:
 
 
 def slice_s(chain: Chain, part: PlacedSlice) -> float:
-    """Return how long a frame is computed in a slice."""
     return chain.slice_s(part.devices[0], part.first, part.end)
 
 
 def exceeds_memory(chain: Chain, plan: tuple[PlacedSlice, ...]) -> bool:
-    """Return whether some board has too little memory for its slices."""
     held = [0.0] * len(chain.boards)
     for part in plan:
         for device in part.devices:
@@ -66,7 +64,6 @@ def exceeds_memory(chain: Chain, plan: tuple[PlacedSlice, ...]) -> bool:
 
 
 def _mixes_types(chain: Chain, part: PlacedSlice) -> bool:
-    """Return whether devices of several types would take turns."""
     return part.turns > 1 and len({chain.type_of[device] for device in part.devices}) > 1
 
 
@@ -105,5 +102,4 @@ def messages(
 
 
 def _busiest(which: NDArray[np.intp], times: Floats) -> float:
-    """Return the largest sum of times by what they occupy."""
     return float(np.bincount(which, times).max())

@@ -58,13 +58,11 @@ _NONE = Found((), math.inf, math.inf, True)
 
 
 def is_feasible(chain: Chain) -> bool:
-    """Return whether some plan may exist, whatever its bottleneck."""
     alone = replace(chain, most_turns=1)  # whoever takes turns can do without
     return bool(completions(alone, _graph(alone, _MAX_PRODUCTS), math.inf)[0, 0])
 
 
 def fastest(chain: Chain, most_steps: int) -> Found:
-    """Return the plan with the smallest bottleneck."""
     if _overflows(chain):
         return _NONE
     quick = relax(chain)
@@ -112,7 +110,6 @@ def _apart(chain: Chain, quick: Relaxation) -> tuple[tuple[PlacedSlice, ...], fl
 
 
 def _overflows(chain: Chain) -> bool:
-    """Return whether the layers take more memory than all boards have together."""
     if chain.memory_bytes.ndim > 2:
         return False
     kinds = [kind for kind, _, _ in chain.types]
@@ -136,7 +133,6 @@ class _Fastest:
         self.each = max(1, most_steps // 10)
 
     def run(self) -> Found:
-        """Return the best plan."""
         bound = self._least_limit()
         if math.isinf(bound):
             return _NONE
@@ -239,7 +235,6 @@ def _finished(walk: Callable[[], None]) -> bool:
 
 
 def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
-    """Return the plan that costs least."""
     if _overflows(chain):
         return _NONE
     graph = _graph(chain, _MAX_SUMS)

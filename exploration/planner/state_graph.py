@@ -59,7 +59,6 @@ class Roles:
     devices can take turns: of sender and receiver, the one that gets more frames counts."""
 
     def size(self, group: int) -> int:
-        """Return the number of boards of a class."""
         return self.class_of.count(group)
 
 
@@ -109,7 +108,6 @@ class StateGraph:
 
     @property
     def states(self) -> int:
-        """How many there are."""
         return int(self.grades[-1].states.stop)
 
 
@@ -283,7 +281,6 @@ class _Links:
 
 
 def _most_states(roles: Roles) -> float:
-    """Return an upper bound of the number of states."""
     states = 1.0
     for group, slots in enumerate(roles.slots):
         uses = 2 ** len(slots) - 1
@@ -301,8 +298,6 @@ def _most_states(roles: Roles) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """States of one grade."""
-
     boards: Indices
     """(states, cells): boards of a class that have the same slots in use."""
     last: Indices
@@ -412,7 +407,6 @@ class _Builder:
         return np.where(last < 0, -1, rows)
 
     def graph(self, alike: tuple[int, ...]) -> StateGraph:
-        """Return the graph of all states that can be reached."""
         arriving: dict[int, list[_Made]] = {}
         leaving: list[list[_Edges]] = []
         states = _States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))
@@ -444,14 +438,12 @@ class _Builder:
         return StateGraph(self.roles, tuple(self.moves), grades, alike)
 
     def _made(self, grade: int, states: _States) -> Iterator[_Made]:
-        """Yield the edges that leave the states of a grade, move by move."""
         for move, step in enumerate(self.steps):
             sources, links, after = step(states)
             if sources.size:
                 yield _Made(grade, sources, links, move, after)
 
     def _grade(self, first: int, states: _States, edges: list[_Edges]) -> Grade:
-        """Return the grade of some states, numbered from a first one on."""
         nothing = np.zeros(0, np.intp)
         sources, targets, links, moves = (
             np.concatenate([nothing, *parts])

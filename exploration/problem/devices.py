@@ -62,7 +62,6 @@ def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ..
     Each board's CPU with all its cores is one, each GPU and each NPU is one.
 
     Args:
-        platform: the boards.
         per_core: take each core of a CPU as an accelerator, not the whole CPU.
     """
     return tuple(
@@ -102,7 +101,6 @@ def kinds_and_devices(
 
     Args:
         keys: of a mapping, in any order; they may share cores.
-        platform: the boards.
         default_engine: engine of CPU ranks on boards whose platform names none.
         alike: keys that are known to be of one kind, each such group for itself.
 
@@ -138,7 +136,6 @@ def _is_cpu(placement: Rank) -> bool:
 
 
 def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
-    """Return what devices of one kind have in common."""
     cores: object = ()
     if _is_cpu(placement):
         cores = len(placement.cores) if platform.name == "local" else placement.cores
@@ -173,7 +170,6 @@ class Team:
 
     @cached_property
     def turns(self) -> tuple[Turns, ...]:
-        """The frames that each device handles."""
         return by_weights(self.weights or (1,) * len(self.devices))
 
     @cached_property

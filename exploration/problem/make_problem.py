@@ -51,17 +51,12 @@ def make_problem(
     Measured memory and power are not part of it; a caller that has them adds them.
 
     Args:
-        graph: the model.
-        platform: the boards, or ``local``.
         times_s: (kinds, layers), in seconds, inf where a kind cannot run a layer; layers as
             :func:`rankslice.exploration.problem.problem.explored_layers` has them.
         accelerators: kinds and devices, of
             :func:`rankslice.exploration.problem.devices.kinds_and_devices`; by default those of
             :func:`rankslice.exploration.problem.devices.default_keys`.
         spans_s: (kinds, layers, layers) times of contiguous layers; by default sums of ``times_s``.
-        overheads: processor time of a rank besides computing.
-        times_source: where the times are from, for messages.
-        frame_bytes: sizes of messages with open sizes; by default those of the bounds.
 
     Raises:
         RankSliceError: the times are not of that form. All mistakes at once.
@@ -113,7 +108,6 @@ def _board_costs(board: Board) -> BoardCosts:
 def _links(
     platform: Platform,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]]:
-    """Return bandwidths, latencies and where they are from, (boards, boards)."""
     links = LinkSpeeds(platform)
     names = [board.name for board in platform.boards]
     shape = len(names), len(names)
@@ -158,7 +152,6 @@ def _tensors(
 
 
 def _smallest(tensors: Sequence[Tensor]) -> Tensor:
-    """Return what the planner gives a segment that reads nothing."""
     return min(tensors, key=lambda tensor: tensor.nbytes or float("inf"))
 
 

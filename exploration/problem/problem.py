@@ -126,12 +126,10 @@ class Problem:
 
     @cached_property
     def device_kinds(self) -> NDArray[np.int64]:
-        """(devices,): the kind of each device."""
         return np.array([device.kind for device in self.devices], np.int64)
 
     @cached_property
     def device_boards(self) -> NDArray[np.int64]:
-        """(devices,): the board of each device."""
         return np.array([device.board for device in self.devices], np.int64)
 
     @cached_property
@@ -145,7 +143,6 @@ class Problem:
         return np.asarray(self.spans_s + self.overheads.slice_s)
 
     def members(self, number: int) -> tuple[int, ...]:
-        """Return the devices of a number in an assignment: one, or those of a team."""
         alone = number < len(self.devices)
         return (number,) if alone else self.teams[number - len(self.devices)].devices
 
@@ -182,12 +179,10 @@ class Problem:
 
     @cached_property
     def is_input(self) -> NDArray[np.bool_]:
-        """(tensors,): which are model inputs."""
         return np.array([tensor.producer == MODEL_INPUT for tensor in self.tensors], bool)
 
     @cached_property
     def is_output(self) -> NDArray[np.bool_]:
-        """(tensors,): which are model outputs."""
         return np.array([tensor.is_output for tensor in self.tensors], bool)
 
     def home_layer(self, tensor: LayerTensor) -> int:
@@ -226,7 +221,6 @@ class Problem:
         return np.array([self._active_w(device) for device in self.devices])
 
     def is_power_measured(self, device: int) -> bool:
-        """Return whether the power of a device was measured by a sensor."""
         kind = self.devices[device].kind
         return bool(len(self.measured_w)) and bool(np.isfinite(self.measured_w[kind]))
 
@@ -255,7 +249,6 @@ def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
 
 
 def copies_in(graph: Graph) -> list[Layer]:
-    """Return the layers that are copied to their readers."""
     copies = copied_layers(graph, ())
     return [layer for layer in graph.layers if layer.name in copies]
 

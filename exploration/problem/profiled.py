@@ -33,13 +33,9 @@ def profiled_problem(
     """Return the problem of putting a model on a platform, with times that were measured.
 
     Args:
-        profile: of this model, with each kind of accelerator that a key names.
-        graph: the model.
-        platform: the boards.
         keys: mapping keys of the devices; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
         overheads: processor time of a rank besides computing; ``None``: what is usual.
-        source: name of the profile's file, for messages.
 
     Raises:
         RankSliceError: the profile is of another model or of other sizes, or lacks an accelerator.
@@ -77,7 +73,6 @@ def profiled_problem(
 
 
 def _with_measured(problem: Problem, profile: Profile) -> Problem:
-    """Return a problem with the memory and power that a profile of its kinds has measured."""
     found = (profile.kind_of(kind.key) for kind in problem.kinds)
     kinds = [kind for kind in found if kind is not None]
     taken = [[span.memory_bytes for span in kind.spans] for kind in kinds]
@@ -108,9 +103,7 @@ def _engine_bytes(kind: ProfiledKind, taken: Sequence[int | None], problem: Prob
     over the spans that were measured, of what they took beyond their weights and working memory.
 
     Args:
-        kind: that was measured.
         taken: by each of its spans, of the board's memory or of the GPU's.
-        problem: of its layers.
     """
     held = np.concatenate([[0], np.cumsum(problem.weight_bytes)])
     more = [

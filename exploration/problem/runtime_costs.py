@@ -66,7 +66,6 @@ DEFAULT_OVERHEADS = replace(
 
 
 def default_overheads(engines: Iterable[str]) -> Overheads:
-    """Return the default overheads of ranks of these engines."""
     computing = {computes(engine) for engine in engines}
     return SLEEPING_OVERHEADS if computing == {False} else DEFAULT_OVERHEADS
 
@@ -98,7 +97,6 @@ class LinkSpeeds:
         )
 
     def source(self, origin: str, target: str) -> str:
-        """Return the source of the figures of :meth:`between`."""
         return self._found(origin, target)[1]
 
     def _found(self, origin: str, target: str) -> tuple[Link, str]:
@@ -138,7 +136,6 @@ class FrameBytes:
     """Sizes of messages, frame by frame where frames showed them; elsewhere the bound's."""
 
     def __init__(self, seen: Iterable[SeenTensor] = ()) -> None:
-        """Take the open tensors of a profile."""
         self._seen = {tensor.name: np.array(tensor.nbytes, np.float64) for tensor in seen}
 
     @property
@@ -170,7 +167,6 @@ class FrameBytes:
         return {each.name: self.of(each)[which] for each in tensors if each.name in self._seen}
 
     def mean(self, tensor: AnyTensor) -> float:
-        """Return the mean size of a tensor's messages in bytes."""
         return float(self.of(tensor).mean())
 
 

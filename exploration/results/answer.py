@@ -13,7 +13,6 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def answer(candidates: Sequence[Candidate], target_fps: float | None) -> tuple[str, ...]:
-    """Return sentences that say which mapping to take."""
     best = _best_by_boards(candidates)
     use = recommended(candidates, target_fps)
     first = _fastest(best, use) if target_fps is None else _enough(best, use, target_fps)
@@ -34,7 +33,6 @@ def recommended(candidates: Sequence[Candidate], target_fps: float | None) -> Ca
 
 
 def _sources(candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Yield a sentence that says which figures were only predicted."""
     by_source: dict[str, list[int]] = {}
     for candidate in candidates:
         by_source.setdefault(candidate.best_known.basis, []).append(candidate.number)
@@ -77,7 +75,6 @@ def failure_texts(failures: Sequence[Failure]) -> Iterator[str]:
 
 
 def _some(names: Sequence[str], most: int) -> str:
-    """Return the first names of a list."""
     text = ", ".join(names[:most])
     return f"{text} and {len(names) - most} more" if len(names) > most else text
 
@@ -126,7 +123,6 @@ def _fastest(best: dict[int, Candidate], fastest: Candidate) -> str:
 
 
 def _enough(best: dict[int, Candidate], use: Candidate, target_fps: float) -> str:
-    """Return the sentence that names the mapping for a camera's rate."""
     needs = f"your camera needs {rate_text(target_fps)}"
     if _rate(use) < target_fps:
         return (
@@ -197,7 +193,6 @@ def _latency_then_rate(candidate: Candidate) -> tuple[float, float]:
 def routes_text(
     found: tuple[Candidate, Candidate] | None, fps: float, surge_fps: float
 ) -> Iterator[str]:
-    """Yield sentences about the two mappings."""
     if found is None:
         rates = f"{rate_text(fps)} and {rate_text(surge_fps)} frames/s"
         yield f"There is no pair of mappings for {rates}: at least one of these rates is too high."

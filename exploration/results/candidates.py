@@ -28,7 +28,6 @@ def selected(found: Archive, most: int) -> Selection:
 
     Args:
         found: throughput is its first objective.
-        most: how many of the front.
     """
     front = found.assignments[spread_out(found.values, most)]
     known = {row.tobytes() for row in front}
@@ -48,8 +47,6 @@ def candidates_of(
     """Return mappings to choose from, the fastest first and numbered so.
 
     Args:
-        problem: what was searched.
-        kept: the assignments.
         tried: those that were simulated or run, by the bytes of their assignments.
     """
     candidates = [
@@ -79,7 +76,6 @@ def predicted_candidate(problem: Problem, assignment: Assignment) -> Candidate:
 
 
 def predicted_figures(prediction: Prediction) -> Figures:
-    """Return the figures of a prediction by the cost model."""
     joules = [board.energy_j for board in prediction.boards]
     known = [each for each in joules if each is not None]
     is_known = len(known) == len(joules)

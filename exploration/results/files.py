@@ -15,7 +15,6 @@ VERSION = 1
 
 
 def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
-    """Return what stands in ``front.json``; what is not known is ``null``."""
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -33,7 +33,6 @@ class Scores:
     """(mappings,): the number of boards in use."""
 
     def part(self, which: NDArray[np.intp]) -> Scores:
-        """Return those of some mappings."""
         return Scores(self.values[which], self.excess[which], self.groups[which])
 
 
@@ -64,7 +63,6 @@ class Archive:
         """Begin empty.
 
         Args:
-            layers: length of an assignment.
             objectives: how many values each has; the first is the time between frames.
             enough_s: what that may be at most in a mapping that is fast enough.
         """
@@ -102,7 +100,6 @@ class Archive:
                     self._best[int(group), objective, enough] = (rank, population[row].copy())
 
     def best(self, group: int, objective: int) -> Assignment | None:
-        """Return the assignment of a group with the least value of an objective, if any was met."""
         known = self._best.get((group, objective, False))
         return None if known is None else known[1]
 
@@ -113,7 +110,6 @@ class Archive:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The groups that were met, ascending."""
         return tuple(sorted({group for group, *_ in self._best}))
 
 

@@ -49,7 +49,6 @@ class RankLoad:
 
     @property
     def entry(self) -> str:
-        """The key of its entry in the mapping."""
         return self.in_turn_key or self.key
 
     @property
@@ -92,7 +91,6 @@ class Candidate:
 
     @property
     def file(self) -> str:
-        """Name of its mapping file."""
         return f"mapping-{self.number:02}.json"
 
     @property
@@ -113,7 +111,6 @@ class Candidate:
 
     @property
     def mapping(self) -> dict[str, list[str]]:
-        """The content of its mapping file."""
         return {load.entry: list(load.layers) for load in self.ranks}
 
 

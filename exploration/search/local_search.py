@@ -44,12 +44,8 @@ def local_search(
     """Put the best mappings into an archive that changes of known ones lead to.
 
     Args:
-        score: evaluates a whole population at once.
-        space: layers, devices, and the number of objectives.
         seeds: (n, layers): mappings to begin with; without any there is nothing to change.
         found: takes what is met.
-        most: how many mappings are scored.
-        on_mappings: is called with the number of mappings scored so far.
     """
     searching = _LocalSearch(score, space, found)
     searching.take(seeds)
@@ -76,11 +72,9 @@ class _LocalSearch:
 
     @property
     def is_lost(self) -> bool:
-        """Whether no mapping is known that can run."""
         return not len(self._rows)
 
     def take(self, population: Population) -> None:
-        """Score mappings, and keep the best."""
         if not len(population):
             return
         self._seen.update(row.tobytes() for row in population)
@@ -105,7 +99,6 @@ class _LocalSearch:
         return order[np.arange(order.size) - starts < _MAX_ALIKE][:_ELITE]
 
     def children(self, most: int) -> Population:
-        """Return mappings that were not scored yet, made of the best."""
         made = changed(self._parents(most), self._parents(most), self._space.devices, self._random)
         fresh = [row for row in made if self._is_new(row.tobytes())]
         return np.array(fresh, np.int64).reshape(-1, self._space.layers)

@@ -83,10 +83,6 @@ def default_genetics(evaluate: str, evaluations: int) -> GeneticOptions:
     """Return settings of NSGA-II: those of the paper, or those for few and costly evaluations.
 
     A population is then the square root of the number of evaluations.
-
-    Args:
-        evaluate: ``model``, ``simulator`` or ``run``.
-        evaluations: how many mappings may be simulated or run.
     """
     if evaluate == "model":
         return GeneticOptions()
@@ -125,12 +121,8 @@ def find_mappings(
     """Return the best mappings that the chosen method finds.
 
     Args:
-        problem: what is searched.
-        objectives: what is best; throughput first.
-        options: how to search.
         attempt: simulates or runs a mapping and returns it with its figures added; ``None``: the
             cost model evaluates whole populations at once.
-        on_progress: is called with a step's name, its work so far, and all of its work.
 
     Raises:
         RankSliceError: there are too many mappings to try all of them.
@@ -166,12 +158,10 @@ class _Searching:
         self._on_progress(step, done, self._expected)
 
     def by_model(self) -> SearchResult:
-        """Return what is found where the cost model evaluates all mappings."""
         options = self._options
         return self._result(selected(self._best_by_model(options.genetics), options.keep))
 
     def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
-        """Return what is found where mappings are tried."""
         most = self._options.evaluations
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
         found = self._result(self._kept_by_trials(trials), trials.candidates)
@@ -227,13 +217,11 @@ class _Searching:
 
     @property
     def _mappings(self) -> int:
-        """How many mappings there are."""
         blocks = self._space.blocks
         genes = self._space.layers if blocks is None else int(blocks[-1]) + 1
         return int(self._space.devices**genes)
 
     def _planned(self) -> Archive:
-        """Return what is best of the exact planner's mappings, and of those they lead to."""
         space, score = replace(self._space, blocks=None), self._score
         archive = space.archive()
         seeds = np.unique(np.concatenate([self._plans(), balanced_seeds(self._problem)]), axis=0)
@@ -254,7 +242,6 @@ class _Searching:
         return archive
 
     def _plans(self) -> Population:
-        """Return the exact planner's mappings."""
         rows = []
         floor_fps = self._options.target_fps or 0.0
         plans = planned_sweep(self._problem, self._objectives, floor_fps)
@@ -281,7 +268,6 @@ class _Searching:
         return [(row, number in front) for number, row in enumerate(rows)]
 
     def _split(self, kept: Selection, most: int) -> tuple[Population, Population]:
-        """Return the mappings to try first, and the others."""
         rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
         scores = self._score(rows)
         with np.errstate(divide="ignore"):  # what takes no time is the fastest
@@ -305,7 +291,6 @@ class _Searching:
             )
 
     def _method(self) -> str:
-        """Return in words how mappings were found."""
         options, genetics = self._options, self._options.genetics
         if options.method == "exhaustive":
             return "trying every mapping"

@@ -36,13 +36,8 @@ def nsga2(
     """Return the best mappings that NSGA-II tried; the same arguments give the same answer.
 
     Args:
-        score: evaluates a whole population at once.
-        space: layers, devices, the number of objectives, and blocks of layers.
-        options: settings of the search.
         seeds: (n, layers): mappings to begin with; mappings of contiguous slices, drawn at random,
             fill the first population up.
-        on_generation: is called with the number of generations so far.
-        is_enough: tells after each generation whether to end early.
 
     Raises:
         RankSliceError: pymoo is not installed.
@@ -90,7 +85,6 @@ class _Evolution:
         return np.concatenate([seeds[first], np.delete(seeds, first, axis=0)])
 
     def of_blocks(self, blocks: NDArray[np.int64]) -> _Evolution:
-        """Return what moves whole blocks of layers."""
         return replace(
             self,
             score=lambda population: self.score(population[:, blocks]),

@@ -26,7 +26,6 @@ _TWICE = 0.3
 
 
 def random_slices(space: SearchSpace, random: Random) -> Assignment:
-    """Return a mapping of contiguous slices, each on a device of its own, all drawn at random."""
     slices = int(random.integers(1, min(space.devices, space.layers) + 1))
     cuts = random.choice(space.layers - 1, slices - 1, replace=False) + 1
     devices = random.permutation(space.devices)[:slices]
@@ -67,10 +66,7 @@ def changed(parents: Population, mates: Population, devices: int, random: Random
     """Return (n, layers) mappings that differ from their parents by one change, or by two.
 
     Args:
-        parents: (n, layers).
         mates: (n, layers): what stretches are taken from when two mappings mix.
-        devices: how many there are.
-        random: draws.
     """
     children = _changed_once(parents, mates, devices, random)
     twice = random.random((len(children), 1)) < _TWICE

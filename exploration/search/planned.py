@@ -59,7 +59,6 @@ class ContiguousPlanner:
 
     @cached_property
     def most_turns(self) -> int:
-        """How many devices may take turns."""
         return max(map(len, self._teams), default=1)
 
     def plan(
@@ -72,9 +71,6 @@ class ContiguousPlanner:
         """Return the best plan on some of the devices; ``None``: there is none.
 
         Args:
-            devices: those that may be used.
-            objective: what is best.
-            floor_fps: frames per second that it has to reach.
             most_bytes: memory that it may take of each board, if the board has so much.
         """
         problem = self.problem
@@ -177,7 +173,6 @@ class ContiguousPlanner:
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
-        """What does not depend on the devices."""
         problem, crossing = self.problem, self._crossing_bytes
         finite = np.where(np.isfinite(crossing), crossing, 0.0)
         arriving = np.concatenate([[0.0], finite[:-1]])
@@ -195,7 +190,6 @@ class ContiguousPlanner:
         return np.append(crossing_bytes(self.problem), 0.0)
 
     def _needs_at_most(self, board: int) -> float:
-        """Return what a board needs if each of its devices has the whole model."""
         tensors = 2 * float(self._arguments["send_memory_bytes"].max())
         kinds = self.problem.device_kinds[self.problem.device_boards == board]
         whole: Floats = self._arguments["memory_bytes"][kinds, 0, -1]
@@ -210,7 +204,6 @@ class ContiguousPlanner:
         return inside
 
     def _spans(self, devices: Sequence[int]) -> Floats:
-        """Return (kinds, layers, layers): times of slices, with what the runtime takes."""
         boards = self.problem.device_boards[list(devices)].tolist()
         return self._spans_near if len({*boards}) < len(boards) else self._spans_apart
 
@@ -267,7 +260,6 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
     steps = np.zeros((layers + 1, layers + 1))
 
     def add(seconds: float, first: range, last: range) -> None:
-        """Count a message for slices that begin and end there."""
         if first and last:
             steps[first.start, last.start] += seconds
             steps[first.stop, last.start] -= seconds

@@ -53,7 +53,6 @@ class FastestFound:
         """Of the fastest of all."""
 
     def __call__(self, population: Population) -> Scores:
-        """Return what the mappings are worth."""
         self.count += len(population)
         scores = self._score(population)
         times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
@@ -74,7 +73,6 @@ class Proof:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the fastest one found is the fastest of all."""
         return self.bottleneck_s <= self.bound_s * (1 + _SAME)
 
 
@@ -100,7 +98,6 @@ class _PartialMappings:
     """(n,) devices in use, one bit each."""
 
     def part(self, which: NDArray[np.int64]) -> _PartialMappings:
-        """Return some of them."""
         return _PartialMappings(self.rows[which], self.cuts[which], self.used[which])
 
 
@@ -117,7 +114,6 @@ class _FasterMappings:
             self._spans[device, :-1, 1:][upper] = spans[kind][upper]
 
     def run(self) -> bool:
-        """Return whether all were scored."""
         if self._devices * self._cuts**2 * 2.0**self._devices > _MAX_PRODUCTS:
             return False
         self._allowed = self._spans < self._score.bottleneck_s

@@ -39,8 +39,6 @@ def nsga2_algorithm(
 
 
 class _Mappings(Problem):  # type: ignore[misc, unused-ignore]
-    """Tells what a population is worth."""
-
     def __init__(self, score: Score, space: SearchSpace) -> None:
         super().__init__(
             n_var=space.layers,
@@ -59,30 +57,22 @@ class _Mappings(Problem):  # type: ignore[misc, unused-ignore]
 
 
 class _SwapStretches(Crossover):  # type: ignore[misc, unused-ignore]
-    """Swaps a stretch of layers between two parents."""
-
     def _do(self, problem: Any, x: Any, *_: Any, random_state: Any, **__: Any) -> Any:
         return swap_stretches(x, random_state)
 
 
 class _Mutate(Mutation):  # type: ignore[misc, unused-ignore]
-    """Moves layers from device to device."""
-
     def _do(self, problem: Any, x: Any, *_: Any, random_state: Any, **__: Any) -> Any:
         return mutated(x, problem.devices, random_state)
 
 
 class _MutateKnown(Repair):  # type: ignore[misc, unused-ignore]
-    """Mutates children that equal a mapping of the population."""
-
     def _do(self, problem: Any, x: Any, algorithm: Any, random_state: Any, **_: Any) -> Any:
         there = () if algorithm.pop is None else algorithm.pop.get("X")
         return fresh_children(x, there, problem.devices, random_state)
 
 
 class _Duplicates(DuplicateElimination):  # type: ignore[misc, unused-ignore]
-    """Finds mappings that are there already."""
-
     def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
         known = set() if other is None else {row.tobytes() for row in other.get("X")}
         for number, row in enumerate(pop.get("X")):

@@ -55,7 +55,6 @@ def balanced_seeds(problem: Problem) -> Population:
 
 
 def _orders(problem: Problem) -> Iterator[list[int]]:
-    """Yield orders in which a frame may pass the devices."""
     kinds = problem.device_kinds
     can_run = np.isfinite(problem.times_s)
     # By the layers that it can run, so that one strange layer does not put a GPU last.
@@ -135,7 +134,6 @@ def device_sets(problem: Problem) -> Iterator[list[int]]:
 
 
 def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
-    """Yield sets of boards, the smallest first."""
     classes: dict[object, list[int]] = {}
     for board in range(len(problem.boards)):
         classes.setdefault(_likeness(problem, board), []).append(board)
@@ -154,7 +152,6 @@ def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
 
 
 def _likeness(problem: Problem, board: int) -> object:
-    """Return what boards have in common that can change places."""
     kinds = tuple(sorted(device.kind for device in problem.devices if device.board == board))
     links = np.delete(problem.bandwidth_bytes_s[board], board)
     return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
@@ -171,9 +168,7 @@ def planned_sweep(
     greatest (the epsilon-constraint method).
 
     Args:
-        problem: layers and devices.
         objectives: which of ``energy``, ``memory`` and ``latency`` matter.
-        floor_fps: a rate of special interest.
     """
     planner = ContiguousPlanner(problem)
     fastest = planned_seeds(problem)
@@ -222,7 +217,6 @@ def planned_mappings(problem: Problem, board: str | None = None) -> tuple[Candid
     run, the planner's for each set of boards.
 
     Args:
-        problem: layers and devices.
         board: name of a board that they have to use; ``None``: there is none.
     """
     for rows in _populations(problem):

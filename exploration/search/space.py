@@ -31,7 +31,6 @@ class SearchSpace:
     """Time between frames that come by the clock; 0: as fast as possible."""
 
     def archive(self) -> Archive:
-        """Return what keeps the best mappings."""
         return Archive(self.layers, self.objectives, self.enough_s)
 
 
@@ -49,8 +48,6 @@ class GeneticOptions:
 
 
 def recording(score: Score, archive: Archive) -> Score:
-    """Return what scores populations and puts them into an archive."""
-
     def recorded(population: Population) -> Scores:
         scores = score(population)
         archive.add(population, scores)
@@ -78,10 +75,6 @@ def exhaustive(
     With blocks in ``space``, of all mappings that keep each block together.
 
     Args:
-        score: evaluates a whole population at once.
-        space: layers, devices, and the number of objectives.
-        most: how many mappings may be tried.
-        on_mappings: is called with the number of mappings tried so far.
         otherwise: advice if there are more, as a clause.
         found: takes them; what is there already goes before what is as good.
 

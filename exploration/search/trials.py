@@ -39,12 +39,8 @@ class Trials:
         """Take what to try, and how.
 
         Args:
-            problem: what is searched.
-            objectives: what the scores are, in this order.
             attempt: returns a mapping with its figures added, or raises a
                 :class:`RankSliceError`.
-            most: how many mappings may be tried.
-            on_trial: is called with the number of trials so far.
         """
         self._problem, self._rows = problem, [OBJECTIVES[name] for name in objectives]
         self._by_model = scorer(problem, objectives)
@@ -54,7 +50,6 @@ class Trials:
         """Those that did not run."""
 
     def __call__(self, population: Population) -> Scores:
-        """Return scores of trials; what a trial does not measure is predicted."""
         predicted = self._by_model(population)
         values, excess = predicted.values.copy(), predicted.excess.copy()
         for row in np.flatnonzero(excess <= 0):
@@ -85,13 +80,11 @@ class Trials:
         return found
 
     def _check(self, found: Candidate) -> None:
-        """Check that a trial measured what the cost model cannot predict."""
         for row in self._rows:
             if row.evaluated is None and row.value(found, found.best_known) is None:
                 raise RankSliceError(f"the run did not measure {row.name}")
 
     def _values(self, found: Candidate, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the costs of a mapping: as found, or else as predicted."""
         costs = [row.cost_of(found) for row in self._rows]
         return np.where(np.isfinite(costs), costs, predicted)
 
@@ -102,12 +95,10 @@ class Trials:
 
     @property
     def count(self) -> int:
-        """How many mappings were tried."""
         return len(self._known)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further mapping is tried."""
         return self.count >= self._most
 
 
@@ -117,9 +108,7 @@ def most_promising(rates: NDArray[np.float64], boards: NDArray[np.int64], most: 
     These are the fastest of each number of boards; then others from fast to slow, spread over all.
 
     Args:
-        rates: (mappings,), frames per second.
         boards: (mappings,), how many are in use.
-        most: how many mappings to return at most.
     """
     order = [int(index) for index in np.argsort(-rates, kind="stable")]
     fastest: dict[int, int] = {}

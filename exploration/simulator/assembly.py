@@ -108,7 +108,6 @@ def assemble(
 
 
 def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
-    """Return a stage, of segment ``index`` of a rank or of none."""
     turns = ALL if rank is None else rank.turns
     if turns == ALL and all(len(makers) == 1 for makers in spec.inputs):
         return SimulatedStage(index, rank)
@@ -117,7 +116,6 @@ def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> Simulat
 
 
 def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:
-    """Return a stage that reads and writes some rings of its rank."""
     for makers in spec.inputs:
         stage.reads([(rings[reader.ring], reader.index) for reader in makers])
     for ring in spec.outputs:
@@ -171,7 +169,6 @@ def _pipes(
     ports: Ports,
     frames: int,
 ) -> Iterator[Pipe]:
-    """Yield the channels, in the plan's order."""
     targets = {
         receive.channel: receive.ring
         for wiring in wirings
@@ -212,7 +209,6 @@ def _of_messages(seconds: NDArray[np.float64], carried: Turns, frames: int) -> N
 
 
 def _shortened(times: NDArray[np.float64]) -> list[float]:
-    """Return the times of frames; one, if all are the same."""
     found: list[float] = times.tolist()
     return found if len({*found}) > 1 else found[:1]
 
@@ -262,7 +258,6 @@ def _period(frames: int, *periods: int) -> int:
 
 
 def _handled(turns: Turns, frames: int) -> NDArray[np.bool_]:
-    """Tell which of the first frames are handled."""
     return np.isin(np.arange(frames) % turns.period, turns.positions)
 
 

@@ -101,12 +101,10 @@ class Simulation:
 
     @property
     def most_inside(self) -> int:
-        """The window of the route that has the larger one."""
         return max(self.window, self.surge_window or 0)
 
     @property
     def on_surge(self) -> int:
-        """How many of the frames that came out took the route for a surge."""
         return sum(end - begin for begin, end, route in self._stretches if route == SURGE)
 
     @property
@@ -123,11 +121,9 @@ class Simulation:
 
     @property
     def is_steady(self) -> bool:
-        """Whether there were enough frames for a rate that leaves the start out."""
         return self.throughput_of == STEADY
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``; without the single frames."""
         return {
             "frames": self.frames,
             "completed": self.completed,

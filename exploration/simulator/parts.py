@@ -66,7 +66,6 @@ class Ring:
     )
 
     def __init__(self, spec: RingSpec) -> None:
-        """Take what the runtime's wiring says of it."""
         self.depth = spec.depth
         self.steps = spec.readers
         self.turns = spec.turns
@@ -91,11 +90,9 @@ class Ring:
         return self._slowest.lowest
 
     def next_frame(self, reader: int) -> int:
-        """Return the number of the frame that a reader takes next."""
         return self.turns.frame(self.read[reader])
 
     def waits(self, reader: int) -> int:
-        """Return how many frames for a reader are there."""
         return self.written - self.read[reader]
 
     def has_room_for(self, written: int) -> bool:
@@ -103,7 +100,6 @@ class Ring:
         return not self.read or written - self._slowest.lowest < self.depth
 
     def put(self) -> None:
-        """Add a frame."""
         before = self.written
         self.written = before + 1
         for stage, read in zip(self.waiting, self.read, strict=True):
@@ -139,11 +135,9 @@ class SkippedRing(Ring):
     __slots__ = ()
 
     def waits(self, reader: int) -> int:
-        """Return how many frames for a reader are there."""
         return sum(map(self.steps[reader].takes, range(self.read[reader], self.written)))
 
     def free(self, reader: int) -> bool:
-        """Let a reader give its oldest frame back; return whether that freed a slot."""
         before = self.read[reader]
         self.read[reader] = after = self.steps[reader].after(before)
         stage = self.waiting[reader]
@@ -157,7 +151,6 @@ class SkippedRing(Ring):
 
 
 def make_ring(spec: RingSpec) -> Ring:
-    """Return the ring that the runtime's wiring names."""
     kind = Ring if all(steps == EACH for steps in spec.readers) else SkippedRing
     return kind(spec)
 
@@ -184,7 +177,6 @@ class SimulatedStage:
     """Inputs whose next frame is not there, and outputs without room."""
 
     def reads(self, makers: Inputs) -> None:
-        """Add an input: a ring of each rank that makes it."""
         for ring, reader in makers:
             ring.readers[reader] = self
         ring, reader = min(makers, key=_next_frame)
@@ -193,17 +185,14 @@ class SimulatedStage:
         self.lacking += 1
 
     def writes(self, ring: Ring) -> None:
-        """Add an output."""
         self.outputs.append(ring)
         ring.writer = self
 
     @property
     def all_inputs(self) -> Inputs:
-        """All rings that it reads."""
         return self.inputs
 
     def waits(self) -> int:
-        """Return how many frames are there in all inputs."""
         return min(ring.written - ring.read[reader] for ring, reader in self.inputs)
 
     def go_on(self) -> list[Ring]:
@@ -234,21 +223,17 @@ class StageInTurns(SimulatedStage):
     """By input, the rings of all who make it."""
 
     def reads(self, makers: Inputs) -> None:
-        """Add an input: a ring of each rank that makes it."""
         SimulatedStage.reads(self, makers)
         self.makers.append(makers)
 
     @property
     def all_inputs(self) -> Inputs:
-        """All rings that it reads."""
         return [each for makers in self.makers for each in makers]
 
     def waits(self) -> int:
-        """Return how many frames are there in all inputs."""
         return min(sum(ring.waits(reader) for ring, reader in each) for each in self.makers)
 
     def go_on(self) -> list[Ring]:
-        """Be done with a frame's inputs; return the rings in which that freed a slot."""
         freed = [ring for ring, reader in self.inputs if ring.free(reader)]
         for number, makers in enumerate(self.makers):
             if len(makers) > 1:
@@ -303,7 +288,6 @@ class Rank:
     queued_max: int = 0
 
     def count_step(self, queued: int) -> None:
-        """Take note of a step, and of the frames that wait at its end."""
         self.steps += 1
         self.queued += queued
         if queued > self.queued_max:

@@ -49,7 +49,6 @@ def schedule(plan: Plan) -> str:
 
 
 def _ranks(route: Plan) -> list[int]:
-    """Return the ranks that compute something."""
     return sorted({segment.rank for segment in route.segments})
 
 
@@ -62,7 +61,6 @@ class _Step(NamedTuple):
     """Frames that leave at the end of the step."""
 
     def relative_to(self, frame: int) -> Any:
-        """Return the same with frames counted from another one."""
         computed = {rank: (index, n - frame) for rank, (index, n) in self.computed.items()}
         return computed, [n - frame for n in self.completed]
 

@@ -79,10 +79,7 @@ def jittered(seconds: float, variation: float, frames: int, random: np.random.Ge
     """Return times that scatter around a mean, (frames,), in seconds.
 
     Args:
-        seconds: the mean.
         variation: standard deviation over mean; they are distributed by a gamma distribution.
-        frames: how many.
-        random: draws them.
     """
     if variation == 0 or seconds == 0:
         return np.full(1, seconds)
@@ -111,19 +108,13 @@ def simulate(
     """Return what a job would show; the same arguments give the same answer.
 
     Args:
-        plan: ranks, segments and channels.
         compute_s: by segment of the plan, then of its route for a surge, if it has one: its times,
             frame by frame and again from the beginning; one time is the same for every frame. All
             in seconds. A rank that does not handle every frame takes for each that it handles the
             time of its number. Each of two routes counts its own frames.
-        links: the links between the boards of the plan's ranks.
         frames: how many come, if not by the clock: each as soon as it is let in.
-        arrivals: frames that come by the clock.
-        window: most frames inside; by default the plan's for each route.
-        overheads: processor time of a rank besides computing.
         traced: for how many frames from the first the steps are kept.
         sent_bytes: sizes of messages with open sizes, by frame; by default those of the bounds.
-        switching: chooses the route, of two.
     """
     come = frames if arrivals is None else len(arrivals.times_s)
     ports: Ports = {}
@@ -201,7 +192,6 @@ class _Machine:
             self._connect(parts)
 
     def _connect(self, parts: Parts) -> None:
-        """Register who waits for each ring of a route."""
         for ring, _ in parts.sink.all_inputs:
             ring.on_written.append(self._try_sink)
         for ring in parts.source.outputs:
@@ -224,7 +214,6 @@ class _Machine:
         heapq.heappush(self.events, (time_s, self.count, action, about))
 
     def run(self, frames: int, arrivals: Arrivals | None) -> None:
-        """Let all frames through."""
         if arrivals is None:
             self.frames = self.left = frames
             self.joins_source = all(
@@ -448,7 +437,6 @@ class _Machine:
         self._try_source()
 
     def outcome(self) -> Simulation:
-        """Return what all this showed."""
         completed = np.array(self.completed_s)
         latencies = np.array(self.latencies_s)
         duration = self.completed_s[-1] - self.arrived_s[0] if self.completed_s else 0.0
@@ -478,7 +466,6 @@ class _Machine:
         )
 
     def _rank_uses(self, duration_s: float) -> Iterator[RankUse]:
-        """Yield what each rank did, on all routes."""
         for number, records in enumerate(zip(*(parts.ranks for parts in self.routes), strict=True)):
             handled = sum(rank.steps // max(1, len(rank.stages)) for rank in records)
             steps = sum(rank.steps for rank in records)

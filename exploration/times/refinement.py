@@ -67,12 +67,8 @@ def refine(
     """Plan, have the plan's slices measured, and plan again, until expectations are met.
 
     Args:
-        times: what is known.
         plan: returns the slices of the best plan, given times; none if there is no plan.
         measure: returns what slices take now, in seconds; inf for one that cannot run.
-        within: largest difference allowed, as a share.
-        most_rounds: plans that are tried at most.
-        on_round: called after each round.
         may_go_on: called before each round; ends the refinement if false.
     """
     rounds: list[Round] = []

@@ -37,12 +37,10 @@ class KnownTimes:
     """Times of all spans on each kind of a profile, worked out when they are first asked for."""
 
     def __init__(self, profile: Profile | None) -> None:
-        """Take the profile; ``None``: there is none."""
         self.profile = profile
         self._known: dict[str, KindTimes] = {}
 
     def of(self, kind: ProfiledKind) -> KindTimes:
-        """Return the times on a kind of the profile."""
         assert self.profile is not None
         if kind.key not in self._known:
             self._known[kind.key] = kind_times(kind, len(self.profile.model.layers))
@@ -57,8 +55,6 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
 
     Args:
         plan: of the profile's model.
-        times: what was measured.
-        source: name of the profile's file, for messages.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
@@ -95,7 +91,6 @@ def slept_s(rank: Rank) -> float | None:
 
 
 def _kind(profile: Profile | None, rank: Rank) -> ProfiledKind | None:
-    """Return what was measured of a rank's accelerator, its number among sharers left out."""
     if profile is None:
         return None
     key, _, sharer = rank.key.rpartition(".")
@@ -106,7 +101,6 @@ def _kind(profile: Profile | None, rank: Rank) -> ProfiledKind | None:
 def _unknown(
     plan: Plan, kinds: Mapping[int, ProfiledKind | None], profile: Profile | None, source: str
 ) -> Iterator[Mistake]:
-    """Yield accelerators that were not profiled."""
     known = [key for kind in (profile.kinds if profile is not None else ()) for key in kind.keys]
     for number, kind in kinds.items():
         key = plan.ranks[number].key
@@ -144,7 +138,6 @@ def _scatter(samples_ns: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def _impossible(plan: Plan, times: list[SegmentTime], source: str) -> Iterator[Mistake]:
-    """Yield segments that their accelerator cannot run."""
     for segment, time in zip(plan.segments, times, strict=True):
         if not np.isfinite(time.seconds):
             rank = plan.ranks[segment.rank]

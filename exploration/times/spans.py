@@ -62,7 +62,6 @@ class Slice(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """First and last layer."""
         return self.first, self.last
 
 
@@ -114,7 +113,6 @@ class KindTimes:
         """Take what was measured.
 
         Args:
-            layers: how many there are.
             measured_s: seconds by span.
             refused: spans that the accelerator cannot run. A layer that it cannot run alone makes
                 every span with it impossible, unless one with it ran.
@@ -150,7 +148,6 @@ class KindTimes:
         return np.where(self._cannot_run, np.inf, np.maximum(self._layer_s, 0.0))
 
     def span_s(self, first: int, last: int) -> float:
-        """Return the seconds that layers ``first`` to ``last``, included, take."""
         return float(self.table[first, last])
 
     @cached_property
@@ -227,7 +224,6 @@ class KindTimes:
         return np.maximum(np.where(np.isfinite(alone), alone, usual), usual / 100)
 
     def _mean_s(self) -> float:
-        """Return the mean time of a layer by the spans that were measured."""
         shares = [s / (last - first + 1) for (first, last), s in self.measured_s.items()]
         return float(np.mean(shares)) if shares else _MIN_S
 
@@ -253,7 +249,6 @@ class MeasuredTimes:
     """Times of all spans on all kinds."""
 
     def __init__(self, kinds: Sequence[KindTimes]) -> None:
-        """Take the kinds in the order of the problem's."""
         self.kinds = tuple(kinds)
 
     @property
@@ -262,7 +257,6 @@ class MeasuredTimes:
         return np.stack([kind.layer_s for kind in self.kinds])
 
     def span_s(self, kind: int, first: int, last: int) -> float:
-        """Return the seconds that layers ``first`` to ``last``, included, take on a kind."""
         return self.kinds[kind].span_s(first, last)
 
     @property
@@ -282,7 +276,6 @@ class MeasuredTimes:
 
 
 def kind_times(kind: ProfiledKind, layers: int) -> KindTimes:
-    """Return the times of all spans on a kind that was profiled."""
     ran = {(span.first, span.last): span for span in kind.spans if span.samples_ns}
     return KindTimes(
         layers,

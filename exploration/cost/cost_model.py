@@ -33,6 +33,7 @@ from rankslice.exploration.cost.messages import messages_of
 from rankslice.exploration.cost.populations import (
     Floats,
     Indices,
+    occurring,
     phases_of,
     span_numbers,
     spans_of,
@@ -93,14 +94,11 @@ def _evaluate(problem: Problem, numbers: Indices, latency: bool) -> tuple[Floats
         segments = found[costs.phases.assignments]
         leaves = costs.latency_s(segments)
     memory = costs.memory_bytes(segments)
-    capacity = np.array([_or_inf(board.memory_bytes) for board in problem.boards])
+    sizes = (board.memory_bytes for board in problem.boards)
+    capacity = np.array([math.inf if size is None else size for size in sizes])
     energy = costs.energies_j.max(axis=1)  # nan if one of them is
     excess = np.maximum(memory - capacity, 0.0).max(axis=1)
     return costs.bottleneck_s, leaves, memory.max(axis=1), energy, excess
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 class Costs:
@@ -114,8 +112,7 @@ class Costs:
         shape = len(population), len(problem.devices)
         spans = spans_of(population)
         self.sent = sent = messages_of(problem, self.phases, spans)
-        used = np.zeros(shape, bool)
-        used[spans.row, spans.owner] = True
+        used = occurring(population, shape[1])
         self.used = self.phases.most(used)
         """(assignments, devices)"""
         seconds = problem.span_tables[problem.device_kinds[spans.owner], spans.first, spans.last]
@@ -189,18 +186,17 @@ def _finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def core_users(problem: Problem) -> dict[tuple[int, int], list[int]]:
-    """Return the devices that use each core, by board and core, if there are several."""
+def core_groups(problem: Problem) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Return the groups of devices that share a core, with the first board and core of each."""
     users: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, device in enumerate(problem.devices):
         for core in device.cores:
             users[device.board, core].append(number)
-    return {core: devices for core, devices in users.items() if len(devices) > 1}
-
-
-def core_groups(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the groups of devices that share a core."""
-    return sorted({tuple(devices) for devices in core_users(problem).values()})
+    groups: dict[tuple[int, ...], tuple[int, int]] = {}
+    for place, devices in users.items():
+        if len(devices) > 1:
+            groups.setdefault(tuple(devices), place)
+    return groups
 
 
 def _core_shares(problem: Problem) -> Floats:

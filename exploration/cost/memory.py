@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import Turns
 from rankslice.backend.runtime.pipeline.wiring import slots
 from rankslice.exploration.cost.messages import Messages, message_numbers
-from rankslice.exploration.cost.populations import Floats, Indices, Phases, counts, spans_of, sums
+from rankslice.exploration.cost.populations import (
+    Floats,
+    Indices,
+    Phases,
+    counts,
+    occurring,
+    spans_of,
+    sums,
+)
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 
@@ -234,8 +242,7 @@ def memory_of(problem: Problem, phases: Phases, segments: Indices, sent: Message
         np.maximum.at(most, (spans.row, spans.owner), work)
         device_bytes += most
     if len(problem.rank_bytes):
-        used = counts(population, shape[1]) > 0
-        device_bytes += used * problem.rank_bytes[problem.device_kinds]
+        device_bytes += occurring(population, shape[1]) * problem.rank_bytes[problem.device_kinds]
     device_bytes = phases.most(device_bytes)
     device_bytes += slot_bytes(problem, phases, segments, sent)
     return device_bytes @ problem.is_on_board

@@ -97,14 +97,15 @@ class Messages:
 def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
     """Return what assignments send: each tensor once to each other device that needs it."""
     population = phases.population
-    homes = _homes(problem, phases)
+    made = population[:, problem.home_layers]
+    homes = np.where(problem.is_input, phases.sources[:, np.newaxis], made)
     tensors, target, _ = _edges(problem, population, phases.sinks)
     row, edge = np.nonzero(homes[:, tensors] != target)
-    order = _order(problem, len(population), spans)
+    devices, places = _order(problem, len(population), spans)
     needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
-    needed[row, tensors[edge], order.places[row, target[row, edge]]] = True
+    needed[row, tensors[edge], places[row, target[row, edge]]] = True
     row, tensor, place = np.nonzero(needed)
-    device = order.devices[row, place]
+    device = devices[row, place]
     home, board = homes[row, tensor], problem.device_boards[device]
     keys = row * len(problem.tensors) + tensor
     before = _before(keys * len(problem.boards) + board, problem.device_boards[home] != board)
@@ -120,13 +121,8 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
     )
     keys = keys * len(problem.devices) + place
     return Messages(
-        row, tensor, start, device, before, is_local, costs, keys, order.places, homes, phases.sinks
+        row, tensor, start, device, before, is_local, costs, keys, places, homes, phases.sinks
     )
-
-
-def _homes(problem: Problem, phases: Phases) -> Indices:
-    made: Indices = phases.population[:, problem.home_layers]
-    return np.where(problem.is_input, phases.sources[:, np.newaxis], made)
 
 
 def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:
@@ -143,25 +139,18 @@ def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:
     return np.where(goes_on, begins, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The devices of assignments, board by board, and those of a board as their ranks follow."""
+def _order(problem: Problem, rows: int, spans: Spans) -> tuple[Indices, Indices]:
+    """Return the devices, board by board and those of a board as their ranks follow; their places.
 
-    devices: Indices
-    """(assignments, devices)"""
-    places: Indices
-    """(assignments, devices): where each device stands in that order."""
-
-
-def _order(problem: Problem, rows: int, spans: Spans) -> _Order:
-    """Return the order of devices: ranks follow each other as their first layers do."""
+    Both are (assignments, devices). Ranks follow each other as their first layers do.
+    """
     layers = len(problem.layers)
     firsts = np.full((rows, len(problem.devices)), layers)
     np.minimum.at(firsts, (spans.row, spans.owner), spans.first)
     devices = np.argsort(problem.device_boards * (layers + 1) + firsts, axis=1)
     places = np.empty_like(devices)
     places[np.arange(rows)[:, None], devices] = np.arange(devices.shape[1])
-    return _Order(devices, places)
+    return devices, places
 
 
 NO_SEGMENT = -1

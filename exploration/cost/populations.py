@@ -79,8 +79,7 @@ def phases_of(problem: Problem, population: Indices) -> Phases:
         whole = np.zeros((count, devices), np.int64)
         return Phases(population, *ends, np.arange(count), shares, clashes, (ALL,), whole)
     numbers = devices + len(problem.teams)
-    used = np.zeros((len(population), numbers), bool)
-    used[np.arange(len(population))[:, None], population] = True
+    used = occurring(population, numbers)
     together, group = np.unique(used[:, devices:], axis=0, return_inverse=True)
     groups = [_of_teams(problem, np.flatnonzero(teams)) for teams in together]
     group = group.ravel()
@@ -144,6 +143,13 @@ def sums(row: Indices, column: Indices, values: Floats, shape: tuple[int, int]) 
     at, size = row * shape[1] + column, shape[0] * shape[1]
     flat: Floats = np.bincount(at, weights=values, minlength=size).astype(np.float64, copy=False)
     return flat.reshape(shape)
+
+
+def occurring(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return (rows, count): whether each number occurs in a row."""
+    used = np.zeros((len(numbers), count), bool)
+    used[np.arange(len(numbers))[:, None], numbers] = True
+    return used
 
 
 def counts(readers: Indices, devices: int) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.exploration.cost.cost_model import Costs, core_groups, core_users
+from rankslice.exploration.cost.cost_model import Costs, core_groups
 from rankslice.exploration.cost.memory import weights_of
 from rankslice.exploration.cost.timing import blocks_of, segment_times
 from rankslice.exploration.problem.problem import Problem
@@ -199,7 +199,8 @@ class _Explained:
     @cached_property
     def channels(self) -> tuple[ChannelCost, ...]:
         """By message: the same again, if it is there in several phases."""
-        problem, sent = self.problem, self.sent
+        problem, sent, boards = self.problem, self.sent, self.board_of
+        sources = problem.link_sources
         ends = [*zip(sent.tensor.tolist(), sent.origin.tolist(), sent.target.tolist(), strict=True)]
         shares: dict[tuple[int, int, int], float] = defaultdict(float)
         for end, share in zip(ends, self.phases.shares[sent.row].tolist(), strict=True):
@@ -211,15 +212,11 @@ class _Explained:
                 problem.devices[target].key,
                 problem.tensors[tensor].nbytes,
                 seconds,
-                self._link_source(origin, target),
+                sources[boards[origin]][boards[target]] if sources else "given links",
                 shares[tensor, origin, target],
             )
             for (tensor, origin, target), seconds in zip(ends, sent.hop_s.tolist(), strict=True)
         )
-
-    def _link_source(self, origin: int, target: int) -> str:
-        sources = self.problem.link_sources
-        return sources[self.board_of[origin]][self.board_of[target]] if sources else "given links"
 
     def device(self, device: int) -> DeviceCost:
         problem, sent = self.problem, self.sent
@@ -256,9 +253,8 @@ class _Explained:
         part -= len(problem.devices)
         groups = core_groups(problem)
         if part < len(groups):
-            users = core_users(problem).items()
-            board, core = next(place for place, devices in users if tuple(devices) == groups[part])
-            keys = (problem.devices[device].key for device in groups[part] if device in self.used)
+            group, (board, core) = list(groups.items())[part]
+            keys = (problem.devices[device].key for device in group if device in self.used)
             return f"core {core} of {problem.boards[board].name}, shared by {' and '.join(keys)}"
         board, comes_in = divmod(part - len(groups), 2)
         return f"{'receiving on' if comes_in else 'sending from'} {problem.boards[board].name}"
@@ -307,7 +303,7 @@ class _Explained:
     def notes(self) -> Iterator[str]:
         """Yield costs that are not known and so count as nothing."""
         problem = self.problem
-        sharing = {device for users in core_users(problem).values() for device in users}
+        sharing = {device for group in core_groups(problem) for device in group}
         for device in self.used:
             if problem.devices[device].host_share is None and device in sharing:
                 key = problem.devices[device].key

@@ -16,7 +16,7 @@ from rankslice.exploration.cost.messages import (
     message_numbers,
     senders,
 )
-from rankslice.exploration.cost.populations import Floats, Indices, Spans, counts, spans_of, sums
+from rankslice.exploration.cost.populations import Floats, Indices, Spans, occurring, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 from rankslice.frontend.partition.segments import fewest_blocks
 
@@ -29,7 +29,7 @@ def segment_numbers(
     Assignments may have numbers of teams. Where each device has one span, these are the spans.
     """
     numbers = len(problem.devices) + len(problem.teams)
-    used = (counts(population, numbers) > 0).sum(axis=1)
+    used = occurring(population, numbers).sum(axis=1)
     found = spans.copy()
     for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
         for number, block in enumerate(blocks_of(problem, population[row].tolist())):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
 Floats = NDArray[np.float64]
-SpanTimes = Callable[[int], ArrayLike]
-"""Row of the time table -> times of all its spans in s, (layers, layers): [first, last]."""
 
 
 class ArgumentError(RankSliceError, ValueError):
@@ -56,10 +54,10 @@ class LayerChain:
     memory of the board they are on."""
     devices: Sequence[Device]
     """Each is used at most once."""
-    spans_s: ArrayLike | SpanTimes | None = None
-    """(kinds, layers, layers), or a function that returns (layers, layers) for a kind: time of the
-    slice from a first to a last layer, instead of sums. It need not grow with the span. A slice
-    that has a layer with an infinite time is infinite nevertheless."""
+    spans_s: ArrayLike | None = None
+    """(kinds, layers, layers): time of the slice from a first to a last layer, instead of sums. It
+    need not grow with the span. A slice that has a layer with an infinite time is infinite
+    nevertheless."""
     receive_memory_bytes: ArrayLike = 0.0
     """(layers,): memory on top for what a slice receives, by first layer."""
     send_memory_bytes: ArrayLike = 0.0

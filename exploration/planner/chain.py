@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.arguments import ArgumentError, Device, Floats, SpanTimes
-from rankslice.framework.errors import Mistake
+from rankslice.exploration.planner.arguments import Device, Floats
 
 __all__ = ["Chain", "Flags", "Floats"]
 
@@ -30,7 +29,7 @@ class Chain:
     devices: tuple[Device, ...]
     times_s: Floats
     """(kinds, layers)"""
-    spans_s: Floats | SpanTimes | None
+    spans_s: Floats | None
     memory_bytes: Floats
     """(kinds, layers), or (kinds, layers, layers) for spans."""
     receive_bytes: Floats
@@ -99,9 +98,7 @@ class Chain:
         sums = _running_sums(self.times_s[kind])
         if self.spans_s is None:
             return _by_cuts(sums)
-        given = self.spans_s(kind) if callable(self.spans_s) else self.spans_s[kind]
-        table = _checked(np.asarray(given, np.float64), self.layers, kind)
-        return _by_cuts(np.where(np.isinf(sums), np.inf, table))
+        return _by_cuts(np.where(np.isinf(sums), np.inf, self.spans_s[kind]))
 
     @cached_property
     def span_bytes(self) -> tuple[Floats, ...]:
@@ -171,16 +168,4 @@ def _by_cuts(spans: Floats) -> Floats:
     table = np.full((layers + 1, layers + 1), np.inf)
     upper = np.triu(np.ones((layers, layers), np.bool_))
     table[:-1, 1:][upper] = spans[upper]
-    return table
-
-
-def _checked(table: Floats, layers: int, kind: int) -> Floats:
-    """Return a kind's table of spans, in which only the upper triangle counts."""
-    where = f"spans_s[{kind}]"
-    if table.shape != (layers, layers):
-        shape = f"has the shape {table.shape}"
-        raise ArgumentError(Mistake(where, shape, f"expected {(layers, layers)}"))
-    upper = np.triu(table)
-    if np.isnan(upper).any() or (upper < 0).any():
-        raise ArgumentError(Mistake(where, "has times that are negative or no number"))
     return table

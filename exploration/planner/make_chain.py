@@ -24,27 +24,50 @@ def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int 
     """Return a chain whose numbers are checked.
 
     Raises:
-        ArgumentError: All that is wrong with them, at once.
+        ArgumentError: what is wrong with them; of devices all mistakes at once.
     """
     times = _numbers(given.times_s, "times_s", endless=True)
     if times.ndim != 2 or 0 in times.shape:
-        raise ArgumentError(_misshapen("times_s", times, "(kinds, layers), one of each at least"))
+        raise _misshapen("times_s", times, "(kinds, layers), one of each at least")
     kinds, layers = times.shape
     devices = tuple(given.devices)
     raise_faults(_device_mistakes(devices, kinds))
+    sizes = {"kinds": kinds, "layers": layers, "devices": len(devices)}
+
+    def read(name: str, *shapes: tuple[str, ...], endless: bool = False) -> Floats:
+        """Return an argument that has one of some shapes; () is that of one number."""
+        values = _numbers(getattr(given, name), name, endless=endless)
+        by_size = {tuple(sizes[axis] for axis in shape): shape for shape in shapes}
+        if values.shape not in by_size:
+            expected = [f"({', '.join(shape)}), here {size}" for size, shape in by_size.items()]
+            raise _misshapen(name, values, " or ".join(expected))
+        return values
+
+    def by_layer(name: str) -> Floats:
+        return np.broadcast_to(read(name, ("layers",), ()), (layers,))
+
+    def by_pairs(name: str, *, endless: bool) -> Floats:
+        pairs = "devices", "devices"
+        return np.broadcast_to(read(name, pairs, (), endless=endless), (len(devices),) * 2)
+
+    by_spans = "kinds", "layers", "layers"
+    memory = read("memory_bytes", ("layers",), ("kinds", "layers"), by_spans)
+    sent = read("output_bytes", ("layers",), endless=True)
     board_of, capacity = _boards(devices)
-    spans = given.spans_s
-    sent = _shaped(given.output_bytes, "output_bytes", {(layers,): "(layers,)"}, endless=True)
-    rates = _by_pairs(given.bandwidth_bytes_s, "bandwidth_bytes_s", len(devices), endless=True)
-    latency = _by_pairs(given.latency_s, "latency_s", len(devices), endless=False)
-    link_of, link_s = _links(devices, board_of, sent, rates, latency)
+    link_of, link_s = _links(
+        devices,
+        board_of,
+        sent,
+        by_pairs("bandwidth_bytes_s", endless=True),
+        by_pairs("latency_s", endless=False),
+    )
     return Chain(
         devices,
         times,
-        spans if spans is None or callable(spans) else _spans(spans, kinds, layers),
-        _memory(given.memory_bytes, kinds, layers),
-        _by_layer(given.receive_memory_bytes, "receive_memory_bytes", layers),
-        _by_layer(given.send_memory_bytes, "send_memory_bytes", layers),
+        None if given.spans_s is None else read("spans_s", by_spans, endless=True),
+        memory if memory.ndim == 3 else np.broadcast_to(memory, times.shape),
+        by_layer("receive_memory_bytes"),
+        by_layer("send_memory_bytes"),
         board_of,
         capacity,
         link_of,
@@ -56,14 +79,18 @@ def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int 
 
 
 def _numbers(given: ArrayLike, where: str, *, endless: bool) -> Floats:
-    """Return an array of numbers, none negative, finite unless they may be ``endless``."""
+    """Return an array of numbers, none negative, finite unless they may be ``endless``.
+
+    Of spans, the last two of three axes, only those count whose last layer is not before the first.
+    """
     try:
         values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         raise ArgumentError(Mistake(where, "is not an array of numbers")) from None
-    wrong = np.isnan(values) | (values < 0)
+    counting = np.triu(values) if values.ndim == 3 else values
+    wrong = np.isnan(counting) | (counting < 0)
     if not endless:
-        wrong |= np.isinf(values)
+        wrong |= np.isinf(counting)
     if wrong.any():
         index = np.unravel_index(int(wrong.argmax()), values.shape)
         at = f"{where}[{', '.join(map(str, index))}]" if index else where
@@ -72,54 +99,8 @@ def _numbers(given: ArrayLike, where: str, *, endless: bool) -> Floats:
     return values
 
 
-def _misshapen(where: str, values: Floats, expected: str) -> Mistake:
-    return Mistake(where, f"has the shape {values.shape}", f"expected {expected}")
-
-
-def _shaped(
-    given: ArrayLike, where: str, shapes: dict[tuple[int, ...], str], *, endless: bool = False
-) -> Floats:
-    values = _numbers(given, where, endless=endless)
-    if values.shape not in shapes:
-        expected = " or ".join(f"{text}, here {shape}" for shape, text in shapes.items())
-        raise ArgumentError(_misshapen(where, values, expected))
-    return values
-
-
-def _by_layer(given: ArrayLike, where: str, layers: int) -> Floats:
-    values = _shaped(given, where, {(layers,): "(layers,)", (): "one number"})
-    return np.broadcast_to(values, (layers,))
-
-
-def _memory(given: ArrayLike, kinds: int, layers: int) -> Floats:
-    shapes = {
-        (layers,): "(layers,)",
-        (kinds, layers): "(kinds, layers)",
-        (kinds, layers, layers): "(kinds, layers, layers)",
-    }
-    values = _shaped(given, "memory_bytes", shapes)
-    if values.ndim == 3:
-        return values
-    return np.broadcast_to(values, (kinds, layers))
-
-
-def _spans(given: ArrayLike, kinds: int, layers: int) -> Floats:
-    try:
-        values = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(
-            Mistake("spans_s", "is neither an array of numbers nor a function")
-        ) from None
-    if values.shape != (kinds, layers, layers):
-        expected = f"(kinds, layers, layers), here {(kinds, layers, layers)}"
-        raise ArgumentError(_misshapen("spans_s", values, expected))
-    return values
-
-
-def _by_pairs(given: ArrayLike, where: str, devices: int, *, endless: bool) -> Floats:
-    shapes = {(devices, devices): "(devices, devices)", (): "one number"}
-    values = _shaped(given, where, shapes, endless=endless)
-    return np.broadcast_to(values, (devices, devices))
+def _misshapen(where: str, values: Floats, expected: str) -> ArgumentError:
+    return ArgumentError(Mistake(where, f"has the shape {values.shape}", f"expected {expected}"))
 
 
 def _device_mistakes(devices: tuple[Device, ...], kinds: int) -> Iterator[Mistake]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rankslice.exploration.objectives import columns
@@ -15,26 +16,13 @@ VERSION = 1
 
 
 def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
+    record = asdict(replace(exploration, candidates=()))
+    del record["candidates"]
     return {
         "format": FORMAT,
         "version": VERSION,
-        "model": exploration.model,
-        "platform": exploration.platform,
-        "profile": exploration.profile,
-        "method": exploration.method,
-        "objectives": list(exploration.objectives),
-        "left_out": list(exploration.left_out),
-        "evaluations": exploration.evaluations,
-        "tried_by": exploration.tried_by,
-        "tried": exploration.tried,
-        "failures": [
-            {"mapping": failure.mapping, "reason": failure.reason}
-            for failure in exploration.failures
-        ],
-        "target_fps": exploration.target_fps,
-        "surge_fps": exploration.surge_fps,
+        **record,
         "routes": dict(zip(("normal", "surge"), exploration.routes, strict=False)) or None,
-        "answer": list(exploration.answer),
         "mappings": [_candidate(candidate) for candidate in exploration.candidates],
     }
 

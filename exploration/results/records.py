@@ -141,14 +141,14 @@ class Exploration:
     """By number."""
     answer: tuple[str, ...]
     """What to take from it, in words."""
-    target_fps: float | None = None
-    surge_fps: float | None = None
-    """Frames per second during a surge."""
-    routes: tuple[int, ...] = ()
-    """Numbers of the mappings for the usual load and for the surge; none: there is no such pair."""
     tried_by: str | None = None
     """``simulator`` or ``run``: what evaluated mappings after the cost model, if anything did."""
     tried: int = 0
     """Mappings that it evaluated."""
     failures: tuple[Failure, ...] = ()
     """Those of them that did not run."""
+    target_fps: float | None = None
+    surge_fps: float | None = None
+    """Frames per second during a surge."""
+    routes: tuple[int, ...] = ()
+    """Numbers of the mappings for the usual load and for the surge; none: there is no such pair."""

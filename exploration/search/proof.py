@@ -15,10 +15,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.exploration.cost.populations import occurring
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive, Population, Scores
 from rankslice.exploration.search.planned import ContiguousPlanner
-from rankslice.exploration.search.scoring import occurring
 from rankslice.exploration.search.space import Score
 
 Flags: TypeAlias = NDArray[np.bool_]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.cost_model import core_groups, evaluate
+from rankslice.exploration.cost.populations import occurring
 from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Population, Scores
@@ -43,7 +44,7 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     have other layers, too.
     """
     rows = [OBJECTIVES[name] for name in objectives]
-    clashes = clashing_devices(problem)
+    clashes = {pair for group in core_groups(problem) for pair in itertools.combinations(group, 2)}
     is_member = problem.is_member.astype(bool)
     cannot_run = is_member @ ~np.isfinite(problem.times_s)[problem.device_kinds]
     capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
@@ -67,22 +68,6 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
         return Scores(np.stack(costs, axis=1), excess, boards)
 
     return score
-
-
-def occurring(numbers: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return (rows, count): whether each number occurs in a row."""
-    used = np.zeros((len(numbers), count), bool)
-    used[np.arange(len(numbers))[:, None], numbers] = True
-    return used
-
-
-def clashing_devices(problem: Problem) -> tuple[tuple[int, int], ...]:
-    """Return pairs of devices that want the same core for themselves."""
-    return tuple(
-        (one, other)
-        for (one, a), (other, b) in itertools.combinations(enumerate(problem.devices), 2)
-        if a.board == b.board and not set(a.cores).isdisjoint(b.cores)
-    )
 
 
 def coarse_blocks(

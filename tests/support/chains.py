@@ -100,7 +100,7 @@ def _add_spans(draw: np.random.Generator, case: dict[str, Any]) -> None:
         finite = np.where(np.isinf(case["times_s"]), 0, case["times_s"])
         sums = np.cumsum(np.triu(np.repeat(finite[:, None], layers, 1)), axis=2)
         table = sums * draw.uniform(0.8, 1.2, sums.shape)
-    case["spans_s"] = table if draw.random() < 0.5 else table.__getitem__
+    case["spans_s"] = table
 
 
 def _add_memory(draw: np.random.Generator, case: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ class Tried:
 
     def _span_table(self, kind: int) -> list[list[float]]:
         spans = self.case.get("spans_s")
-        table = None if spans is None else spans(kind) if callable(spans) else spans[kind]
+        table = None if spans is None else spans[kind]
         times = self.case["times_s"][kind]
         return [
             [

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 from chain_problems import platform, problem
 
+from rankslice.exploration.cost.cost_model import core_groups
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.scoring import (
-    clashing_devices,
-    scorer,
-)
+from rankslice.exploration.search.scoring import scorer
 from rankslice.exploration.times.spans import summed_spans
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
@@ -22,7 +20,7 @@ def test_ranks_cannot_have_the_same_cores(tmp_path: Path) -> None:
     whole = problem(tmp_path, platform(1))
     shared = replace(whole.devices[0], key="b1_cpu0")
     crowded = replace(whole, devices=(*whole.devices, replace(shared, cores=(0,))))
-    assert ((0, 2),) == clashing_devices(crowded)
+    assert {(0, 2): (0, 0)} == core_groups(crowded)
     scores = scorer(crowded, ("throughput",))(np.array([[0] * 6, [0] * 3 + [2] * 3]))
     assert [0.0, 1.0] == scores.excess.tolist()
 

@@ -33,7 +33,7 @@ from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.profiler import Profiler
-from rankslice.exploration.times.spans import Slice
+from rankslice.exploration.times.span_times import Slice
 
 CHANNELS, SIDE = 64, 94
 RUN_S = 2.5

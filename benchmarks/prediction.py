@@ -61,7 +61,7 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
 from rankslice.exploration.problem.to_mapping import mapping_of
-from rankslice.exploration.times.spans import measured_times
+from rankslice.exploration.times.span_times import measured_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rankslice.exploration.cost.cost_model import Evaluations
     from rankslice.exploration.problem.problem import Problem
-    from rankslice.exploration.results.records import Candidate, Figures
+    from rankslice.exploration.results.candidates import Candidate, Figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.devices import Team
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
-from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.seeds import planned_mappings
 from rankslice.framework.engines import default_engine

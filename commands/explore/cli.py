@@ -163,7 +163,7 @@ def explore(
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.listener import Listener
     from rankslice.commands.profile.show import ProfileTalk
-    from rankslice.exploration.results.files import exploration_to_json
+    from rankslice.exploration.results.front_files import exploration_to_json
 
     sizes = parse_sizes(shape, at_most)
     with progress_bars() as progress:

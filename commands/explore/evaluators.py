@@ -15,13 +15,13 @@ from rankslice.commands.explore.run_cache import RunCache
 from rankslice.commands.planning import plan_mapping
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.results.measured import (
     MeasuredEnergy,
     MeasuredRank,
     MeasuredRun,
     with_measured,
 )
-from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError

@@ -25,9 +25,9 @@ from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
-from rankslice.exploration.results.files import FORMAT, candidates_csv, exploration_to_json
+from rankslice.exploration.results.candidates import Candidate, Exploration
+from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.records import Candidate, Exploration
 from rankslice.exploration.search.methods import (
     SearchOptions,
     SearchResult,

@@ -20,7 +20,7 @@ from rankslice.commands.explore.explore import ExploreOptions, explore as explor
 from rankslice.commands.options import refuse_with
 from rankslice.commands.profile.listener import Listener
 from rankslice.exploration.objectives import parse_objectives
-from rankslice.exploration.results.records import Exploration
+from rankslice.exploration.results.candidates import Exploration
 from rankslice.exploration.search.methods import (
     EVALUATIONS,
     METHODS,

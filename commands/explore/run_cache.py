@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.results.measured import MeasuredRun
-from rankslice.exploration.results.records import Candidate
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text

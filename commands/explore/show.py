@@ -15,7 +15,7 @@ from rankslice.exploration.results.answer import (
     mappings_text,
     tried_text,
 )
-from rankslice.exploration.results.records import Candidate, Exploration, Figures
+from rankslice.exploration.results.candidates import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
 
 _MAX_KEYS = 6

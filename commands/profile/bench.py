@@ -26,7 +26,7 @@ from rankslice.commands.profile.frames import SeenFrames
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.targets import Target
-from rankslice.exploration.times.spans import Span
+from rankslice.exploration.times.span_times import Span
 from rankslice.framework.errors import CollectedMistakes
 from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.graph import ByteRange

@@ -36,7 +36,7 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import FrameBytes, default_overheads
 from rankslice.exploration.times.refinement import Refinement, Round, refine
-from rankslice.exploration.times.spans import (
+from rankslice.exploration.times.span_times import (
     MeasuredTimes,
     Slice,
     Span,
@@ -224,7 +224,7 @@ class Profiler:
         return MeasuredTimes([kind_times(kind, self.layers) for kind in kinds])
 
     def measure_first(self, limit: TimeLimit = _NO_LIMIT) -> None:
-        """Measure, on each kind, what :func:`rankslice.exploration.times.spans.first_spans` names.
+        """Measure, on each kind, what ``first_spans`` names.
 
         Long spans are measured at several moments. How long all of it will take is told once
         the shortest and the longest span of each kind were measured.

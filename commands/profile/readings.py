@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rankslice.backend.boards.accelerator import Reading
-from rankslice.exploration.times.spans import Span
+from rankslice.exploration.times.span_times import Span
 from rankslice.framework.profile import ProfiledKind, Span as ProfiledSpan
 
 

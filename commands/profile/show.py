@@ -14,7 +14,7 @@ from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.refinement import Refinement
-from rankslice.exploration.times.spans import Slice
+from rankslice.exploration.times.span_times import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.wording import digits

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankslice.exploration.times.spans import Span, first_spans, is_long
+from rankslice.exploration.times.span_times import Span, first_spans, is_long
 from rankslice.framework.profile import ProfiledKind, ProfiledModel
 
 MOMENTS = 3

@@ -13,7 +13,7 @@ from rankslice.backend.runtime.summary.texts import latency_text, rate_text
 from rankslice.commands.output import new_table, print_line
 from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
-from rankslice.exploration.simulator.figures import RankUse
+from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
 
 _MAX_RANKS = 40

@@ -24,7 +24,7 @@ from rankslice.exploration.problem.runtime_costs import (
     bounds_text,
     default_overheads,
 )
-from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
     at_rate,

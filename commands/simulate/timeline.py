@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rankslice.backend.runtime.job import ALL, Rank
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.simulate.simulate import Simulated
-from rankslice.exploration.simulator.figures import Step
+from rankslice.exploration.simulator.simulation import Step
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import bare, digits
 

@@ -28,8 +28,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.memory import memory_of
-from rankslice.exploration.cost.messages import messages_of
+from rankslice.exploration.cost.board_memory import memory_of
+from rankslice.exploration.cost.message_costs import messages_of
 from rankslice.exploration.cost.populations import (
     Floats,
     Indices,

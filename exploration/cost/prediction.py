@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.exploration.cost.board_memory import weights_of
 from rankslice.exploration.cost.cost_model import Costs, core_groups
-from rankslice.exploration.cost.memory import weights_of
 from rankslice.exploration.cost.timing import blocks_of, segment_times
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import bounds_text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.messages import (
+from rankslice.exploration.cost.message_costs import (
     NO_SEGMENT,
     Messages,
     first_readers,

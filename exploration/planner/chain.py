@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.arguments import Device, Floats
+from rankslice.exploration.planner.layer_chain import Device, Floats
 
 __all__ = ["Chain", "Flags", "Floats"]
 

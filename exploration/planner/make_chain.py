@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rankslice.exploration.planner.arguments import (
+from rankslice.exploration.planner.chain import Chain
+from rankslice.exploration.planner.layer_chain import (
     ArgumentError,
     Device,
     Floats,
     LayerChain,
     raise_faults,
 )
-from rankslice.exploration.planner.chain import Chain
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import bare, quoted
 

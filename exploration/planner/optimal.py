@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rankslice.exploration.planner.arguments import LayerChain, raise_faults
 from rankslice.exploration.planner.branch_and_bound import Costs
 from rankslice.exploration.planner.chain import Chain
 from rankslice.exploration.planner.infeasible import why_infeasible
+from rankslice.exploration.planner.layer_chain import LayerChain, raise_faults
 from rankslice.exploration.planner.make_chain import make_chain
 from rankslice.exploration.planner.slices import (
     PlacedSlice,

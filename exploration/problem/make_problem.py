@@ -27,7 +27,7 @@ from rankslice.exploration.problem.runtime_costs import (
     Overheads,
     slot_bytes,
 )
-from rankslice.exploration.times.spans import summed_spans
+from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.platform import Board, Platform

@@ -12,7 +12,7 @@ from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.exploration.problem.runtime_costs import FrameBytes, Overheads, default_overheads
-from rankslice.exploration.times.spans import measured_times
+from rankslice.exploration.times.span_times import measured_times
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rankslice.exploration.objectives import OBJECTIVES, rate_text
-from rankslice.exploration.results.records import Candidate, Exploration, Failure
+from rankslice.exploration.results.candidates import Candidate, Exploration, Failure
 from rankslice.framework.wording import digits, joined
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

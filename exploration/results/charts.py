@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rankslice.exploration.objectives import OBJECTIVES, Objective
 from rankslice.exploration.results.answer import boards_text
-from rankslice.exploration.results.records import Exploration
+from rankslice.exploration.results.candidates import Exploration
 from rankslice.measurement.pages.charts import WIDTH, Frame
 from rankslice.measurement.pages.page import Table
 from rankslice.measurement.pages.scales import Axis, Scale

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.records import Candidate, Figures
+from rankslice.exploration.results.candidates import Candidate, Figures
 
 
 @dataclass(frozen=True, slots=True)

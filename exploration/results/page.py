@@ -18,8 +18,8 @@ from rankslice.exploration.results.answer import (
     recommended,
     tried_text,
 )
+from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
 from rankslice.exploration.results.charts import charts_of
-from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined

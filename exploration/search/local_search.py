@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population
-from rankslice.exploration.search.operators import changed
 from rankslice.exploration.search.space import Score, SearchSpace
+from rankslice.exploration.search.variation import changed
 
 _AT_ONCE = 128
 """Mappings scored together."""

@@ -11,9 +11,14 @@ import numpy as np
 
 from rankslice.exploration.objectives import OBJECTIVES, check_evaluation, rate_text
 from rankslice.exploration.problem.problem import Problem, with_turns
-from rankslice.exploration.results.candidates import Selection, candidates_of, selected
+from rankslice.exploration.results.candidates import (
+    Candidate,
+    Failure,
+    Selection,
+    candidates_of,
+    selected,
+)
 from rankslice.exploration.results.front import Archive, Population, nondominated
-from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.proof import FastestFound, Proof, prove

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population, nondominated
-from rankslice.exploration.search.operators import Random, random_slices
 from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace, recording
+from rankslice.exploration.search.variation import Random, random_slices
 from rankslice.framework.errors import RankSliceError
 
 __all__ = ["GeneticOptions", "nsga2"]

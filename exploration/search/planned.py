@@ -22,7 +22,7 @@ from rankslice.exploration.cost.cost_model import SLOTS
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import LayerTensor, Problem
 from rankslice.exploration.results.front import Assignment
-from rankslice.exploration.times.spans import Slice
+from rankslice.exploration.times.span_times import Slice
 
 Floats = NDArray[np.float64]
 

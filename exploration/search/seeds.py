@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.candidates import candidates_of
+from rankslice.exploration.results.candidates import Candidate, candidates_of
 from rankslice.exploration.results.front import Assignment, Population
-from rankslice.exploration.results.records import Candidate
 from rankslice.exploration.search.planned import (
     ContiguousPlan,
     ContiguousPlanner,

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.candidates import predicted_candidate
+from rankslice.exploration.results.candidates import Candidate, Failure, predicted_candidate
 from rankslice.exploration.results.front import Population, Scores
-from rankslice.exploration.results.records import Candidate, Failure
 from rankslice.exploration.search.scoring import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 

@@ -45,14 +45,14 @@ from rankslice.exploration.problem.runtime_costs import (
     slot_bytes,
 )
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
-from rankslice.exploration.simulator.figures import (
+from rankslice.exploration.simulator.simulated_parts import Pipe, Rank, SimulatedStage, SkippedRing
+from rankslice.exploration.simulator.simulation import (
     LinkUse,
     RankUse,
     Simulation,
     Step,
     latency_summary,
 )
-from rankslice.exploration.simulator.parts import Pipe, Rank, SimulatedStage, SkippedRing
 from rankslice.framework.plan import Plan
 
 Times: TypeAlias = NDArray[np.float64]

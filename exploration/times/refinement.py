@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankslice.exploration.times.spans import MeasuredTimes, Slice
+from rankslice.exploration.times.span_times import MeasuredTimes, Slice
 
 
 @dataclass(frozen=True, slots=True)

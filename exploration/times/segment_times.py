@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Rank
-from rankslice.exploration.times.spans import KindTimes, kind_times
+from rankslice.exploration.times.span_times import KindTimes, kind_times
 from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.plan import Plan

@@ -14,9 +14,9 @@ from explorations import exploration
 
 from rankslice.exploration.objectives import OBJECTIVES, Column, Objective, columns
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.files import candidates_csv, exploration_to_json
+from rankslice.exploration.results.candidates import Candidate, Figures
+from rankslice.exploration.results.front_files import candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.records import Candidate, Figures
 from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
 from rankslice.framework.errors import RankSliceError
 

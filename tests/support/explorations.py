@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankslice.exploration.results.answer import answer
-from rankslice.exploration.results.records import (
+from rankslice.exploration.results.candidates import (
     Candidate,
     Exploration,
     Failure,

@@ -9,7 +9,7 @@ import numpy as np
 from rankslice.exploration.problem.devices import Device
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
-from rankslice.exploration.times.spans import summed_spans
+from rankslice.exploration.times.span_times import summed_spans
 
 OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03, 0.005)
 

@@ -14,7 +14,7 @@ from problems import board
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
-from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link, Platform

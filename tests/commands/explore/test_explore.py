@@ -24,9 +24,9 @@ from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.results.measured import MeasuredRank, MeasuredRun
-from rankslice.exploration.results.records import Candidate
-from rankslice.exploration.times.spans import first_spans
+from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import (

@@ -9,7 +9,7 @@ from explorations import candidates, exploration
 from rich.console import Console
 
 from rankslice.commands.explore.show import print_exploration
-from rankslice.exploration.results.records import Exploration
+from rankslice.exploration.results.candidates import Exploration
 
 
 def printed(found: Exploration) -> str:

@@ -23,7 +23,7 @@ from rankslice.commands.profile.profile import profile_model
 from rankslice.commands.profile.profiler import Profiler
 from rankslice.commands.profile.time_limit import Expectation, TimeLimit
 from rankslice.commands.profile_file import read_profile
-from rankslice.exploration.times.spans import Slice, first_spans, is_long
+from rankslice.exploration.times.span_times import Slice, first_spans, is_long
 from rankslice.framework.profile import Profile, profile_to_json
 
 DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"

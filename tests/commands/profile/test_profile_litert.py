@@ -19,7 +19,7 @@ from litert_engines import (
 
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.profiler import Profiler
-from rankslice.exploration.times.spans import Slice, first_spans
+from rankslice.exploration.times.span_times import Slice, first_spans
 from rankslice.framework.profile import ProfiledKind
 
 DIGITS = Path(__file__).parents[3] / "models" / "digits.tflite"

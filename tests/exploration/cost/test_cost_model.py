@@ -20,7 +20,7 @@ from rankslice.exploration.problem.runtime_costs import (
     Overheads,
     default_overheads,
 )
-from rankslice.exploration.times.spans import summed_spans
+from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Weight
 from rankslice.framework.platform import Link

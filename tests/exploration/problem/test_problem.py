@@ -13,7 +13,7 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.runtime_costs import UNKNOWN_LINK, WAKE_UP_S, LinkSpeeds
 from rankslice.exploration.problem.to_mapping import mapping_of
-from rankslice.exploration.times.spans import summed_spans
+from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond
 from rankslice.framework.mapping import Mapping, MappingEntry

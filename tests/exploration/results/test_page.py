@@ -12,9 +12,9 @@ import pytest
 from browsers import Elements
 from explorations import CPU, GPU, candidate, candidates, exploration, measured
 
-from rankslice.exploration.results.files import candidates_csv, exploration_to_json
+from rankslice.exploration.results.candidates import Failure
+from rankslice.exploration.results.front_files import candidates_csv, exploration_to_json
 from rankslice.exploration.results.page import page_of
-from rankslice.exploration.results.records import Failure
 
 
 def test_the_page_is_well_formed() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from explorations import CPU, CPU_2, GPU, GPU_2, candidate
 
 from rankslice.exploration.results.answer import routes, routes_text
-from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.results.candidates import Candidate
 
 
 def with_latency(found: Candidate, latency_s: float) -> Candidate:

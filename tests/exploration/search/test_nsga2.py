@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Scores, nondominated
 from rankslice.exploration.search.nsga2 import first_population, nsga2
-from rankslice.exploration.search.operators import mutated, random_slices, swap_stretches
 from rankslice.exploration.search.scoring import coarse_blocks
 from rankslice.exploration.search.space import (
     GeneticOptions,
@@ -19,6 +18,7 @@ from rankslice.exploration.search.space import (
     every_mapping,
     exhaustive,
 )
+from rankslice.exploration.search.variation import mutated, random_slices, swap_stretches
 from rankslice.framework.errors import RankSliceError
 
 WORK = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0])

@@ -17,7 +17,7 @@ from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Probl
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
-from rankslice.exploration.times.spans import summed_spans
+from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.platform import Link
 
 

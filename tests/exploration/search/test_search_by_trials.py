@@ -9,7 +9,7 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.search.methods import (
     SearchOptions,
     SearchResult,

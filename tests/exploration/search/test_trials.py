@@ -11,7 +11,7 @@ import pytest
 from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.records import Candidate
+from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.search.scoring import scorer
 from rankslice.exploration.search.trials import Trials, most_promising
 from rankslice.framework.errors import InterruptedRunError, RankSliceError

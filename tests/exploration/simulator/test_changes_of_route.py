@@ -28,7 +28,7 @@ from rankslice.backend.runtime.sources.switching import (
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
-from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, simulate
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.plan import Plan, plan_from_json

@@ -22,7 +22,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.exploration.problem.runtime_costs import Overheads
-from rankslice.exploration.simulator.figures import Simulation
+from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Link

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.exploration.times.refinement import refine
-from rankslice.exploration.times.spans import (
+from rankslice.exploration.times.span_times import (
     KindTimes,
     MeasuredTimes,
     Slice,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Turns
 from rankslice.backend.runtime.pipeline.wiring import slots
-from rankslice.exploration.cost.messages import Messages, message_numbers
+from rankslice.exploration.cost.message_costs import Messages, message_numbers
 from rankslice.exploration.cost.populations import (
     Floats,
     Indices,

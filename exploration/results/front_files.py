@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rankslice.exploration.objectives import columns
-from rankslice.exploration.results.records import Candidate, Exploration, Figures, RankLoad
+from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
 
 FORMAT = "rankslice-front"
 VERSION = 1

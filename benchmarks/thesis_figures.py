@@ -20,9 +20,9 @@ from rankslice.commands.bench.show import print_bench
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cuts import mapping_of_cuts
 from rankslice.commands.output import progress_bars
-from rankslice.measurement.bench.page import bench_page
 from rankslice.measurement.bench.records import Bench, write_bench
-from rankslice.measurement.pages.page import page_html
+from rankslice.views.bench_page import bench_page
+from rankslice.views.page import page_html
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -21,13 +21,13 @@ from rankslice.measurement.bench.figures import Ratio, ratios, series
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
-from rankslice.measurement.bench.texts import LIVE_NOTE
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
 from rankslice.session.bench.load import BUSY, beside_loads, run_beside
 from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import PreparedRun
 from rankslice.session.versions import versions
+from rankslice.views.bench_texts import LIVE_NOTE
 
 UNSLICED = "unsliced"
 CLOSED = "closed loop"

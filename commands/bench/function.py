@@ -58,7 +58,7 @@ def bench(
     """Measure a job, and another one in turns with it; return the raw values.
 
     ``rankslice.measurement.bench.figures`` computes figures of them: ``all_series``,
-    ``own_ratios``, and ``measurement.bench.beside`` those beside a co-runner.
+    ``own_ratios``, and ``views.beside`` those beside a co-runner.
     ``records.write_bench`` keeps them.
 
     Args:

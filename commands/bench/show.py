@@ -13,21 +13,13 @@ from rankslice.commands.bench.bench import Compared
 from rankslice.commands.bench.scenario import ScenarioRun
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.framework.wording import on_one_line
-from rankslice.measurement.bench.beside import (
-    BESIDE_HEAD,
-    BesideFigures,
-    beside_lines,
-    beside_row,
-)
-from rankslice.measurement.bench.explained import EXPLAINED_HEAD, Explained, explained_rows
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
-from rankslice.measurement.bench.scenario_texts import scenario_head, scenario_lines, scenario_rows
 from rankslice.measurement.bench.scenarios import ScenarioFigures
-from rankslice.measurement.bench.texts import (
+from rankslice.views.bench_texts import (
     LATENCY_HEAD,
     RATE_HEAD,
     RATIO_HEAD,
@@ -38,6 +30,14 @@ from rankslice.measurement.bench.texts import (
     rate_row,
     ratio_row,
 )
+from rankslice.views.beside import (
+    BESIDE_HEAD,
+    BesideFigures,
+    beside_lines,
+    beside_row,
+)
+from rankslice.views.explained import EXPLAINED_HEAD, Explained, explained_rows
+from rankslice.views.scenario_texts import scenario_head, scenario_lines, scenario_rows
 
 
 def print_bench(bench: Bench, console: Console) -> None:

@@ -27,7 +27,6 @@ from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
 from rankslice.exploration.results.candidates import Candidate, Exploration
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
-from rankslice.exploration.results.page import page_of
 from rankslice.exploration.search.methods import (
     SearchOptions,
     SearchResult,
@@ -48,6 +47,7 @@ from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.own_folder import other_entries, other_maker
+from rankslice.views.exploration_page import page_of
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
 PROFILE, RUNS = "profile.json", "runs.jsonl"

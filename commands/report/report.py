@@ -14,12 +14,12 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.records import Bench, read_bench
-from rankslice.measurement.pages.page import page_html
-from rankslice.measurement.runs.benchmarks import KeptBench
 from rankslice.measurement.runs.record import RunRecord, read_run
-from rankslice.measurement.runs.report_page import report_page
-from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
+from rankslice.views.kept_bench import KeptBench
+from rankslice.views.page import page_html
+from rankslice.views.report_page import report_page
+from rankslice.views.side_by_side import KeptRun, differences, figures
 
 FORMAT = "rankslice-report"
 VERSION = 1

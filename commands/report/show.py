@@ -8,8 +8,8 @@ from rich.markup import escape
 
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.framework.wording import on_one_line
-from rankslice.measurement.runs.report_page import figure_head
-from rankslice.measurement.runs.side_by_side import figures
+from rankslice.views.report_page import figure_head
+from rankslice.views.side_by_side import figures
 
 if TYPE_CHECKING:
     from rich.console import Console

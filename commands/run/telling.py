@@ -21,11 +21,11 @@ from rankslice.commands.run.surviving import run_surviving
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import STDOUT, write_output
 from rankslice.framework.wording import on_one_line
-from rankslice.measurement.pages.page import page_html
-from rankslice.measurement.runs.run_page import run_page
 from rankslice.measurement.verify import Verification
 from rankslice.session.run import FinishedRun, Listeners, PreparedRun, run
 from rankslice.session.run_record import run_record
+from rankslice.views.page import page_html
+from rankslice.views.run_page import run_page
 
 
 @dataclass(frozen=True, slots=True)

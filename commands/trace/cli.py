@@ -105,7 +105,7 @@ def trace(
         write_page,
         write_perfetto,
     )
-    from rankslice.measurement.trace.perfetto_file import check_perfetto
+    from rankslice.views.perfetto_file import check_perfetto
 
     if perfetto is not None:
         check_perfetto("--perfetto")

@@ -26,7 +26,7 @@ from rankslice.commands.trace.trace import (
     write_page,
     write_perfetto,
 )
-from rankslice.measurement.trace.perfetto_file import check_perfetto
+from rankslice.views.perfetto_file import check_perfetto
 
 _USUAL = RunOptions()
 

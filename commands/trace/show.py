@@ -9,7 +9,7 @@ from rankslice.backend.runtime.summary.texts import latency_text, rate_text
 from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.trace.trace import Traced
 from rankslice.framework.wording import on_one_line
-from rankslice.measurement.trace.tables import RANK_CAPTION, RANK_HEAD, RANK_RIGHT, rank_rows
+from rankslice.views.trace_tables import RANK_CAPTION, RANK_HEAD, RANK_RIGHT, rank_rows
 
 
 def print_traced(traced: Traced, console: Console) -> None:

@@ -19,19 +19,19 @@ from rankslice.framework.files.output_file import PAGE, check_output, write_byte
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.hardware import BoardHistory
-from rankslice.measurement.runs.hardware import hardware_figures
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
-from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span, whole_span
-from rankslice.measurement.trace.perfetto_file import perfetto_bytes
-from rankslice.measurement.trace.timeline import Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import FinishedRun, Listeners, PreparedRun, prepare, run
+from rankslice.views.board_charts import hardware_figures
+from rankslice.views.counters import counters_of
+from rankslice.views.perfetto_file import perfetto_bytes
+from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_timeline import Timeline, timeline
 
 MOST_WITH_OPERATORS = 1000
 """Frames: engines keep their profiles in memory, and stop at a million operators."""

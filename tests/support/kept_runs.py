@@ -17,7 +17,7 @@ from rankslice.measurement.runs.record import (
     RunRecord,
     Times,
 )
-from rankslice.measurement.runs.side_by_side import KeptRun
+from rankslice.views.side_by_side import KeptRun
 
 TIMES = Times(2.0, 2.0, 9.0, 10.0, 4.0)
 COUNTS = tuple(

@@ -18,11 +18,11 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.bench import CLOSED, LIVE, Compared, compare
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.figures import all_series, own_ratios, series
-from rankslice.measurement.bench.page import bench_page
 from rankslice.measurement.bench.records import Bench, Load, read_bench, write_bench
-from rankslice.measurement.bench.texts import LIVE_NOTE, notes_of
-from rankslice.measurement.pages.page import page_html
 from rankslice.session.bench.starts import Measured, run_start
+from rankslice.views.bench_page import bench_page
+from rankslice.views.bench_texts import LIVE_NOTE, notes_of
+from rankslice.views.page import page_html
 
 STALL_S, STALLED, FRAMES = 0.3, 40, 80
 

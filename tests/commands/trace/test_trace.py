@@ -14,8 +14,8 @@ from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
 import rankslice as rankslice_package
 from rankslice.commands.trace.advice import cut_advice
-from rankslice.measurement.trace.timeline import OPERATOR
 from rankslice.measurement.trace.words import Kind, Limit
+from rankslice.views.trace_timeline import OPERATOR
 
 FRAMES = 30
 DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"

@@ -19,8 +19,8 @@ from rankslice.measurement.bench.quiet import (
     unseen,
 )
 from rankslice.measurement.bench.records import BoardFacts, Noise
-from rankslice.measurement.bench.texts import notes_of
 from rankslice.measurement.hardware import BoardHistory
+from rankslice.views.bench_texts import notes_of
 
 QUIETLY = bench([start([MS] * 60)])
 FIGURES = all_series(QUIETLY)

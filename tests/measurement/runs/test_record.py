@@ -11,9 +11,9 @@ from kept_runs import rank_run, run_record
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.pages.page import page_html
 from rankslice.measurement.runs.record import read_run, run_text
-from rankslice.measurement.runs.run_page import run_page
+from rankslice.views.page import page_html
+from rankslice.views.run_page import run_page
 
 RECORD = run_record(
     rank_run(0, "edge01_cpu0"), rank_run(1, "edge01_gpu", gpu_memory_mb=5.0), throughput_fps=None

@@ -13,7 +13,6 @@ from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.journeys import NEVER, Stretch, Why, journeys, stretches_of
-from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import (
     Part,
     Span,
@@ -22,10 +21,11 @@ from rankslice.measurement.trace.path import (
     steady_span,
     whole_span,
 )
-from rankslice.measurement.trace.tables import rank_rows
-from rankslice.measurement.trace.timeline import timeline
 from rankslice.measurement.trace.waits import uses
 from rankslice.measurement.trace.words import Findings, Kind, findings
+from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_tables import rank_rows
+from rankslice.views.trace_timeline import timeline
 
 
 def found(times: Times, frames: int = 40) -> Findings:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from browsers import CONTRAST, DESKTOP, PHONE, opened
 
-from rankslice.measurement.pages.page import (
+from rankslice.views.page import (
     Code,
     Figure,
     Markup,

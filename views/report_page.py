@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import joined
-from rankslice.measurement.pages.charts import Axis, Bar, stacked_bars
-from rankslice.measurement.pages.page import Code, Figure, Markup, Notice, Page, Section, Table
-from rankslice.measurement.runs.benchmarks import KeptBench, bench_section
-from rankslice.measurement.runs.parts import (
+from rankslice.views.charts import Axis, Bar, stacked_bars
+from rankslice.views.kept_bench import KeptBench, bench_section
+from rankslice.views.page import Code, Figure, Markup, Notice, Page, Section, Table
+from rankslice.views.run_parts import (
     UNKNOWN,
     busy_figure,
     frames_sentence,
     percentile_figure,
     rank_name,
 )
-from rankslice.measurement.runs.side_by_side import KeptRun, differences, figures, moves
+from rankslice.views.side_by_side import KeptRun, differences, figures, moves
 
 _MOST_CURVES = 8
 ONE_RUN_EACH = (

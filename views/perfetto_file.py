@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.measurement.trace.counters import Counter
 from rankslice.measurement.trace.journeys import NEVER
-from rankslice.measurement.trace.timeline import MESSAGE, WORK, Slice, Timeline, Track
 from rankslice.measurement.trace.words import Findings
+from rankslice.views.counters import Counter
+from rankslice.views.trace_timeline import MESSAGE, WORK, Slice, Timeline, Track
 
 MISSING = "pip install 'rankslice[perfetto]'"
 

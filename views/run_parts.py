@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import digits
 from rankslice.measurement.counts import Count, merged, percentile_ms
-from rankslice.measurement.pages.charts import (
+from rankslice.measurement.runs.record import RankRun, RunRecord, Times
+from rankslice.views.charts import (
     Axis,
     Bar,
     Bin,
@@ -18,8 +19,7 @@ from rankslice.measurement.pages.charts import (
     line_chart,
     stacked_bars,
 )
-from rankslice.measurement.pages.page import Figure, Table
-from rankslice.measurement.runs.record import RankRun, RunRecord, Times
+from rankslice.views.page import Figure, Table
 
 UNKNOWN = "–"
 _PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9, 99.99, 99.999)

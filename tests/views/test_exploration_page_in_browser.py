@@ -10,7 +10,7 @@ import pytest
 from browsers import CONTRAST, DESKTOP, PHONE, opened
 from explorations import candidates, exploration, measured
 
-from rankslice.exploration.results.page import page_of
+from rankslice.views.exploration_page import page_of
 
 pytestmark = pytest.mark.ci
 

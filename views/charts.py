@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import printable
-from rankslice.measurement.pages.scales import Axis, Scale, Tick
+from rankslice.views.scales import Axis, Scale, Tick
 
 __all__ = [
     "Axis",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rankslice.measurement.bench.figures import Ratio, all_series
 from rankslice.measurement.bench.records import Bench
-from rankslice.measurement.bench.texts import RATE_HEAD, RATIO_HEAD, rate_row, ratio_row
-from rankslice.measurement.pages.charts import Axis, Estimate, Mark, interval_chart
-from rankslice.measurement.pages.page import Figure, Section, Table
+from rankslice.views.bench_texts import RATE_HEAD, RATIO_HEAD, rate_row, ratio_row
+from rankslice.views.charts import Axis, Estimate, Mark, interval_chart
+from rankslice.views.page import Figure, Section, Table
 
 
 @dataclass(frozen=True, slots=True)

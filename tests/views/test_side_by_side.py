@@ -7,7 +7,7 @@ from line_graphs import line_graph
 from plans import planned
 
 from rankslice.framework.plan import Plan
-from rankslice.measurement.runs.side_by_side import differences, figures, moves
+from rankslice.views.side_by_side import differences, figures, moves
 
 
 def ratio(name: str, **others: object) -> float | None:

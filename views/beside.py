@@ -9,11 +9,11 @@ from statistics import fmean
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures, ratios, series
 from rankslice.measurement.bench.intervals import Interval, is_significant
 from rankslice.measurement.bench.records import Bench, Load, Start
-from rankslice.measurement.bench.texts import milliseconds, number_text
-from rankslice.measurement.pages.charts import Point, Series, line_chart
-from rankslice.measurement.pages.page import Figure, Notice, Section, Table
-from rankslice.measurement.pages.scales import Axis
-from rankslice.measurement.pages.stacked import stacked_charts
+from rankslice.views.bench_texts import milliseconds, number_text
+from rankslice.views.charts import Point, Series, line_chart
+from rankslice.views.page import Figure, Notice, Section, Table
+from rankslice.views.scales import Axis
+from rankslice.views.stacked import stacked_charts
 
 BESIDE_HEAD = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
 _UNKNOWN = "-"

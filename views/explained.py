@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rankslice.measurement.bench.figures import SeriesFigures, all_series
 from rankslice.measurement.bench.records import Bench
-from rankslice.measurement.bench.texts import names_of, number_text
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
-from rankslice.measurement.pages.charts import Bar, stacked_bars
-from rankslice.measurement.pages.page import Figure, Section, Table
-from rankslice.measurement.pages.scales import Axis
+from rankslice.views.bench_texts import names_of, number_text
+from rankslice.views.charts import Bar, stacked_bars
+from rankslice.views.page import Figure, Section, Table
+from rankslice.views.scales import Axis
 
 LEVELS = {
     "frames": "between frames",

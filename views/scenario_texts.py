@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.scenarios import ScenarioFigures
-from rankslice.measurement.bench.texts import number_text
-from rankslice.measurement.pages.page import Notice, Section, Table
+from rankslice.views.bench_texts import number_text
+from rankslice.views.page import Notice, Section, Table
 
 _UNKNOWN = "-"
 

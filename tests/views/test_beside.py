@@ -10,15 +10,15 @@ import pytest
 from benchmarks_made import MS, bench, start
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.beside import (
+from rankslice.measurement.bench.loadgen import figures_of_log
+from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load
+from rankslice.views.beside import (
     beside_figures,
     beside_lines,
     beside_row,
     beside_section,
 )
-from rankslice.measurement.bench.loadgen import figures_of_log
-from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load
-from rankslice.measurement.pages.page import Figure
+from rankslice.views.page import Figure
 
 BUSY = (0.0, 0.5, 1.0)
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from browsers import Elements
 
-from rankslice.measurement.pages.page import (
+from rankslice.views.page import (
     Code,
     Figure,
     Markup,

@@ -20,7 +20,7 @@ from rankslice.measurement.bench.figures import (
 from rankslice.measurement.bench.histogram import DurationHistogram
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench, BoardFacts
-from rankslice.measurement.bench.texts import (
+from rankslice.views.bench_texts import (
     LATENCY_HEAD,
     PERCENTILE_HEAD,
     RATE_HEAD,
@@ -34,7 +34,7 @@ from rankslice.measurement.bench.texts import (
     rate_row,
     ratio_row,
 )
-from rankslice.measurement.pages.charts import (
+from rankslice.views.charts import (
     Bin,
     Estimate,
     Mark,
@@ -44,8 +44,8 @@ from rankslice.measurement.pages.charts import (
     interval_chart,
     line_chart,
 )
-from rankslice.measurement.pages.page import Figure, Notice, Page, Part, Section, Table
-from rankslice.measurement.pages.scales import Axis
+from rankslice.views.page import Figure, Notice, Page, Part, Section, Table
+from rankslice.views.scales import Axis
 
 _MOST_POINTS = 240
 _BINS = 40

@@ -10,7 +10,7 @@ import pytest
 from browsers import Elements
 from hypothesis import given, strategies as st
 
-from rankslice.measurement.pages.charts import (
+from rankslice.views.charts import (
     Axis,
     Bar,
     Bin,
@@ -23,7 +23,7 @@ from rankslice.measurement.pages.charts import (
     line_chart,
     stacked_bars,
 )
-from rankslice.measurement.pages.scales import Scale
+from rankslice.views.scales import Scale
 
 NUMBERS = st.floats(-1e12, 1e12).map(lambda value: round(value, 9))
 HOSTILE = "</svg><script>alert(1)</script>\n" * 3

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.hardware import BoardHistory
-from rankslice.measurement.pages.page import Code, Figure, Notice, Page, Section, Table
-from rankslice.measurement.runs.hardware import hardware_section
-from rankslice.measurement.runs.parts import (
+from rankslice.measurement.runs.record import RunRecord
+from rankslice.views.board_charts import hardware_section
+from rankslice.views.page import Code, Figure, Notice, Page, Section, Table
+from rankslice.views.run_parts import (
     TIMES_HEAD,
     UNKNOWN,
     busy_figure,
@@ -24,7 +25,6 @@ from rankslice.measurement.runs.parts import (
     rank_name,
     times_row,
 )
-from rankslice.measurement.runs.record import RunRecord
 
 _MOST_CURVES = 8
 

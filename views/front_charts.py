@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from rankslice.exploration.objectives import OBJECTIVES, Objective
 from rankslice.exploration.results.answer import boards_text
 from rankslice.exploration.results.candidates import Exploration
-from rankslice.measurement.pages.charts import WIDTH, Frame
-from rankslice.measurement.pages.page import Table
-from rankslice.measurement.pages.scales import Axis, Scale
+from rankslice.views.charts import WIDTH, Frame
+from rankslice.views.page import Table
+from rankslice.views.scales import Axis, Scale
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 58, 424, 26, 260, 302
 

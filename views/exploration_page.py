@@ -19,11 +19,11 @@ from rankslice.exploration.results.answer import (
     tried_text,
 )
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
-from rankslice.exploration.results.charts import charts_of
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined
-from rankslice.measurement.pages.page import Figure, Markup, Notice, Page, Section, page_html
+from rankslice.views.front_charts import charts_of
+from rankslice.views.page import Figure, Markup, Notice, Page, Section, page_html
 
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""

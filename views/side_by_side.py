@@ -10,8 +10,8 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.counts import percentile_ms
-from rankslice.measurement.runs.parts import UNKNOWN, mb_text, ms_text
 from rankslice.measurement.runs.record import RunRecord
+from rankslice.views.run_parts import UNKNOWN, mb_text, ms_text
 
 _LEAST_FOR_P999 = 10_000
 """Frames from which ten are beyond the 99.9th percentile."""

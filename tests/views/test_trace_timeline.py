@@ -18,14 +18,14 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import PERFETTO
 from rankslice.measurement.hardware import BoardHistory
 from rankslice.measurement.trace.clocks import Clock
-from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.events import on_one_clock
 from rankslice.measurement.trace.journeys import journeys
-from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span, whole_span
-from rankslice.measurement.trace.perfetto_file import check_perfetto, perfetto_bytes
-from rankslice.measurement.trace.timeline import MESSAGE, WAITING, WORK, Timeline, timeline
 from rankslice.measurement.trace.words import Findings, findings
+from rankslice.views.counters import counters_of
+from rankslice.views.perfetto_file import check_perfetto, perfetto_bytes
+from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_timeline import MESSAGE, WAITING, WORK, Timeline, timeline
 
 FRAMES = 30
 

@@ -8,7 +8,9 @@ from typing import Any
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
-from rankslice.measurement.pages.page import (
+from rankslice.measurement.trace.path import Span
+from rankslice.measurement.trace.words import Findings
+from rankslice.views.page import (
     Figure,
     Markup,
     Notice,
@@ -18,8 +20,7 @@ from rankslice.measurement.pages.page import (
     data_block,
     page_html,
 )
-from rankslice.measurement.trace.path import Span
-from rankslice.measurement.trace.tables import (
+from rankslice.views.trace_tables import (
     PATH_HEAD,
     RANK_CAPTION,
     RANK_HEAD,
@@ -27,8 +28,7 @@ from rankslice.measurement.trace.tables import (
     path_rows,
     rank_rows,
 )
-from rankslice.measurement.trace.timeline import OPERATOR, Timeline
-from rankslice.measurement.trace.words import Findings
+from rankslice.views.trace_timeline import OPERATOR, Timeline
 
 _HINT = (
     "Point at a slice, or tap it, to see what it is. Drag to move, turn the wheel or pinch to zoom."

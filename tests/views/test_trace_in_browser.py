@@ -10,10 +10,10 @@ from browsers import DESKTOP, PHONE, opened
 from traces import Times, chain_trace
 
 from rankslice.measurement.trace.journeys import journeys
-from rankslice.measurement.trace.page import trace_page
 from rankslice.measurement.trace.path import steady_span
-from rankslice.measurement.trace.timeline import timeline
 from rankslice.measurement.trace.words import findings
+from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_timeline import timeline
 
 pytestmark = pytest.mark.ci
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rankslice.framework.wording import digits
 from rankslice.measurement.hardware import BoardHistory
-from rankslice.measurement.pages.charts import Axis, Point, Series, line_chart
-from rankslice.measurement.pages.page import Figure, Section, Table
 from rankslice.measurement.runs.record import RunRecord
+from rankslice.views.charts import Axis, Point, Series, line_chart
+from rankslice.views.page import Figure, Section, Table
 
 _CHARTS = {
     "temperature_c": "Temperature, °C",

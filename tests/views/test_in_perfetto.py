@@ -15,12 +15,12 @@ import pytest
 from traces import Times, chain_trace
 
 from rankslice.measurement.hardware import BoardHistory
-from rankslice.measurement.trace.counters import counters_of
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span
-from rankslice.measurement.trace.perfetto_file import perfetto_bytes
-from rankslice.measurement.trace.timeline import Timeline, timeline
 from rankslice.measurement.trace.words import findings
+from rankslice.views.counters import counters_of
+from rankslice.views.perfetto_file import perfetto_bytes
+from rankslice.views.trace_timeline import Timeline, timeline
 
 pytestmark = pytest.mark.ci
 

@@ -14,7 +14,7 @@ from explorations import CPU, GPU, candidate, candidates, exploration, measured
 
 from rankslice.exploration.results.candidates import Failure
 from rankslice.exploration.results.front_files import candidates_csv, exploration_to_json
-from rankslice.exploration.results.page import page_of
+from rankslice.views.exploration_page import page_of
 
 
 def test_the_page_is_well_formed() -> None:

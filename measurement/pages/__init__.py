@@ -1,1 +1,0 @@
-"""Pages of figures: one HTML file each, in one style, that needs nothing else."""

@@ -25,7 +25,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 
 if TYPE_CHECKING:
-    from rankslice.commands.inspect.internals import Wanted
+    from rankslice.backend.runtime.engines import EngineSettings
     from rankslice.frontend.formats.given_sizes import GivenSizes
 
 
@@ -78,8 +78,7 @@ def inspect(
         Option(
             callback=writes(SVG),
             readable=False,
-            help="Draw the model as SVG, coloured by rank; with --internals, before and after; '-':"
-            " standard output.",
+            help="Draw the model as SVG, coloured by rank; '-': standard output.",
         ),
     ] = None,
     object: Annotated[
@@ -89,8 +88,8 @@ def inspect(
         bool,
         Option(
             "--internals",
-            help="Show instead how LiteRT or onnxruntime changes the graph of a .tflite or .onnx"
-            " file, or of the sub-models of a build folder.",
+            help="Show instead the nodes that LiteRT or onnxruntime runs for a .tflite or .onnx"
+            " file, or for the sub-models of a build folder.",
         ),
     ] = False,
     delegate: Annotated[
@@ -124,9 +123,9 @@ def inspect(
         _inspect_object(model, json_file)
         return
     if internals:
-        refuse_with("--internals", summary=summary, **of_plan)
-        wanted = _wanted(delegate, accelerator, option or [])
-        _inspect_internals(model, wanted, parse_sizes(shape, at_most), rank, svg, json_file)
+        refuse_with("--internals", summary=summary, svg=svg, **of_plan)
+        settings = _settings(delegate, accelerator, option or [])
+        _inspect_internals(model, settings, parse_sizes(shape, at_most), rank, json_file)
         return
     if any(of_engine.values()) or rank is not None:
         raise RankSliceError("--delegate, --accelerator, --option and --rank need --internals")
@@ -160,8 +159,7 @@ def inspect(
 
 def _inspect_object(model: Path, json_file: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
-    from rankslice.commands.inspect.object_to_json import object_to_json
-    from rankslice.commands.inspect.show_object import print_object
+    from rankslice.commands.inspect.show_object import object_to_json, print_object
     from rankslice.frontend.formats import FORMATS
     from rankslice.frontend.formats.tflite.object import read_object
 
@@ -170,48 +168,46 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
         expected = "--object takes .tflite files"
         raise RankSliceError(Mistake(str(model), f"has the suffix {suffix!r}", expected))
     found = read_object(model)
-    write_json(json_file, object_to_json(found))
+    write_json(json_file, object_to_json(model, found))
     if json_file != STDOUT:
-        print_object(found, screen)
+        print_object(model, found, screen)
 
 
-def _wanted(delegate: str | None, accelerator: _Accelerator | None, options: list[str]) -> Wanted:
+def _settings(
+    delegate: str | None, accelerator: _Accelerator | None, options: list[str]
+) -> EngineSettings:
     """Return how the options want an engine to run a model."""
-    from rankslice.commands.inspect.internals import Wanted
+    from rankslice.backend.runtime.engines import EngineSettings
 
     if delegate and accelerator:
         refuse_with("--accelerator", delegate=delegate)
     wrong = [text for text in options if "=" not in text]
     if wrong:
         raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
-    return Wanted(
-        delegate or "",
-        accelerator.value if accelerator else "",
-        {name: value for name, _, value in (text.partition("=") for text in options)},
+    values = {name: value for name, _, value in (text.partition("=") for text in options)}
+    return EngineSettings(
+        options={**values, "delegate": delegate} if delegate else values,
+        accelerator=accelerator.value if accelerator else "cpu",
+        allow_fallback=True,
     )
 
 
 def _inspect_internals(
     model: Path,
-    wanted: Wanted,
+    settings: EngineSettings,
     sizes: GivenSizes,
     rank: int | None,
-    svg: Path | None,
     json_file: Path | None,
 ) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
-    from rankslice.commands.inspect.inside import inside_to_json, look_at
-    from rankslice.commands.inspect.show_inside import print_inside
+    from rankslice.commands.inspect.internals import inspect_internals, internals_to_json
+    from rankslice.commands.inspect.show_internals import print_internals
 
-    found = []
+    models = []
     with talk.status("loading") as status:
-        for each in look_at(model, wanted, sizes, rank):
-            found.append(each)
-            status.update(f"loading ({len(found)} done)")
-    if svg is not None:
-        from rankslice.commands.inspect.inside_picture import picture_of_inside
-
-        write_output(svg, picture_of_inside(found), "--svg")
-    write_json(json_file, inside_to_json(found))
-    if STDOUT not in (svg, json_file):
-        print_inside(found, screen)
+        for internals in inspect_internals(model, settings, sizes, rank):
+            models.append(internals)
+            status.update(f"loading ({len(models)} done)")
+    write_json(json_file, internals_to_json(models))
+    if json_file != STDOUT:
+        print_internals(models, screen)

@@ -1,270 +1,340 @@
-"""The process in which ``inspect --internals`` loads a model: ``MODEL WANTED FOUND``.
+"""The process in which ``inspect --internals`` loads a model: ``MODEL REQUEST ANSWER``.
 
-What is found, or why nothing is, goes to the file ``FOUND`` as JSON. Only the ways that the
-packages' Python interpreter has are used, so some things stay unseen; they are listed.
+What the engine makes of it, or why nothing, goes to the file ``ANSWER`` as JSON. Of LiteRT, only
+what the packages' Python interpreter has is used; nothing is run with it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rankslice.backend.runtime.engines import EngineSettings
+from rankslice.backend.runtime.engines import EngineSettings, has_own_process
+from rankslice.backend.runtime.engines.acceleration import Acceleration
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
-from rankslice.backend.runtime.engines.litert_package import LiteRtPackage, find_package, first_line
+from rankslice.backend.runtime.engines.litert_package import find_package, first_line
+from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFrames
+from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.backend.runtime.engines.onnxruntime_providers import (
+    Provider,
+    count_operators,
+    find_provider,
+    short_name,
+)
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Facts, Tensor
-from rankslice.backend.runtime.system.processes import bytes_of, memory_of
+from rankslice.backend.runtime.system.processes import bytes_of
 from rankslice.commands.inspect.internals import (
-    Built,
+    Delegated,
     Internals,
-    Mapped,
+    Level,
     Node,
-    RuntimeTensor,
-    Wanted,
+    Request,
+    TensorMemory,
 )
 from rankslice.framework.graph import dtype_bits
-from rankslice.frontend.formats.tflite.object import SubgraphEntry, read_object
+from rankslice.framework.reading.records import as_record
+from rankslice.frontend.formats.tflite.object import read_object
 
-_INTERPRETER_UNSEEN = (
-    "LiteRT's own list of the execution plan: the order is worked out from what each node reads"
-    " and makes, and there may be others",
-    "what a delegate holds: its copies of weights, its memory for results inside a partition,"
-    " and which kernels it has chosen",
-    "the kind of memory that LiteRT notes for a tensor: it is inferred from the address",
-    "which operators LiteRT lacks: it names the first one only, and then loads nothing",
-    "how long each node takes",
-    "memory that LiteRT gives to a tensor in the course of a run: nothing is run here",
-)
-_COMPILED_UNSEEN = (
-    "nodes, tensors and memory of the compiled model: how many operators the accelerator takes"
-    " is read from LiteRT's log",
-    *_INTERPRETER_UNSEEN[2:],
-)
-_BODIES_UNSEEN = "the nodes of other subgraphs than the first: these are bodies of control flow"
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Levels of optimisation, up to what a session usually has -> onnxruntime's names of them."""
+_MAX_FRAMES, _MAX_S = 20, 1.0
+_KERNEL = "_kernel_time"
+"""Ending of the name of a node's event in a profile."""
 
 
-def _main(model: str, wanted: str, found: str) -> None:
-    path = Path(model)
+def _main(model: str, request: str, answer: str) -> None:
+    wanted: Request = as_record(Request, json.loads(request))
+    look = _of_onnxruntime if wanted.engine == "onnxruntime" else _of_litert
     try:
-        record = asdict(_look(path, Wanted(**json.loads(wanted))))
-    except ImportError:
-        expected = "pip install 'rankslice[litert]'"
-        record = {"error": "LiteRT is needed to look inside it", "expected": expected}
+        for internals in look(Path(model), wanted, Path(answer).parent):
+            _write(Path(answer), asdict(internals))
+    except ImportError as error:
+        expected = f"pip install 'rankslice[{wanted.engine}]'" if wanted.engine == "litert" else ""
+        _write(Path(answer), {"error": first_line(error), "expected": expected})
     except (JobError, ValueError, RuntimeError) as error:
-        record = {"error": first_line(error)}
-    Path(found).write_text(json.dumps(record))
+        _write(Path(answer), {"error": first_line(error), "expected": ""})
 
 
-def _look(path: Path, wanted: Wanted) -> Internals:
-    package = find_package()
-    main, *bodies = read_object(path).subgraphs
-    plain, mapped = _built(package, path, main, [], only_delegates=True)
-    unseen = _COMPILED_UNSEEN if wanted.accelerator else _INTERPRETER_UNSEEN
-    delegated = accelerated = None
-    by = Path(wanted.delegate).name or "XNNPACK"
-    if wanted.accelerator:
-        by, accelerated = _compiled(path, wanted, main)
-    else:
-        delegates = _delegates(package, wanted)
-        delegated, _ = _built(package, path, main, delegates, only_delegates=bool(delegates))
-    return Internals(
-        file=path.name,
-        runtime=package.name,
-        by=by,
-        mapped=mapped,
-        subgraphs=1 + len(bodies),
-        plain=plain,
-        delegated=delegated,
-        accelerated=accelerated,
-        unseen=(*unseen, _BODIES_UNSEEN) if bodies else unseen,
+def _write(file: Path, record: Mapping[str, Any]) -> None:
+    whole = file.with_suffix(".whole")
+    whole.write_text(json.dumps(record))
+    whole.replace(file)
+
+
+def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
+    """Yield what is seen before a run; and again after it, as it may end the process."""
+    import onnx
+
+    from rankslice.frontend.formats.onnx.nodes import operator
+
+    onnxruntime = load_onnxruntime()
+    settings = replace(request.settings, profile=str(folder / "profile"))
+    provider = _without_frames(find_provider(onnxruntime, settings))
+    by = short_name(provider.name)
+    levels, graph = [], onnx.GraphProto()
+    for level, name in _LEVELS.items():
+        options = session_options(onnxruntime, request.settings)
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
+        options.optimized_model_filepath = str(folder / "level.onnx")
+        # A model of more than 2 GB is no file without it.
+        entry = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(entry, "level.values")
+        try:
+            create_session(onnxruntime, path, options, provider)
+        except JobError as error:
+            if provider.is_cpu or "compiled nodes" not in str(error):
+                raise
+            break  # there is no file of what a provider has compiled
+        graph = onnx.load(folder / "level.onnx", load_external_data=False).graph
+        levels.append(Level(level, len(graph.node)))
+    session = create_session(onnxruntime, path, session_options(onnxruntime, settings), provider)
+    found = Internals(
+        runtime=f"onnxruntime {onnxruntime.__version__}",
+        provider=by,
+        levels=tuple(levels),
+        delegated=None if provider.is_cpu else _delegated(count_operators(session, provider, path)),
+        nodes=tuple(
+            Node(node.name, operator(node), by if provider.is_cpu else "", None, ())
+            for node in graph.node
+        ),
+        untimed="" if request.inputs else "its inputs have no fixed size",
     )
-
-
-def _delegates(package: LiteRtPackage, wanted: Wanted) -> list[Any]:
-    return [package.load_delegate(wanted.delegate, wanted.options)] if wanted.delegate else []
-
-
-def _compiled(path: Path, wanted: Wanted, main: SubgraphEntry) -> tuple[str, dict[str, Any]]:
-    """Return who runs a compiled model, and how much of it."""
-    settings = EngineSettings(
-        accelerator=wanted.accelerator,
-        options=wanted.options,
-        allow_fallback=True,
-        facts=Facts(operators=len(main.operators)),
-    )
-    engine = open_compiled(settings)
-    specs = {
-        item.number: Tensor(item.name, item.dtype, item.shape)
-        for item in main.tensors
-        if item.number in (*main.inputs, *main.outputs)
-    }
-    engine.load(path, [specs[n] for n in main.inputs], [specs[n] for n in main.outputs])
-    found = engine.acceleration()
-    assert found is not None
-    return found.by, found.to_json()
-
-
-def _built(
-    package: LiteRtPackage,
-    path: Path,
-    main: SubgraphEntry,
-    delegates: Sequence[Any],
-    *,
-    only_delegates: bool,
-) -> tuple[Built, Mapped | None]:
-    """Build an interpreter and allocate its tensors, with a look before and after."""
+    yield found
+    if not request.inputs:
+        return
     try:
-        interpreter = package.interpreter(path, 1, delegates, only_delegates=only_delegates)
-        mapped = list(_mappings(path))
-        before = {
-            item["index"]: _place(interpreter, item, main)[0] for item in _tensors(interpreter)
-        }
-        resident = memory_of("self", "VmRSS")
+        frames, profile = _run(session, request.inputs)
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        yield replace(found, untimed=f"it fails on zeros: {' '.join(str(error).split())}")
+        return
+    names = {(node.name, node.op.rpartition(".")[2]): node.op for node in found.nodes}
+    yield replace(found, nodes=tuple(_timed(profile, frames, names)), frames=frames)
+
+
+def _without_frames(provider: Provider) -> Provider:
+    """Return a provider without the options that say how frames come to CUDA and back."""
+    if not provider.is_cuda:
+        return provider
+    frames = CudaFrames(provider.options)
+    frames.leave_out(BUFFERS, "frames are zeros")
+    return replace(provider, options=frames.session_options())
+
+
+def _delegated(acceleration: Acceleration) -> Delegated:
+    return Delegated(
+        acceleration.operators, acceleration.of, acceleration.partitions, acceleration.others
+    )
+
+
+def _run(session: Any, inputs: Sequence[Tensor]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the number of frames of zeros that were run after a first one, and the profile."""
+    frame = {tensor.name: np.zeros(tensor.shape or (), tensor.dtype) for tensor in inputs}
+    session.run(None, frame)
+    begin, frames = time.monotonic(), 0
+    while frames < _MAX_FRAMES and (not frames or time.monotonic() - begin < _MAX_S):
+        session.run(None, frame)
+        frames += 1
+    return frames, json.loads(Path(session.end_profiling()).read_text())
+
+
+def _timed(
+    profile: Sequence[Mapping[str, Any]], frames: int, names: Mapping[tuple[str, str], str]
+) -> Iterator[Node]:
+    """Yield the nodes of a profile; those in the bodies of control flow may run often per frame.
+
+    Args:
+        profile: its events; it has one more frame, before those that are timed.
+        frames: how many are timed.
+        names: operators with their domains, by the node's name and the operator's.
+    """
+    times: dict[tuple[str, str, str, str], list[int]] = {}
+    for event in profile:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            about = event["args"]
+            name, op = event["name"].removesuffix(_KERNEL), about.get("op_name", "")
+            key = name, op, about.get("provider", ""), str(about.get("node_index"))
+            times.setdefault(key, []).append(event["dur"])
+    for (name, op, provider, _), durations in times.items():
+        runs, rest = divmod(len(durations), frames + 1)
+        sums = [sum(durations[at : at + runs]) for at in range(runs, len(durations), max(runs, 1))]
+        microseconds = None if rest or not runs else float(statistics.median(sums))
+        yield Node(name, names.get((name, op), op), short_name(provider), microseconds, ())
+
+
+def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
+    """Yield what is seen without a run."""
+    package, settings = find_package(), request.settings
+    model = read_object(path)
+    subgraph = model["subgraphs"][0]
+    levels: tuple[Level, ...] = (Level("file", len(subgraph["operators"])),)
+    if has_own_process("litert", settings):
+        acceleration = _compile(path, settings, subgraph)
+        yield Internals(package.name, acceleration.by, levels, _delegated(acceleration))
+        return
+    options = dict(settings.options)
+    library = options.pop("delegate", "")
+    by = Path(library).name or "XNNPACK"
+    delegates = [package.load_delegate(library, options)] if library else []
+    try:
+        interpreter = package.interpreter(path, 1, delegates, only_delegates=bool(delegates))
+        memory = _Memory(path, interpreter, model)
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError) as error:
         raise JobError(f"{package.name} cannot load it: {first_line(error)}") from None
-    grown = memory_of("self", "VmRSS")
-    tensors = tuple(
-        _tensor(interpreter, item, before.get(item["index"]), mapped, main)
-        for item in _tensors(interpreter)
-    )
-    nodes = _nodes(interpreter)
-    arena = [item for item in tensors if item.after == "arena" and item.bytes]
-    spans = [(item.address or 0, (item.address or 0) + (item.bytes or 0)) for item in arena]
-    built = Built(
+    nodes = tuple(_nodes(interpreter, by))
+    delegated = None
+    if nodes:
+        replaced = [node.replaces for node in nodes if node.replaces]
+        others = dict.fromkeys(node.op for node in nodes if not node.replaces)
+        taken = sum(map(len, replaced))
+        delegated = Delegated(taken, levels[0].nodes, len(replaced), tuple(others))
+        levels = (*levels, Level("delegated", len(nodes)))
+    tensors = memory.tensors()
+    yield Internals(
+        runtime=package.name,
+        provider=by,
+        levels=levels,
+        delegated=delegated,
         nodes=nodes,
-        execution_plan=tuple(_plan(nodes)),
+        untimed="LiteRT's Python interface has none",
         tensors=tensors,
-        arena_bytes=_covered(spans),
-        arena_tensor_bytes=sum(item.bytes or 0 for item in arena),
-        resident_bytes=max(0, grown - resident) if resident and grown else None,
-    )
-    return built, mapped[0] if mapped else None
-
-
-def _covered(spans: Sequence[tuple[int, int]]) -> int:
-    """Return how many bytes lie in at least one of the spans."""
-    total = reached = 0
-    for begin, end in sorted(spans):
-        total += max(0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
-
-
-def _tensors(interpreter: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = interpreter.get_tensor_details()
-    return found
-
-
-def _dtype(details: dict[str, Any], main: SubgraphEntry) -> str:
-    """Return a tensor's type, in the file's word for those that numpy lacks."""
-    number = int(details["index"])
-    if number < len(main.tensors):
-        return main.tensors[number].dtype
-    return str(np.dtype(details["dtype"]).name)
-
-
-def _place(
-    interpreter: Any, details: dict[str, Any], main: SubgraphEntry
-) -> tuple[int | str, int | None]:
-    """Return a tensor's address, or ``none`` or ``unseen``; and its size in bytes."""
-    shape = tuple(int(side) for side in details["shape"])
-    bits = dtype_bits(_dtype(details, main))
-    if not bits:
-        # Text and handles have memory of their own kind, and LiteRT crashes when asked for it.
-        return "unseen", None
-    known = (math.prod(shape) * bits + 7) // 8
-    if not shape:
-        # Of a tensor without dimensions Python gets the number, not the memory.
-        return "unseen", known
-    try:
-        view = interpreter.tensor(details["index"])()
-        return int(view.__array_interface__["data"][0]), int(view.nbytes)
-    except ValueError as error:
-        return ("none" if "null" in str(error) else "unseen"), known
-    except (RuntimeError, TypeError, AttributeError):
-        return "unseen", known
-
-
-def _tensor(
-    interpreter: Any,
-    details: dict[str, Any],
-    before: int | str | None,
-    mapped: Sequence[Mapped],
-    main: SubgraphEntry,
-) -> RuntimeTensor:
-    number = int(details["index"])
-    place, size = _place(interpreter, details, main)
-    is_variable = number < len(main.tensors) and main.tensors[number].is_variable
-    first = _memory("none" if before is None else before, mapped, "own")
-    later = first if first in ("own", "file") else "variable" if is_variable else "arena"
-    return RuntimeTensor(
-        number=number,
-        name=str(details["name"]),
-        dtype=_dtype(details, main),
-        shape=tuple(int(side) for side in details["shape"]),
-        bytes=size,
-        before=first,
-        after=_memory(place, mapped, later),
-        address=place if isinstance(place, int) else None,
+        arena_bytes=_arena_bytes(tensors),
+        mapped=memory.mapped,
     )
 
 
-def _memory(place: int | str, mapped: Sequence[Mapped], else_: str) -> str:
-    if isinstance(place, str):
-        return place
-    return "file" if any(part.begin <= place < part.end for part in mapped) else else_
+def _compile(path: Path, settings: EngineSettings, subgraph: Mapping[str, Any]) -> Acceleration:
+    """Return how much of a model LiteRT compiles for an accelerator."""
+    options = {name: value for name, value in settings.options.items() if name != "api"}
+    facts = Facts(operators=len(subgraph["operators"]))
+    engine = open_compiled(replace(settings, options=options, facts=facts))
+    inputs, outputs = (
+        [
+            Tensor(tensor["name"], tensor["type"], tuple(tensor["shape"]))
+            for tensor in (subgraph["tensors"][number] for number in subgraph[side])
+        ]
+        for side in ("inputs", "outputs")
+    )
+    engine.load(path, inputs, outputs)
+    acceleration = engine.acceleration()
+    assert acceleration is not None
+    return acceleration
 
 
-def _nodes(interpreter: Any) -> tuple[Node, ...]:
+def _nodes(interpreter: Any, by: str) -> Iterator[Node]:
+    """Yield the nodes that run, by the first operator that each stands for."""
     try:
         details = interpreter._get_ops_details()
     except AttributeError:  # the method is not public
-        return ()
+        return
+    names = {item["index"]: str(item["name"]) for item in interpreter.get_tensor_details()}
     operators = [node for node in details if node["op_name"] != "DELEGATE"]
-    return tuple(
-        Node(
-            number=int(node["index"]),
-            name=str(node["op_name"]),
-            inputs=tuple(map(int, node["inputs"])),
-            outputs=tuple(map(int, node["outputs"])),
-            replaces=tuple(
-                sorted(
-                    int(operators[place]["index"])
-                    for place in replaced_operators(operators, [node])
-                )
-            )
-            if node["op_name"] == "DELEGATE"
-            else (),
+    delegates = [node for node in details if node["op_name"] == "DELEGATE"]
+    taken = {node["index"]: sorted(replaced_operators(operators, [node])) for node in delegates}
+    gone = {place for places in taken.values() for place in places}
+    kept = [node for place, node in enumerate(operators) if place not in gone]
+    first = {index: min(places, default=index) for index, places in taken.items()}
+    for node in sorted([*kept, *delegates], key=lambda n: first.get(n["index"], n["index"])):
+        replaces = tuple(int(operators[n]["index"]) for n in taken.get(node["index"], ()))
+        made = next((names.get(number, "") for number in node["outputs"]), "")
+        where = by if replaces else "LiteRT"
+        yield Node(made, str(node["op_name"]), where, None, replaces)
+
+
+class _Memory:
+    """The memory of an interpreter's tensors, before and after they are allocated."""
+
+    def __init__(self, path: Path, interpreter: Any, model: Mapping[str, Any]) -> None:
+        self._interpreter = interpreter
+        self._in_file = model["subgraphs"][0]["tensors"]
+        self._filled = ["data" in buffer or buffer["size"] for buffer in model["buffers"]]
+        self._mapped = [*_mappings(path)]
+        self._before = {
+            item["index"]: self._place(item)[0] for item in interpreter.get_tensor_details()
+        }
+
+    @property
+    def mapped(self) -> str:
+        """Where the file is mapped; empty if it is not, or the system does not tell."""
+        return "{:#x}-{:#x} {}".format(*self._mapped[0]) if self._mapped else ""
+
+    def tensors(self) -> tuple[TensorMemory, ...]:
+        """Return the tensors after they have been allocated."""
+        return tuple(map(self._tensor, self._interpreter.get_tensor_details()))
+
+    def _tensor(self, details: Mapping[str, Any]) -> TensorMemory:
+        number = int(details["index"])
+        place, size = self._place(details)
+        return TensorMemory(
+            number=number,
+            name=str(details["name"]),
+            dtype=self._dtype(details),
+            shape=tuple(map(int, details["shape"])),
+            bytes=size,
+            before=self._kind(number, self._before.get(number, "none")),
+            after=self._kind(number, place),
+            address=place if isinstance(place, int) else None,
         )
-        for node in details
-    )
+
+    def _kind(self, number: int, place: int | str) -> str:
+        """Return the kind of memory at an address."""
+        if isinstance(place, str):
+            return place
+        if any(begin <= place < end for begin, end, _ in self._mapped):
+            return "file"
+        if number >= len(self._in_file):
+            return "arena"
+        tensor = self._in_file[number]
+        if self._filled[tensor["buffer"]]:
+            return "own"
+        return "variable" if tensor["is_variable"] else "arena"
+
+    def _dtype(self, details: Mapping[str, Any]) -> str:
+        """Return a tensor's type, in the file's word for those that numpy lacks."""
+        number = int(details["index"])
+        if number < len(self._in_file):
+            return str(self._in_file[number]["type"])
+        return str(np.dtype(details["dtype"]).name)
+
+    def _place(self, details: Mapping[str, Any]) -> tuple[int | str, int | None]:
+        """Return a tensor's address, or ``none`` or ``unseen``; and its size in bytes."""
+        shape = tuple(map(int, details["shape"]))
+        bits = dtype_bits(self._dtype(details))
+        if not bits:
+            # Text and handles have memory of their own kind, and LiteRT crashes when asked for it.
+            return "unseen", None
+        size = (math.prod(shape) * bits + 7) // 8
+        if not shape:
+            # Of a tensor without dimensions Python gets the number, not the memory.
+            return "unseen", size
+        try:
+            view = self._interpreter.tensor(details["index"])()
+            return int(view.__array_interface__["data"][0]), int(view.nbytes)
+        except ValueError as error:
+            return ("none" if "null" in str(error) else "unseen"), size
+        except (RuntimeError, TypeError, AttributeError):
+            return "unseen", size
 
 
-def _plan(nodes: Sequence[Node]) -> Iterator[int]:
-    """Yield the nodes that run: each after those whose results it reads, else the first first."""
-    taken = {number for node in nodes for number in node.replaces}
-    waiting = [node for node in nodes if node.number not in taken]
-    waiting.sort(key=lambda node: min(node.replaces, default=node.number))
-    unmade = {tensor for node in waiting for tensor in node.outputs}
-    while waiting:
-        ready = next((node for node in waiting if not unmade & set(node.inputs)), waiting[0])
-        yield ready.number
-        waiting.remove(ready)
-        unmade -= set(ready.outputs)
-
-
-def _mappings(path: Path) -> Iterator[Mapped]:
-    """Yield where the file is mapped, as Linux tells."""
+def _mappings(path: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield where the file is mapped and how, as Linux tells."""
     try:
         lines = bytes_of("self", "maps").decode(errors="surrogateescape").splitlines()
     except OSError:
@@ -273,7 +343,17 @@ def _mappings(path: Path) -> Iterator[Mapped]:
         parts = line.split(maxsplit=5)
         if len(parts) == 6 and parts[5] == str(path.resolve()):
             begin, end = (int(text, 16) for text in parts[0].split("-"))
-            yield Mapped(begin, end, parts[1])
+            yield begin, end, parts[1]
+
+
+def _arena_bytes(tensors: Sequence[TensorMemory]) -> int:
+    """Return how many bytes at least one of the tensors in the arena covers."""
+    total = end = 0
+    spans = [(t.address, t.bytes) for t in tensors if t.after == "arena" and t.address and t.bytes]
+    for address, size in sorted(spans):
+        total += max(0, address + size - max(address, end))
+        end = max(end, address + size)
+    return total
 
 
 if __name__ == "__main__":

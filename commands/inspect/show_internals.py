@@ -1,141 +1,129 @@
-"""What LiteRT makes of a model, printed for people in the order in which it happens."""
+"""What engines make of models, printed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from rankslice.commands.inspect.internals import Built, Internals, Node, RuntimeTensor
-from rankslice.commands.inspect.show_object import numbers_text, rows
-from rankslice.framework.quantities import bytes_text
+from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.commands.inspect.internals import Delegated, Internals, Node
+from rankslice.commands.inspect.show import plain_table, print_parts
+from rankslice.commands.output import print_line
+from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.cores import run_texts
 from rankslice.framework.wording import printable
 
-_ALONE = "the kernels alone"
-_NAMES = 8
+_MAX_ROWS = 100
+_MAX_RUNS = 8
 
 
-def internals_parts(found: Internals) -> Iterator[Table | str]:
-    """Yield how a model is loaded, built, delegated and given memory, and what is not seen."""
-    yield _loaded(found)
-    yield _built(found)
-    yield from _delegated(found)
-    yield from _allocated(found)
-    yield ""
-    yield "not to be seen from Python:"
-    for what in found.unseen:
-        yield f"* {what}"
+def print_internals(models: Sequence[Internals], console: Console) -> None:
+    """Print what engines make of models, one after the other."""
+    for number, internals in enumerate(models):
+        if number:
+            console.print()
+        if internals.rank is not None:
+            print_line(console, f"rank {internals.rank}: {printable(internals.file)}")
+        print_parts(_parts(internals), console)
 
 
-def _loaded(found: Internals) -> str:
-    name = printable(found.file)
-    if found.mapped is None:
-        return f"1. load: {name}; whether it is mapped into memory cannot be seen"
-    begin, end = found.mapped.begin, found.mapped.end
-    return f"1. load: {name} is mapped at {begin:#x}-{end:#x} {found.mapped.permissions}"
+def _parts(internals: Internals) -> Iterator[Table | str]:
+    provider, threads = printable(internals.provider), internals.threads
+    file, plural = printable(internals.file), "s" if threads != 1 else ""
+    yield f"{file}: {internals.runtime}, {provider}, {threads} thread{plural}"
+    levels = " -> ".join(f"{level.name} {level.nodes}" for level in internals.levels)
+    yield f"nodes by level of optimisation: {levels}"
+    if internals.delegated is not None:
+        yield _delegated(provider, internals.delegated)
+    if internals.frames:
+        yield f"time: medians of {frames_text(internals.frames)} of zeros"
+    elif internals.untimed:
+        yield f"no times: {printable(internals.untimed)}"
+    if internals.nodes:
+        yield from _nodes(internals)
+    if internals.tensors:
+        yield from _tensors(internals)
 
 
-def _built(found: Internals) -> str:
-    tensors = sum(1 for tensor in found.plain.tensors if tensor.before != "none" or tensor.name)
-    graphs = f"{found.subgraphs} subgraph{'s' if found.subgraphs != 1 else ''}"
-    return (
-        f"2. build: {found.runtime} has all operators; {graphs}, the first with"
-        f" {len(found.plain.nodes)} nodes and {tensors} tensors; execution plan"
-        f" {_span(found.plain.execution_plan)}"
-    )
+def _delegated(provider: str, delegated: Delegated) -> str:
+    if delegated.operators is None:
+        return f"{provider} does not report which operators it runs"
+    text = f"{provider} runs {delegated.operators} of {delegated.of} operators"
+    if delegated.partitions is not None:
+        text += f", in {delegated.partitions} partition{'s' if delegated.partitions != 1 else ''}"
+    others = ", ".join(map(printable, delegated.others))
+    return f"{text}; others: {others}" if others else text
 
 
-def _span(plan: Sequence[int]) -> str:
-    """Return numbers of nodes with runs of them shortened: ``0..6 14 9``."""
-    texts = run_texts(plan, "..")
-    more = len(texts) - _NAMES
-    return " ".join([*texts[:_NAMES], *([f"... and {more} more runs"] if more > 0 else [])])
+def _nodes(internals: Internals) -> Iterator[Table | str]:
+    """Yield the times by operator, then the nodes."""
+    total = sum(node.microseconds or 0 for node in internals.nodes)
+    kinds: dict[tuple[str, str], list[Node]] = {}
+    for node in internals.nodes:
+        kinds.setdefault((node.op, node.provider), []).append(node)
+    by_time = sorted(kinds.values(), key=lambda nodes: -sum(n.microseconds or 0 for n in nodes))
+    totals = [(n[0].op, n[0].provider, str(len(n)), _time(n, total)) for n in by_time]
+    yield from _table("operators that run", ("operator", "on", "nodes", "time"), totals)
+    rows = [
+        (str(number), node.name, node.op, node.provider, _time([node], total), _runs(node))
+        for number, node in enumerate(internals.nodes)
+    ]
+    headings = ("#", "node", "operator", "on", "time", "in the place of")
+    yield from _table("nodes that run", headings, rows)
 
 
-def _delegated(found: Internals) -> Iterator[Table | str]:
-    by = printable(found.by)
-    if found.delegated is None:
-        yield f"3. compile: {_accelerated(found)}"
-        return
-    built = found.delegated
-    delegates = [node for node in built.nodes if node.replaces]
-    taken = sum(len(node.replaces) for node in delegates)
-    pieces = f"{len(delegates)} partition{'s' if len(delegates) != 1 else ''}"
+def _time(nodes: Sequence[Node], total: float) -> str:
+    times = [node.microseconds for node in nodes if node.microseconds is not None]
+    return f"{sum(times):,.0f} us ({share_text(sum(times) / total)})" if times and total else ""
+
+
+def _runs(node: Node) -> str:
+    """Return the operators that a node replaces: ``0..6 9``."""
+    texts = run_texts(node.replaces, "..")
+    more = len(texts) - _MAX_RUNS
+    return " ".join([*texts[:_MAX_RUNS], *([f"... and {more} more runs"] if more > 0 else [])])
+
+
+def _tensors(internals: Internals) -> Iterator[Table | str]:
+    where = f"mapped at {internals.mapped}" if internals.mapped else "not mapped, as far as is seen"
+    rows = [
+        (
+            str(tensor.number),
+            tensor.name or "(working memory)",
+            tensor.dtype,
+            "x".join(map(str, tensor.shape)) or "scalar",
+            "?" if tensor.bytes is None else bytes_text(tensor.bytes),
+            tensor.before,
+            tensor.after,
+            "" if tensor.address is None else f"{tensor.address:#x}",
+        )
+        for tensor in internals.tensors
+    ]
+    headings = ("#", "tensor", "type", "shape", "size", "before", "after", "address")
+    yield from _table("memory of tensors before and after allocation", headings, rows)
+    in_arena = [tensor.bytes or 0 for tensor in internals.tensors if tensor.after == "arena"]
     yield (
-        f"3. delegate: {by} takes {taken} of {len(found.plain.nodes)} nodes, in {pieces};"
-        f" execution plan {_span(built.execution_plan)}"
-    )
-    nodes = {node.number: node for node in built.nodes}
-    yield from rows(
-        f"execution plan with {by}",
-        ("#", "node", "inputs", "outputs", "in the place of"),
-        [nodes[number] for number in built.execution_plan],
-        _node,
+        f"the file is {where}; {len(in_arena)} tensors of {bytes_text(sum(in_arena))} take"
+        f" {bytes_text(internals.arena_bytes)} of the arena"
     )
 
 
-def _node(node: Node) -> tuple[str, ...]:
-    tensors = (numbers_text(node.inputs), numbers_text(node.outputs))
-    return str(node.number), printable(node.name), *tensors, _span(node.replaces)
-
-
-def _accelerated(found: Internals) -> str:
-    record = found.accelerated or {}
-    by = printable(found.by)
-    if record.get("operators") is None:
-        return f"{by} does not report which operators it runs"
-    text = f"{by} takes {record['operators']} of {record['of']} operators"
-    if record["partitions"] is not None:
-        text += f", in {record['partitions']} partition{'s' if record['partitions'] != 1 else ''}"
-    others = ", ".join(map(printable, record["others"]))
-    return f"{text}; on the CPU: {others}" if others else text
-
-
-def _allocated(found: Internals) -> Iterator[Table | str]:
-    alone = {tensor.number: tensor for tensor in found.plain.tensors}
-    shown = found.delegated or found.plain
-    by = _ALONE if found.delegated is None else printable(found.by)
-    # The delegate may do without working memory that kernels ask for.
-    own = {tensor.number: tensor for tensor in shown.tensors}
-    entries = [(alone.get(number), own.get(number)) for number in sorted({*alone, *own})]
-    yield from rows(
-        f"tensors, allocated with {by}",
-        ("#", "tensor", "type", "shape", "size", "before", "after", "address", f"with {_ALONE}"),
-        entries,
-        _tensor,
-    )
-    yield f"4. allocate: {_arena(_ALONE, found.plain)}"
-    if found.delegated is not None:
-        yield f"   {_arena(by, found.delegated)}"
-
-
-def _tensor(pair: tuple[RuntimeTensor | None, RuntimeTensor | None]) -> tuple[str, ...]:
-    alone, own = pair
-    tensor = own or alone
-    assert tensor is not None
-    return (
-        str(tensor.number),
-        printable(tensor.name) or "(working memory)",
-        tensor.dtype,
-        "x".join(map(str, tensor.shape)) or "scalar",
-        "?" if tensor.bytes is None else bytes_text(tensor.bytes),
-        own.before if own else "",
-        own.after if own else "",
-        f"{own.address:#x}" if own and own.address is not None else "",
-        alone.after if alone else "",
-    )
-
-
-def _arena(by: str, built: Built) -> str:
-    held = sum(1 for tensor in built.tensors if tensor.after == "arena")
-    none = sum(1 for tensor in built.tensors if tensor.after == "none")
-    text = (
-        f"with {by}, {held} tensors of {bytes_text(built.arena_tensor_bytes)} take"
-        f" {bytes_text(built.arena_bytes)} of the arena"
-    )
-    if none:
-        text += f", {none} without memory of LiteRT's"
-    if built.resident_bytes is not None:
-        text += f"; the process grew by {bytes_text(built.resident_bytes)}"
-    return text
+def _table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[Table | str]:
+    """Yield a table without columns that are empty, shortened."""
+    table = plain_table(title)
+    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    for number in used:
+        is_number = headings[number] in ("#", "nodes", "time", "size")
+        table.add_column(
+            headings[number], justify="right" if is_number else "left", overflow="fold"
+        )
+    for row in rows[:_MAX_ROWS]:
+        table.add_row(*(Text(printable(row[number])) for number in used))
+    yield table
+    if len(rows) > _MAX_ROWS:
+        yield f"... and {len(rows) - _MAX_ROWS} more rows; --json FILE has all"

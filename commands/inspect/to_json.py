@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.object_to_json import plain
 from rankslice.commands.inspect.rank_costs import RankCost, layer_segments
 from rankslice.commands.inspect.show import are_open
 from rankslice.framework.graph import Layer, Tensor, constant_layers
@@ -182,3 +182,14 @@ def _tensor(tensor: Tensor) -> _Object:
         "symbols": list(tensor.symbols),
         "bytes": tensor.nbytes,
     }
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it, which knows neither infinity nor tuples."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -105,15 +105,13 @@ def kind_of(path: Path) -> str:
     Raises:
         RankSliceError: it is not such a file.
     """
-    found = read_object(path)
-    if any(code.name == "QUANTIZE" for code in found.operator_codes):
+    model = read_object(path)
+    subgraphs = model["subgraphs"]
+    if any(item["operator"] == "QUANTIZE" for graph in subgraphs for item in graph["operators"]):
         return "int8"
-    weights = {
-        tensor.dtype
-        for subgraph in found.subgraphs
-        for tensor in subgraph.tensors
-        if tensor.constant_bytes
-    }
+    filled = ["data" in buffer or buffer["size"] for buffer in model["buffers"]]
+    tensors = [tensor for graph in subgraphs for tensor in graph["tensors"]]
+    weights = {tensor["type"] for tensor in tensors if filled[tensor["buffer"]]}
     return "float16" if "float16" in weights else "dynamic" if "int8" in weights else "float32"
 
 

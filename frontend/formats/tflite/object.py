@@ -1,162 +1,87 @@
-"""The model object of a TensorFlow Lite file: what stands in its tables, as the schema has it.
+"""The model object of a TensorFlow Lite file: its tables with the names that the schema gives.
 
-Unlike :func:`rankslice.frontend.formats.tflite.reader.read_tflite` this needs
-nothing that slicing needs: a model that is compiled for an accelerator can be looked at, too.
+Unlike :func:`rankslice.frontend.formats.tflite.reader.read_tflite`, this needs nothing that slicing
+needs: models that are compiled for an accelerator can be read, too.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import struct
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.formats.tflite.buffers import buffer_contents, large_options
+from rankslice.frontend.formats.tflite.buffers import buffer_contents
 from rankslice.frontend.formats.tflite.checks import reference_mistakes
 from rankslice.frontend.formats.tflite.operators import operator_name
-from rankslice.frontend.formats.tflite.schema import OPERATORS
-from rankslice.frontend.formats.tflite.settings import Setting, settings
-from rankslice.frontend.formats.tflite.shapes import dtype_of
+from rankslice.frontend.formats.tflite.schema import (
+    CODES,
+    DTYPES,
+    OPERATORS,
+    TABLES,
+    UNIONS,
+    Field,
+)
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
 
-_CUSTOM = OPERATORS.index("CUSTOM")
+DEFAULTS: dict[tuple[str, str], int] = {
+    **{
+        (table, f"dilation_{axis}_factor"): 1
+        for table, axes in (
+            ("Conv2DOptions", "wh"),
+            ("DepthwiseConv2DOptions", "wh"),
+            ("Conv3DOptions", "dwh"),
+        )
+        for axis in axes
+    },
+    ("AddOptions", "pot_scale_int16"): 1,
+    ("SubOptions", "pot_scale_int16"): 1,
+    ("BidirectionalSequenceLSTMOptions", "time_major"): 1,
+    ("UniqueOptions", "idx_out_type"): DTYPES.index("int32"),
+    ("OperatorCode", "version"): 1,
+}
+"""Value of a field that the file leaves out, by table and field, where it is not 0."""
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "fused_activation_function": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
+    "padding": ("SAME", "VALID"),
+    "weights_format": ("DEFAULT", "SHUFFLED4x16INT8"),
+    "kernel_type": ("FULL", "BASIC"),
+    "combiner": ("SUM", "MEAN", "SQRTN"),
+    "mode": ("REFLECT", "SYMMETRIC"),
+    "type": ("UNKNOWN", "SPARSE", "DENSE"),
+    "reduce_function": ("UNSUPPORTED", "ADD", "MUL", "MINIMUM", "MAXIMUM", "ALL", "ANY"),
+    **dict.fromkeys(("deprecated_builtin_code", "builtin_code"), OPERATORS),
+    **dict.fromkeys(
+        (
+            "in_data_type",
+            "out_data_type",
+            "out_type",
+            "output_type",
+            "idx_out_type",
+            "key_dtype",
+            "value_dtype",
+            "quantized_bias_type",
+        ),
+        DTYPES,
+    ),
+}
+"""Names of the values of a field, in all tables but :data:`_TYPED`."""
+
+_TYPED = ("Tensor", "VariantSubType")
+"""Tables whose field ``type`` is an element type."""
+
+_MAX_HEX = 1 << 16  # bytes of a payload
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCodeEntry:
-    """A kind of operator that a runtime must have to run the model."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the table ``Model`` of a file, and all that it refers to, as JSON has it.
 
-    name: str
-    """Of the builtin operator; ``CUSTOM`` for all others."""
-    number: int
-    """In the schema's list of builtin operators."""
-    custom_code: str
-    """Name of a custom operator; empty for builtin ones."""
-    version: int
-    uses: int
-    """Operators of this kind, in all subgraphs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantisation:
-    """What the integers in a tensor mean: ``scale * (value - zero_point)``."""
-
-    scale: tuple[float, ...]
-    """One for the tensor, or one per slice along :attr:`axis`."""
-    zero_point: tuple[int, ...]
-    minimum: tuple[float, ...]
-    """Smallest value seen by who quantised; empty if unknown."""
-    maximum: tuple[float, ...]
-    axis: int | None
-    """Dimension along which each slice has its own scale; ``None``: one scale for all."""
-    details: str
-    """Name of the table with parameters of another kind; empty: there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """A tensor of a subgraph."""
-
-    number: int
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    shape_signature: tuple[int, ...] | None
-    """Sizes with -1 where any is possible; ``None``: :attr:`shape` is fixed."""
-    buffer: int
-    """Number of the buffer with its values; an empty one if it has none before a run."""
-    constant_bytes: int
-    """Size of these values in the file."""
-    is_variable: bool
-    is_sparse: bool
-    quantisation: Quantisation | None
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorEntry:
-    """An operator of a subgraph; operators stand in the order in which they run."""
-
-    number: int
-    name: str
-    opcode: int
-    """Number of its operator code."""
-    inputs: tuple[int, ...]
-    """Numbers of tensors of the subgraph; -1: an input that is left out."""
-    outputs: tuple[int, ...]
-    intermediates: tuple[int, ...]
-    options_type: str
-    """Name of the table with its settings; empty: it has none."""
-    options: Mapping[str, Setting]
-    custom_options_bytes: int
-    """Size of a custom operator's settings, which only its kernel understands."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubgraphEntry:
-    """A graph; number 0 is the model, others are bodies of control flow or further entries."""
-
-    number: int
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    tensors: tuple[TensorEntry, ...]
-    operators: tuple[OperatorEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BufferEntry:
-    """Constant data."""
-
-    number: int
-    bytes: int
-    offset: int | None
-    """Where it stands in the file; ``None``: it is empty."""
-    users: tuple[str, ...]
-    """Who refers to it: ``subgraph.tensor`` by number, or a name of metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataEntry:
-    """A named note; its content is a buffer."""
-
-    name: str
-    buffer: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureEntry:
-    """Names by which programs call a subgraph and its inputs and outputs."""
-
-    key: str
-    subgraph: int
-    inputs: Mapping[str, int]
-    """Numbers of tensors, by name."""
-    outputs: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelObject:
-    """All of a file's tables."""
-
-    file: str
-    """Name of the file."""
-    file_bytes: int
-    schema_version: int
-    description: str
-    operator_codes: tuple[OperatorCodeEntry, ...]
-    subgraphs: tuple[SubgraphEntry, ...]
-    buffers: tuple[BufferEntry, ...]
-    metadata: tuple[MetadataEntry, ...]
-    signatures: tuple[SignatureEntry, ...]
-    external_buffer_groups: tuple[str, ...]
-    """Names of other files in which weights lie."""
-
-
-def read_object(path: Path) -> ModelObject:
-    """Return the model object of a TensorFlow Lite file, without its weights.
+    A table has its fields by name; numbers and texts that the file leaves out have the schema's
+    default. Operators and their codes also have the name of the code, ``operator``. Of bytes there
+    are ``offset`` in the file and ``bytes``; ``hex`` is their beginning, except for buffers.
 
     Raises:
         RankSliceError: the file is not a TensorFlow Lite model, or its tables name things that it
@@ -165,153 +90,64 @@ def read_object(path: Path) -> ModelObject:
     with FlatFile(path) as file:
         root = read_tables(file)
         raise_mistakes(reference_mistakes(str(path), root))
-        return _Reading(path, file.size, root, buffer_contents(file, root)).entries()
+        buffer_contents(file, root)
+        model = _record(file, root)
+    codes = [operator_name(code) for code in root.tables("operator_codes")]
+    model["operator_codes"] = [
+        {"operator": name, **code}
+        for name, code in zip(codes, model["operator_codes"], strict=True)
+    ]
+    for subgraph in model["subgraphs"]:
+        subgraph["operators"] = [
+            {"operator": codes[item["opcode_index"]], **item} for item in subgraph["operators"]
+        ]
+    return model
 
 
-class _Reading:
-    """Makes entries of the tables of one file."""
-
-    def __init__(
-        self, path: Path, size: int, root: Table, buffers: tuple[ByteRange | None, ...]
-    ) -> None:
-        self._path, self._size, self._root, self._buffers = path, size, root, buffers
-        self._codes = root.tables("operator_codes")
-
-    def entries(self) -> ModelObject:
-        subgraphs = tuple(
-            self._subgraph(number, table)
-            for number, table in enumerate(self._root.tables("subgraphs"))
-        )
-        return ModelObject(
-            file=self._path.name,
-            file_bytes=self._size,
-            schema_version=self._root.number("version"),
-            description=self._root.text("description"),
-            operator_codes=self._operator_codes(subgraphs),
-            subgraphs=subgraphs,
-            buffers=self._buffer_entries(subgraphs),
-            metadata=tuple(self._metadata()),
-            signatures=tuple(map(_signature, self._root.tables("signature_defs"))),
-            external_buffer_groups=tuple(
-                group.text("name") for group in self._root.tables("external_buffer_groups")
-            ),
-        )
-
-    def _bytes(self, buffer: int) -> int:
-        data = self._buffers[buffer]
-        return data.length if data else 0
-
-    def _operator_codes(
-        self, subgraphs: tuple[SubgraphEntry, ...]
-    ) -> tuple[OperatorCodeEntry, ...]:
-        uses = Counter(item.opcode for subgraph in subgraphs for item in subgraph.operators)
-        return tuple(
-            OperatorCodeEntry(
-                name="CUSTOM" if _builtin(code) == _CUSTOM else operator_name(code),
-                number=_builtin(code),
-                custom_code=code.text("custom_code"),
-                version=code.number("version", 1),
-                uses=uses[number],
-            )
-            for number, code in enumerate(self._codes)
-        )
-
-    def _subgraph(self, number: int, table: Table) -> SubgraphEntry:
-        return SubgraphEntry(
-            number=number,
-            name=table.text("name"),
-            inputs=table.numbers("inputs"),
-            outputs=table.numbers("outputs"),
-            tensors=tuple(
-                self._tensor(index, tensor) for index, tensor in enumerate(table.tables("tensors"))
-            ),
-            operators=tuple(
-                self._operator(index, operator)
-                for index, operator in enumerate(table.tables("operators"))
-            ),
-        )
-
-    def _tensor(self, number: int, table: Table) -> TensorEntry:
-        return TensorEntry(
-            number=number,
-            name=table.text("name"),
-            dtype=dtype_of(table),
-            shape=table.numbers("shape"),
-            shape_signature=table.numbers("shape_signature") or None,
-            buffer=table.number("buffer"),
-            constant_bytes=self._bytes(table.number("buffer")),
-            is_variable=bool(table.number("is_variable")),
-            is_sparse=table.table("sparsity") is not None,
-            quantisation=_quantisation(table.table("quantization")),
-        )
-
-    def _operator(self, number: int, table: Table) -> OperatorEntry:
-        options = table.table("builtin_options") or table.table("builtin_options2")
-        custom = table.payload("custom_options") or large_options(self._path, table)
-        return OperatorEntry(
-            number=number,
-            name=operator_name(self._codes[table.number("opcode_index")]),
-            opcode=table.number("opcode_index"),
-            inputs=table.numbers("inputs"),
-            outputs=table.numbers("outputs"),
-            intermediates=table.numbers("intermediates"),
-            options_type=options.kind if options else "",
-            options=settings(options) if options else {},
-            custom_options_bytes=custom.length if custom else 0,
-        )
-
-    def _buffer_entries(self, subgraphs: tuple[SubgraphEntry, ...]) -> tuple[BufferEntry, ...]:
-        users: dict[int, list[str]] = defaultdict(list)
-        for subgraph in subgraphs:
-            for tensor in subgraph.tensors:
-                users[tensor.buffer].append(f"{subgraph.number}.{tensor.number}")
-        for entry in self._metadata():
-            users[entry.buffer].append(entry.name)
-        return tuple(
-            BufferEntry(
-                number=number,
-                bytes=data.length if data else 0,
-                offset=data.offset if data else None,
-                users=tuple(users[number]),
-            )
-            for number, data in enumerate(self._buffers)
-        )
-
-    def _metadata(self) -> Iterator[MetadataEntry]:
-        for entry in self._root.tables("metadata"):
-            buffer = entry.number("buffer")
-            yield MetadataEntry(entry.text("name"), buffer, self._bytes(buffer))
+def _record(file: FlatFile, table: Table) -> dict[str, Any]:
+    values = ((field.name, _value(file, table, field)) for field in TABLES[table.kind])
+    return {name: value for name, value in values if value is not None}
 
 
-def _builtin(code: Table) -> int:
-    return max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
-
-
-def _quantisation(table: Table | None) -> Quantisation | None:
-    """Return parameters, unless the table has none, as converters write it for floats."""
-    if table is None:
+def _value(file: FlatFile, table: Table, field: Field) -> Any:
+    """Return the value of a field; ``None`` for a table or bytes that are not there."""
+    value = table.values.get(field.name)
+    if isinstance(value, Table):
+        return _record(file, value)
+    if isinstance(value, ByteRange):
+        return _payload(file, value, with_hex=table.kind != "Buffer")
+    if field.is_vector and field.type in TABLES:
+        return [_record(file, item) for item in table.tables(field.name)]
+    if field.type == "string":
+        return table.text(field.name)
+    if field.name not in CODES[table.kind]:
         return None
-    details = table.table("details")
-    scale = table.numbers("scale")
-    found = Quantisation(
-        scale=scale,
-        zero_point=table.numbers("zero_point"),
-        minimum=table.numbers("min"),
-        maximum=table.numbers("max"),
-        axis=table.number("quantized_dimension") if len(scale) > 1 else None,
-        details=details.kind if details else "",
-    )
-    return found if scale or found.minimum or found.maximum or details else None
+    if field.is_vector:
+        return list(table.numbers(field.name))
+    return _scalar(table, field)
 
 
-def _signature(table: Table) -> SignatureEntry:
-    return SignatureEntry(
-        key=table.text("signature_key"),
-        subgraph=table.number("subgraph_index"),
-        inputs=_tensor_map(table, "inputs"),
-        outputs=_tensor_map(table, "outputs"),
-    )
+def _payload(file: FlatFile, data: ByteRange, *, with_hex: bool) -> dict[str, Any] | None:
+    if not data.length:
+        return None
+    place: dict[str, Any] = {"offset": data.offset, "bytes": data.length}
+    if with_hex:
+        place["hex"] = file.read(data.offset, min(data.length, _MAX_HEX)).hex()
+    return place
 
 
-def _tensor_map(table: Table, side: str) -> dict[str, int]:
-    return {entry.text("name"): entry.number("tensor_index") for entry in table.tables(side)}
+def _scalar(table: Table, field: Field) -> bool | float | str:
+    raw = table.values.get(field.name)
+    number: float = DEFAULTS.get((table.kind, field.name), 0.0 if field.type == "f" else 0)
+    if isinstance(raw, bytes):
+        number = struct.unpack(f"<{CODES[table.kind][field.name]}", raw)[0]
+    if field.type == "B":  # a truth value, or the kind of a union's table
+        unions = [f.type[1:] for f in TABLES[table.kind] if f"{f.name}_type" == field.name]
+        return _name(("", *UNIONS[unions[0]]), number) if unions else bool(number)
+    if field.name == "type" and table.kind in _TYPED:
+        return _name(DTYPES, number)
+    return _name(NAMES[field.name], number) if field.name in NAMES else number
+
+
+def _name(names: Sequence[str], number: float) -> str | float:
+    return names[int(number)] if 0 <= number < len(names) else number

@@ -82,12 +82,8 @@ def test_a_format_is_imported_only_if_a_model_needs_it() -> None:
 ROOMS = ("backend", "commands", "exploration", "framework", "frontend", "measurement", "session")
 OF_ONE_FORMAT = {
     "commands/inspect/cli.py": "--object and --internals look into .tflite files",
-    "commands/inspect/inside.py": "which engine runs a model, to look into it",
-    "commands/inspect/optimised_process.py": "what onnxruntime makes of an ONNX file",
-    "commands/inspect/internals.py": "what LiteRT makes of a .tflite file",
-    "commands/inspect/internals_process.py": "what LiteRT makes of a .tflite file",
-    "commands/inspect/object_to_json.py": "the tables of a .tflite file",
-    "commands/inspect/show_object.py": "the tables of a .tflite file",
+    "commands/inspect/internals.py": "which engine runs a model, to inspect it",
+    "commands/inspect/internals_process.py": "what onnxruntime and LiteRT make of their files",
     "session/verification/first_difference.py": "a Keras model is converted again",
     "session/versions.py": "the package onnx",
     "framework/engines.py": "the formats that each engine runs",

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+from rankslice.frontend.formats.tflite.object import DEFAULTS, NAMES
 from rankslice.frontend.formats.tflite.schema import (
     DTYPES,
     OPERATORS,
@@ -16,7 +17,6 @@ from rankslice.frontend.formats.tflite.schema import (
     UNIONS,
     Field,
 )
-from rankslice.frontend.formats.tflite.settings import DEFAULTS, NAMES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

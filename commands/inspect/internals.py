@@ -19,7 +19,6 @@ from rankslice.backend.runtime.engines import EngineSettings, engine_settings
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.job import Rank, Tensor
 from rankslice.backend.temporary import temporary_folder
-from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_json import read_json
@@ -28,6 +27,7 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats import read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.tflite.object import read_object
+from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
 
 FORMAT = "rankslice-internals"
 VERSION = 3

@@ -916,6 +916,7 @@ def _inspections() -> Iterator[Provoked]:
     yield inspect("the tables and the internals", "model.onnx --object --internals")
     yield inspect("the tables and an engine's option", "m.tflite --object --option a=b")
     yield inspect("the internals and a mapping", "m.tflite --internals --mapping mapping.json")
+    yield inspect("a picture of the internals", "m.tflite --internals --svg m.svg")
     yield inspect("the internals of other sizes", "m.tflite --internals --shape x=1")
     yield inspect("the internals of another kind of file", "model.keras --internals")
     yield inspect("the internals of a folder of other sizes", "out --internals --shape x=1,4,8,8")

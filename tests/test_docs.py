@@ -19,7 +19,7 @@ from rankslice.backend.runtime.figures import events
 from rankslice.commands.inspect import internals, show_object, to_json
 from rankslice.commands.report import report
 from rankslice.commands.run import live
-from rankslice.exploration.results import files
+from rankslice.exploration.results import front_files
 from rankslice.framework import plan
 from rankslice.measurement.bench import records
 from rankslice.measurement.runs import record
@@ -179,7 +179,7 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
     formats = (
-        *(plan, files, to_json, show_object, internals, live, record, records, report),
+        *(plan, front_files, to_json, show_object, internals, live, record, records, report),
         events,
     )
     written = {each.FORMAT: str(each.VERSION) for each in formats}

@@ -34,18 +34,14 @@ class NoPlanError(RankSliceError):
 
 def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
     if not found.proven and not found.plan:
-        return _out_of_steps(most_steps)
+        text = "steps no pipeline was found, and it is not proven that there is none"
+        return NoPlanError("steps", Mistake("most_steps", f"in {most_steps} {text}", "grant more"))
     best = found if found.plan else fastest(chain, most_steps)
     if best.plan and math.isfinite(period_s):
         return _too_slow(chain, best, period_s)
     if lonely := list(_lonely_layers(chain)):
         return NoPlanError("layers", *lonely)
     return _limit_in_the_way(chain)
-
-
-def _out_of_steps(most_steps: int) -> NoPlanError:
-    found = f"in {most_steps} steps no pipeline was found, and it is not proven that there is none"
-    return NoPlanError("steps", Mistake("most_steps", found, "grant more"))
 
 
 def _too_slow(chain: Chain, best: Found, period_s: float) -> NoPlanError:
@@ -80,8 +76,9 @@ def _limit_in_the_way(chain: Chain) -> NoPlanError:
     roomy = replace(chain, capacity_bytes=(math.inf,) * len(chain.boards))
     if is_feasible(roomy):
         return NoPlanError("memory", *_memory_mistakes(chain))
-    linked = _with_links(roomy, ~chain.closed)
-    if is_feasible(linked):
+    link_s = np.where(~chain.closed & np.isinf(chain.link_s), 0.0, chain.link_s)
+    link_s[:-1, [0, -1]] = math.inf
+    if is_feasible(replace(roomy, link_s=link_s)):
         found = "every pipeline sends over a link without bandwidth"
         return NoPlanError("links", Mistake("bandwidth_bytes_s", found, "expected more than 0"))
     able = _able_spans(roomy)
@@ -90,13 +87,6 @@ def _limit_in_the_way(chain: Chain) -> NoPlanError:
     changes = f"the layers change {_changes(chain)} times between kinds that can run them"
     found = f"{len(chain.devices)} devices are too few, or of the wrong kinds"
     return NoPlanError("devices", Mistake("devices", found, changes))
-
-
-def _with_links(chain: Chain, cuts: Flags) -> Chain:
-    """Return a chain whose messages can all be sent at some cuts."""
-    opened = np.where(cuts & np.isinf(chain.link_s), 0.0, chain.link_s)
-    opened[:-1, [0, -1]] = math.inf
-    return replace(chain, link_s=opened)
 
 
 def _able_spans(chain: Chain) -> Flags:
@@ -125,7 +115,9 @@ def _no_whole(chain: Chain, able: Flags) -> NoPlanError:
 
 def _memory_mistakes(chain: Chain) -> Iterator[Mistake]:
     """Yield the layers that fit nowhere, alone or with others; without such, the sums."""
-    needs = _least_around(np.minimum.reduce(_bytes_where_able(chain)))
+    able = zip(chain.span_s, chain.span_bytes, strict=True)
+    held = [np.where(np.isfinite(span), nbytes, np.inf) for span, nbytes in able]
+    needs = _least_around(np.minimum.reduce(held))
     fits = _least_around(np.where(_able_spans(chain), 0.0, np.inf))
     tight = np.flatnonzero(np.isinf(fits)).tolist()
     for layer in tight:
@@ -139,13 +131,6 @@ def _memory_mistakes(chain: Chain) -> Iterator[Mistake]:
         found = "the layers do not fit into the boards' memory"
         told = f"; the layers take {bytes_text(round(total))} without buffers" if total else ""
         yield Mistake("memory_bytes", found, f"there are {_memories(chain)}{told}")
-
-
-def _bytes_where_able(chain: Chain) -> list[Floats]:
-    return [
-        np.where(np.isfinite(span), held, np.inf)
-        for span, held in zip(chain.span_s, chain.span_bytes, strict=True)
-    ]
 
 
 def _memories(chain: Chain) -> str:

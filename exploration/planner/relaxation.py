@@ -78,11 +78,6 @@ def _counts(chain: Chain, groups: Groups) -> list[int]:
     return [sum(map(chain.type_of.count, group)) for group in groups]
 
 
-def _members(groups: Groups) -> Iterator[tuple[int, int]]:
-    for group, members in enumerate(groups):
-        yield from ((group, index) for index in members)
-
-
 def _turns(chain: Chain, groups: Groups) -> list[int]:
     return [max(chain.turns[index] for index in group) for group in groups]
 
@@ -158,7 +153,11 @@ class _AllCombinations:
         self.sent_s = self._loads(chain.link_of)
         self.received_s = self._loads(chain.link_of.T)
         self.in_turn = np.array([limit_in_turn(1.0, move.turns) for move in self.moves])
-        self.rows = [(index, self._rows(group, index)) for group, index in _members(groups)]
+        self.rows = [
+            (index, self._rows(group, index))
+            for group, members in enumerate(groups)
+            for index in members
+        ]
         self.starts = (chain.cuts + 1) * np.arange(len(self.moves))[:, None]
         summed = chain.spans_s is None and chain.memory_bytes.ndim == 2
         make = _Summed if summed else _Tabled

@@ -43,7 +43,8 @@ _NO_MESSAGES = Messages(0.0, 0.0)
 
 def bottleneck_s(chain: Chain, plan: tuple[PlacedSlice, ...]) -> float:
     """Return how long the busiest device or cable is busy per frame; infinite if it cannot be."""
-    if exceeds_memory(chain, plan) or any(_mixes_types(chain, part) for part in plan):
+    types = ({chain.type_of[device] for device in part.devices} for part in plan)
+    if exceeds_memory(chain, plan) or any(len(one) > 1 for one in types):
         return math.inf
     slices = (slice_s(chain, part) / part.turns for part in plan)
     messages = (messages_behind(chain, plan, index).load_s for index in range(len(plan)))
@@ -61,10 +62,6 @@ def exceeds_memory(chain: Chain, plan: tuple[PlacedSlice, ...]) -> bool:
             size = chain.slice_bytes(device, part.first, part.end)
             held[chain.board_of[device]] += size
     return any(one > most for one, most in zip(held, chain.capacity_bytes, strict=True))
-
-
-def _mixes_types(chain: Chain, part: PlacedSlice) -> bool:
-    return part.turns > 1 and len({chain.type_of[device] for device in part.devices}) > 1
 
 
 def messages_behind(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> Messages:

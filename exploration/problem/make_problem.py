@@ -29,7 +29,7 @@ from rankslice.exploration.problem.runtime_costs import (
 )
 from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.graph import Graph, Layer, Tensor
+from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.partition import crossing_fault
@@ -80,7 +80,10 @@ def make_problem(
         kinds=kinds,
         shared_weights=tuple(each for each in weights if len(each.readers) > 1),
         together=_together(graph, layers),
-        working_bytes=np.array([_working_bytes(layer) for layer in layers], np.int64),
+        working_bytes=np.array(
+            [sum(t.nbytes or 0 for t in (*layer.inputs, *layer.outputs)) for layer in layers],
+            np.int64,
+        ),
         overheads=overheads,
         model=graph.name,
         graph=graph,
@@ -132,8 +135,9 @@ def _tensors(
     """
     reads = reads_of(graph, layers)
     readers: dict[str, list[int]] = {}
+    smallest = min(graph.inputs, key=lambda tensor: tensor.nbytes or float("inf"))
     for index, layer in enumerate(layers):
-        for tensor in reads[layer.name] or (_smallest(graph.inputs),):
+        for tensor in reads[layer.name] or (smallest,):
             readers.setdefault(tensor.name, []).append(index)
     given = {tensor.name for tensor in graph.outputs}
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
@@ -149,10 +153,6 @@ def _tensors(
                 most_bytes=float(slot_bytes(tensor)),
                 is_bound=frame_bytes.is_bound(tensor),
             )
-
-
-def _smallest(tensors: Sequence[Tensor]) -> Tensor:
-    return min(tensors, key=lambda tensor: tensor.nbytes or float("inf"))
 
 
 def _weights(graph: Graph, layers: Sequence[Layer]) -> list[SharedWeight]:
@@ -183,7 +183,3 @@ def _weight_bytes(weights: Iterable[SharedWeight], layers: int) -> NDArray[np.in
     for weight in weights:
         total[list(weight.readers)] += weight.nbytes
     return total
-
-
-def _working_bytes(layer: Layer) -> int:
-    return sum(tensor.nbytes or 0 for tensor in (*layer.inputs, *layer.outputs))

@@ -177,17 +177,12 @@ def routes(
 
     ``None``: for one of them no mapping is fast enough.
     """
-    calm = [each for each in candidates if BUSY * each.best_known.throughput_fps >= fps]
-    fast = [each for each in candidates if each.best_known.throughput_fps >= surge_fps]
+    calm = [each for each in candidates if BUSY * _rate(each) >= fps]
+    fast = [each for each in candidates if _rate(each) >= surge_fps]
     if not calm or not fast:
         return None
-    normal = min(calm, key=_latency_then_rate)
+    normal = min(calm, key=lambda each: (each.best_known.latency_s, -_rate(each)))
     return normal, normal if normal in fast else recommended(fast, surge_fps)
-
-
-def _latency_then_rate(candidate: Candidate) -> tuple[float, float]:
-    figures = candidate.best_known
-    return figures.latency_s, -figures.throughput_fps
 
 
 def routes_text(

@@ -24,7 +24,7 @@ from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.proof import FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
-from rankslice.exploration.search.space import MAX_MAPPINGS, GeneticOptions, exhaustive
+from rankslice.exploration.search.space import GeneticOptions, exhaustive
 from rankslice.exploration.search.trials import Trials, most_promising
 
 METHODS = ("exact", "nsga2", "exhaustive")
@@ -183,7 +183,7 @@ class _Searching:
         options = self._options
         space = replace(self._space, objectives=len(self._objectives))
         if options.method == "exhaustive":
-            self._expected = min(self._mappings, options.evaluations)
+            self._expected = min(self._space.mappings, options.evaluations)
             otherwise = "raise --evaluations, or use nsga2 or exact"
             every = exhaustive(trials, space, options.evaluations, otherwise=otherwise)
             return selected(every, options.keep)
@@ -203,12 +203,11 @@ class _Searching:
         if options.method == "exact":
             return self._planned()
         if options.method == "exhaustive":
-            total = self._mappings
+            step, total = "evaluating all mappings", self._space.mappings
             return exhaustive(
                 self._score,
                 self._space,
-                MAX_MAPPINGS,
-                lambda done: self._on_progress("evaluating all mappings", done, total),
+                on_mappings=lambda done: self._on_progress(step, done, total),
             )
         return nsga2(
             self._score,
@@ -220,19 +219,13 @@ class _Searching:
             ),
         )
 
-    @property
-    def _mappings(self) -> int:
-        blocks = self._space.blocks
-        genes = self._space.layers if blocks is None else int(blocks[-1]) + 1
-        return int(self._space.devices**genes)
-
     def _planned(self) -> Archive:
         space, score = replace(self._space, blocks=None), self._score
         archive = space.archive()
         seeds = np.unique(np.concatenate([self._plans(), balanced_seeds(self._problem)]), axis=0)
         most = max(1, _MAX_WORK // space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
-        if space.devices**space.layers <= tried:
+        if space.mappings <= tried:
             archive.add(seeds, score(seeds))
             return exhaustive(score, space, tried, found=archive)
         local_search(
@@ -336,39 +329,25 @@ _WORTH = 1.01
 """How many times as fast it must be to be worth a word."""
 
 
-def whole_in_turn(problem: Problem) -> tuple[str, float] | None:
-    """Return the fastest way to have the whole model in turn: its mapping's key, and frames/s.
-
-    By the cost model; ``None``: no devices of one kind can take turns with it.
-    """
-    made = with_turns(problem, len(problem.devices))
-    if not made.teams:
-        return None
-    numbers = len(problem.devices) + np.arange(len(made.teams))
-    rows = np.repeat(numbers[:, np.newaxis], len(made.layers), axis=1)
-    found = scorer(made, ("throughput",))(rows)
-    times = np.where(found.excess <= 0, found.values[:, 0], np.inf)
-    best = int(times.argmin())
-    if not np.isfinite(times[best]) or times[best] <= 0:
-        return None
-    return made.teams[best].key([device.key for device in made.devices]), 1 / float(times[best])
-
-
 def replicas_text(problem: Problem, candidates: Sequence[Candidate]) -> Iterator[str]:
     """Say if the whole model in turn beats the fastest slices that were found."""
-    found = whole_in_turn(problem)
+    made = with_turns(problem, len(problem.devices))
     plain = [
         each.figures[0].throughput_fps
         for each in candidates
         if all(not load.in_turn_key for load in each.ranks)
     ]
-    if found is None or not plain:
+    if not made.teams or not plain:
         return
-    key, rate = found
-    slices = max(plain)
-    if rate > _WORTH * slices:
+    numbers = len(problem.devices) + np.arange(len(made.teams))
+    rows = np.repeat(numbers[:, np.newaxis], len(made.layers), axis=1)
+    scores = scorer(made, ("throughput",))(rows)
+    times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
+    best, slices = int(times.argmin()), max(plain)
+    if 0 < _WORTH * slices * times[best] < 1:
         yield (
-            f"The whole model in turn beats slices here: {key} gives {rate_text(rate)} frames/s by"
-            f" the cost model, the fastest slices {rate_text(slices)}. Each of them holds all"
-            " weights; --turns searches such mappings, too."
+            f"The whole model in turn beats slices here: {made.key_of(int(numbers[best]))} gives"
+            f" {rate_text(1 / float(times[best]))} frames/s by the cost model, the fastest slices"
+            f" {rate_text(slices)}. Each of them holds all weights; --turns searches such mappings,"
+            " too."
         )

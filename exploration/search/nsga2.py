@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive, Population, nondominated
-from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace, recording
+from rankslice.exploration.results.front import Archive, Population, Scores, nondominated
+from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace
 from rankslice.exploration.search.variation import Random, random_slices
 from rankslice.framework.errors import RankSliceError
 
@@ -43,7 +43,13 @@ def nsga2(
         RankSliceError: pymoo is not installed.
     """
     found = space.archive()
-    evolution = _Evolution(recording(score, found), space, on_generation, is_enough)
+
+    def recorded(population: Population) -> Scores:
+        scores = score(population)
+        found.add(population, scores)
+        return scores
+
+    evolution = _Evolution(recorded, space, on_generation, is_enough)
     seeds = evolution.best_first(np.empty((0, space.layers), np.int64) if seeds is None else seeds)
     if space.blocks is None:
         evolution.run(options, seeds)

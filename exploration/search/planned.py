@@ -189,12 +189,6 @@ class ContiguousPlanner:
         """(layers,): what crosses a cut behind a layer; infinite where none can be."""
         return np.append(crossing_bytes(self.problem), 0.0)
 
-    def _needs_at_most(self, board: int) -> float:
-        tensors = 2 * float(self._arguments["send_memory_bytes"].max())
-        kinds = self.problem.device_kinds[self.problem.device_boards == board]
-        whole: Floats = self._arguments["memory_bytes"][kinds, 0, -1]
-        return float(whole.sum()) + len(kinds) * tensors
-
     @cached_property
     def _inside_groups(self) -> NDArray[np.bool_]:
         """(layers,): whether a cut behind a layer would part what belongs together."""
@@ -205,19 +199,15 @@ class ContiguousPlanner:
 
     def _spans(self, devices: Sequence[int]) -> Floats:
         boards = self.problem.device_boards[list(devices)].tolist()
-        return self._spans_near if len({*boards}) < len(boards) else self._spans_apart
+        return self._spans_by_place[len({*boards}) < len(boards)]
 
     @cached_property
-    def _spans_near(self) -> Floats:
-        """Times of slices whose tensors do not all cross the network."""
+    def _spans_by_place(self) -> tuple[Floats, Floats]:
+        """Of slices that have a board each; and of others, whose tensors do not all leave it."""
         overheads = self.problem.overheads
-        return self._spans_with(min(overheads.token_s, overheads.message_s), 0.0)
-
-    @cached_property
-    def _spans_apart(self) -> Floats:
-        """Times of slices that have a board each."""
-        overheads = self.problem.overheads
-        return self._spans_with(overheads.message_s, overheads.network_s_per_byte)
+        near_s = min(overheads.token_s, overheads.message_s)
+        apart = self._spans_with(overheads.message_s, overheads.network_s_per_byte)
+        return apart, self._spans_with(near_s, 0.0)
 
     def _spans_with(self, each_s: float, per_byte_s: float) -> Floats:
         problem = self.problem
@@ -234,12 +224,18 @@ class ContiguousPlanner:
         watts = float(self.problem.active_w[number])
         capacity = math.inf if board.memory_bytes is None else float(board.memory_bytes)
         capacity = min(capacity, most_bytes)
+        kinds = self.problem.device_kinds[self.problem.device_boards == device.board]
+        # Each device of the board has the whole model.
+        models = (
+            self._arguments["memory_bytes"][kinds, 0, -1]
+            + 2 * self._arguments["send_memory_bytes"].max()
+        )
         return Device(
             name=device.key,
             kind=device.kind,
             board=board.name,
             # Planning takes less time where memory cannot matter.
-            memory_bytes=math.inf if self._needs_at_most(device.board) <= capacity else capacity,
+            memory_bytes=math.inf if float(models.sum()) <= capacity else capacity,
             busy_w=watts if math.isfinite(watts) else None,
             idle_w=board.idle_w or 0.0,
         )

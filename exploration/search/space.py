@@ -30,6 +30,15 @@ class SearchSpace:
     enough_s: float = 0.0
     """Time between frames that come by the clock; 0: as fast as possible."""
 
+    @property
+    def genes(self) -> int:
+        """How many layers, or blocks of layers, get a device each."""
+        return self.layers if self.blocks is None else int(self.blocks[-1]) + 1
+
+    @property
+    def mappings(self) -> int:
+        return int(self.devices**self.genes)
+
     def archive(self) -> Archive:
         return Archive(self.layers, self.objectives, self.enough_s)
 
@@ -45,15 +54,6 @@ class GeneticOptions:
     """Probability that two parents mix; their children are copies otherwise."""
     generations: int = 400
     seed: int = 0
-
-
-def recording(score: Score, archive: Archive) -> Score:
-    def recorded(population: Population) -> Scores:
-        scores = score(population)
-        archive.add(population, scores)
-        return scores
-
-    return recorded
 
 
 MAX_MAPPINGS = 2_000_000
@@ -82,17 +82,16 @@ def exhaustive(
         RankSliceError: there are more than ``most``.
     """
     blocks = np.arange(space.layers) if space.blocks is None else space.blocks
-    genes = int(blocks.max()) + 1
-    count = space.devices**genes
+    count = space.mappings
     if count > most:
-        what = "layers" if space.blocks is None else "blocks of layers"
+        what = f"{space.genes} {'layers' if space.blocks is None else 'blocks of layers'}"
         raise RankSliceError(
-            f"{genes} {what} on {space.devices} accelerators can be mapped in {_counted(count)}"
+            f"{what} on {space.devices} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
     found = space.archive() if found is None else found
     for start in range(0, count, _AT_ONCE):
-        population = every_mapping(space.devices, genes, start, min(start + _AT_ONCE, count))
+        population = every_mapping(space.devices, space.genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]
         found.add(population, score(population))
         on_mappings(start + len(population))

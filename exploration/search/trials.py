@@ -56,7 +56,8 @@ class Trials:
             if candidate is None:
                 excess[row] = _IMPOSSIBLE
             else:
-                values[row] = self._values(candidate, values[row])
+                costs = [objective.cost_of(candidate) for objective in self._rows]
+                values[row] = np.where(np.isfinite(costs), costs, values[row])
         return Scores(values, excess, predicted.groups)
 
     def _tried(self, assignment: NDArray[np.int64]) -> Candidate | None:
@@ -69,23 +70,16 @@ class Trials:
 
     def _try(self, candidate: Candidate) -> Candidate | None:
         try:
-            found = self._attempt(candidate)
-            self._check(found)
+            tried = self._attempt(candidate)
+            for row in self._rows:
+                if row.evaluated is None and row.value(tried, tried.best_known) is None:
+                    raise RankSliceError(f"the run did not measure {row.name}")
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except RankSliceError as error:
             self.failures.append(Failure(candidate.mapping, str(error.mistakes[0])))
             return None
-        return found
-
-    def _check(self, found: Candidate) -> None:
-        for row in self._rows:
-            if row.evaluated is None and row.value(found, found.best_known) is None:
-                raise RankSliceError(f"the run did not measure {row.name}")
-
-    def _values(self, found: Candidate, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
-        costs = [row.cost_of(found) for row in self._rows]
-        return np.where(np.isfinite(costs), costs, predicted)
+        return tried
 
     @property
     def candidates(self) -> dict[bytes, Candidate]:

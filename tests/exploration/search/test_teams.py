@@ -14,13 +14,12 @@ from rankslice.backend.runtime.job import Turns
 from rankslice.exploration.problem.devices import Team, teams_of_kinds
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.results.candidates import candidates_of, predicted_candidate, selected
-from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.methods import SearchOptions, find_mappings, replicas_text
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import ContiguousPlanner
 from rankslice.exploration.search.proof import FastestFound
 from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.space import GeneticOptions, exhaustive, recording
+from rankslice.exploration.search.space import GeneticOptions, exhaustive
 from rankslice.framework.platform import Link
 
 KEYS = ["edge01_cpu0", "edge02_cpu0", "edge03_cpu0"]
@@ -58,9 +57,8 @@ def test_the_best_mapping_has_devices_in_turn_if_one_layer_takes_most() -> None:
 def test_nsga2_lets_devices_take_turns() -> None:
     made = with_turns(alike(), 3)
     space = space_of(made, ("throughput",))
-    archive = Archive(space.layers, space.objectives)
     options = GeneticOptions(population=20, generations=30)
-    nsga2(recording(scorer(made, ("throughput",)), archive), space, options)
+    archive = nsga2(scorer(made, ("throughput",)), space, options)
     assert 0.23 / 3 == pytest.approx(archive.values[0, 0], rel=0.01)
 
 

@@ -51,7 +51,6 @@ class Objective:
     larger_is_better: bool = False
     """If so, values are positive."""
     text: Callable[[float], str]
-    """Returns a value for people."""
     unit: str = ""
     """Heads columns of values, instead of the name, and follows values elsewhere. Empty: ``text``
     contains the unit."""

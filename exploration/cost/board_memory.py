@@ -103,16 +103,13 @@ def _makers(problem: Problem, segments: Indices) -> Indices:
 @dataclass(frozen=True, slots=True)
 class _Readings:
     row: Indices
-    """Which assignment."""
     tensor: Indices
     device: Indices
-    """Of the reader."""
     segment: Indices
     """1 + the segment that reads."""
     maker: Indices
     """1 + the segment that makes the tensor; 0 is the source."""
     is_local: NDArray[np.bool_]
-    """Whether it is made on the same device."""
 
 
 def _readings(

@@ -64,7 +64,6 @@ class Messages:
     """Tensors that go from device to device, of all assignments; all arrays are (messages,)."""
 
     row: Indices
-    """Which assignment."""
     tensor: Indices
     origin: Indices
     """The device that sends it or, inside a board, whose slots are read."""

@@ -30,9 +30,7 @@ class Phases:
     population: Indices
     """(phases, layers) indices of devices."""
     sources: Indices
-    """The device where frames enter."""
     sinks: Indices
-    """The device where results leave."""
     begins: Indices
     """(assignments,): the first phase of each."""
     shares: Floats
@@ -163,7 +161,6 @@ class Spans:
     """Consecutive layers of one device or segment, of all assignments; all arrays are (spans,)."""
 
     row: Indices
-    """Which assignment."""
     owner: Indices
     """The device or the segment."""
     first: Indices

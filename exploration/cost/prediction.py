@@ -50,7 +50,6 @@ class DeviceCost:
     gpu_bytes: int | None
     """Memory of the GPU: for its engine, weights and work; ``None``: not measured, or none."""
     turns: Turns = ALL
-    """The frames that it handles."""
 
     @property
     def busy_s(self) -> float:
@@ -105,10 +104,8 @@ class Prediction:
     """In a topological order."""
     channels: tuple[ChannelCost, ...]
     boards: tuple[BoardCost, ...]
-    """Those in use."""
     bottleneck_s: float
     bottleneck: str
-    """The busiest part, described."""
     latency_s: float
     """Time of a frame that is alone in the pipeline, of the slowest ranks if some take turns."""
     notes: tuple[str, ...]

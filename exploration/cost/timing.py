@@ -153,7 +153,6 @@ class _Arrivals:
     """Tensors that segments, or at the end the sink, wait for; all arrays are (arrivals,)."""
 
     row: Indices
-    """Which assignment."""
     segment: Indices
     """That waits, ascending; behind all others the sink."""
     maker: Indices

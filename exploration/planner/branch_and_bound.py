@@ -198,14 +198,12 @@ def _least_sums(table: Floats, after: Floats) -> Floats:
 
 class _Way(NamedTuple):
     total: float
-    """What the whole plan costs at least."""
     back: int
     """Minus the cut where it ends: of equal costs, the furthest one first."""
     devices: tuple[int, ...]
     state: int
     """Of the graph, behind this slice."""
     cost: float
-    """Of the plan up to its end."""
 
     @property
     def end(self) -> int:

@@ -39,7 +39,6 @@ class Chain:
     board_of: tuple[int, ...]
     """Device -> board."""
     capacity_bytes: tuple[float, ...]
-    """Board -> its memory."""
     link_of: NDArray[np.intp]
     """(devices, devices): row of ``link_s`` for a message from the one to the other."""
     link_s: Floats
@@ -50,7 +49,6 @@ class Chain:
     counts_power: bool = True
     """Whether devices that differ only in power count as different."""
     most_turns: int = 1
-    """How many devices of one type may take turns on a slice."""
 
     @property
     def layers(self) -> int:

@@ -32,9 +32,7 @@ class PlannedSlice:
     devices: tuple[str, ...]
     """Their names, in the order of the list of devices: each takes the next frame."""
     indices: tuple[int, ...]
-    """Their indices in the list of devices."""
     first: int
-    """First layer, from 0."""
     last: int
     """Last layer, that one included."""
     compute_s: float
@@ -71,7 +69,6 @@ class Pipeline:
     """The best pipeline, and what it is like."""
 
     slices: tuple[PlannedSlice, ...]
-    """In the order of the layers."""
     bottleneck_s: float
     """Time per frame of the slowest slice or message: a frame comes out each time it has passed."""
     latency_s: float

@@ -108,7 +108,6 @@ def _merged(chain: Chain, groups: Groups) -> Groups:
 class _Move:
     group: int
     turns: int
-    """Devices that it takes."""
 
 
 @dataclass(frozen=True, slots=True)

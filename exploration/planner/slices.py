@@ -33,7 +33,6 @@ class Messages:
     """The messages at one cut."""
 
     longest_s: float
-    """The longest time of one message."""
     load_s: float
     """For how long per frame the busiest device, or cable of a board, sends or receives."""
 

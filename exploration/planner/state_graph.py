@@ -309,7 +309,6 @@ class _Made:
     """Edges of one move from the states of a grade."""
 
     origin: int
-    """That grade."""
     sources: Indices
     links: Indices
     move: int

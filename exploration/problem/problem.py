@@ -22,7 +22,6 @@ from rankslice.framework.quantisers import copied_layers
 from rankslice.frontend.partition.partition import Grouping, Reads, layer_reads, used_layers
 
 MODEL_INPUT = -1
-"""Producer of a model's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class BoardCosts:
     name: str
     memory_bytes: int | None = None
     idle_w: float | None = None
-    """Power of the board doing nothing, in watts."""
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
     is_idle_measured: bool = False
@@ -114,13 +112,10 @@ class Problem:
     """(kinds,): power above idle while the kind computes, by a sensor; NaN or empty: none."""
     overheads: Overheads = NO_OVERHEADS
     model: str = "model"
-    """Name of the model's file."""
     graph: Graph | None = None
     """The model, if there is one; its partition defines the segments."""
     times_source: str = "given times"
-    """Where the times are from."""
     platform: str = "platform"
-    """Name of the platform's file."""
     link_sources: tuple[tuple[str, ...], ...] = ()
     """(boards, boards): where bandwidth and latency are from."""
 

@@ -21,11 +21,9 @@ class Overheads:
     """Processor time of a rank besides computing; it is taken from the rank's own cores."""
 
     frame_s: float = 0.0
-    """For each frame, in seconds."""
     message_s: float = 0.0
     """For each message to another board, at each of its ends, in seconds."""
     source: str = "left out"
-    """Where the figures are from."""
     slice_s: float = 0.0
     """For each span of layers, in seconds: how much longer it takes in a pipeline than when it is
     measured, because other threads interrupt it and use its caches in between."""
@@ -57,7 +55,6 @@ SLEEPING_OVERHEADS = Overheads(
     arrival_s=0.3e-3,
     source="the runtime as measured on two cores of an AMD EPYC",
 )
-"""Default overheads of a rank that sleeps."""
 
 DEFAULT_OVERHEADS = replace(
     SLEEPING_OVERHEADS, frame_s=50e-6, slice_s=0.2e-3, network_s_per_byte=3e-9

@@ -200,14 +200,11 @@ class Candidate:
     number: int
     """From 1, the fastest first."""
     ranks: tuple[RankLoad, ...]
-    """Rank i is the i-th."""
     traffic: tuple[RankTraffic, ...]
     figures: tuple[Figures, ...]
     """What the cost model predicts; then, if asked for, what was simulated or measured."""
     bottleneck: str
-    """What limits it, in words."""
     on_front: bool
-    """Whether no other mapping beats it in every objective."""
 
     @property
     def file(self) -> str:
@@ -258,17 +255,12 @@ class Exploration:
     evaluations: int
     """Mappings that the cost model evaluated."""
     candidates: tuple[Candidate, ...]
-    """By number."""
     answer: tuple[str, ...]
-    """What to take from it, in words."""
     tried_by: str | None = None
     """``simulator`` or ``run``: what evaluated mappings after the cost model, if anything did."""
     tried: int = 0
-    """Mappings that it evaluated."""
     failures: tuple[Failure, ...] = ()
-    """Those of them that did not run."""
     target_fps: float | None = None
     surge_fps: float | None = None
-    """Frames per second during a surge."""
     routes: tuple[int, ...] = ()
     """Numbers of the mappings for the usual load and for the surge; none: there is no such pair."""

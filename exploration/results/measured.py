@@ -17,9 +17,7 @@ class MeasuredRank:
     layers: tuple[str, ...]
     """As in the mapping file."""
     compute_ns: int
-    """Computing, median per frame."""
     memory_bytes: int
-    """Peak resident memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from rankslice.exploration.search.space import Score, SearchSpace
 from rankslice.exploration.search.variation import changed
 
 _AT_ONCE = 128
-"""Mappings scored together."""
 
 _ELITE = 24
 """Mappings kept of each objective, the best in it."""
@@ -68,7 +67,6 @@ class _LocalSearch:
         self._values: NDArray[np.float64] = np.empty((0, space.objectives))
         self._elites: list[Population] = []
         self.count = 0
-        """Mappings that were scored."""
 
     @property
     def is_lost(self) -> bool:

@@ -21,7 +21,7 @@ from rankslice.exploration.results.candidates import (
 from rankslice.exploration.results.front import Archive, Population, nondominated
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.proof import FastestFound, Proof, prove
+from rankslice.exploration.search.proof import SAME, FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
 from rankslice.exploration.search.space import GeneticOptions, exhaustive
@@ -38,9 +38,6 @@ _MAX_WORK = 1 << 23
 _MAX_SEARCHED, _MAX_TRIED = 20_000, 1 << 16
 """Limits of ``exact``: mappings that its local search scores, and that it tries exhaustively."""
 
-_SAME = 1e-9
-"""Relative difference below which two times are the same."""
-
 _MIN_POPULATION, _MAX_POPULATION = 8, 100
 _FIRST_GENERATIONS = 100
 """Of the search by the cost model that precedes a search by trials."""
@@ -54,7 +51,6 @@ class SearchOptions:
     """One of :data:`METHODS`."""
     objectives: tuple[str, ...] = ("throughput", "energy", "memory")
     target_fps: float | None = None
-    """Frames per second that come in."""
     keys: tuple[str, ...] = ()
     """Mapping keys that may be used; empty: those that were measured."""
     per_core: bool = False
@@ -105,13 +101,10 @@ class SearchResult:
     candidates: tuple[Candidate, ...]
     """The fastest first, and numbered so."""
     method: str
-    """In words."""
     evaluations: int
     """Mappings that the cost model evaluated."""
     tried: int = 0
-    """Mappings that were simulated, or run."""
     failures: tuple[Failure, ...] = ()
-    """Those of them that did not run."""
     notes: tuple[str, ...] = ()
     """What else there is to know of the method's figures, in sentences."""
 
@@ -281,7 +274,7 @@ class _Searching:
         if proof is None:
             return
         yield _certain(proof)
-        if fastest_s < proof.bottleneck_s * (1 - _SAME):
+        if fastest_s < proof.bottleneck_s * (1 - SAME):
             yield (
                 "Mappings with ranks whose layers are not neighbours can be faster: the fastest one"
                 f" found gives {rate_text(1 / fastest_s)} frames/s by the cost model; that is not"

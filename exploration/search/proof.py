@@ -24,7 +24,7 @@ from rankslice.exploration.search.space import Score
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
-_SAME = 1e-9
+SAME = 1e-9
 """Relative difference below which two times are the same."""
 
 _MAX_PRODUCTS = 4e9
@@ -46,7 +46,6 @@ class FastestFound:
         """Take a score whose first objective is throughput."""
         self._score, self._devices = score, devices
         self.count = 0
-        """Mappings that were scored."""
         self.bottleneck_s = float("inf")
         """Of the fastest contiguous one."""
         self.any_s = float("inf")
@@ -73,7 +72,7 @@ class Proof:
 
     @property
     def is_proven(self) -> bool:
-        return self.bottleneck_s <= self.bound_s * (1 + _SAME)
+        return self.bottleneck_s <= self.bound_s * (1 + SAME)
 
 
 def prove(problem: Problem, score: FastestFound, found: Archive, most: int) -> Proof:
@@ -157,7 +156,7 @@ class _FasterMappings:
             for first in range(0, free.size, _AT_ONCE):
                 part = begun.part(free[first : first + _AT_ONCE])
                 after = part.used | 1 << device
-                below = self._spans[device][part.cuts] < self._score.bottleneck_s * (1 - _SAME)
+                below = self._spans[device][part.cuts] < self._score.bottleneck_s * (1 - SAME)
                 number, end = np.nonzero(below & self._completed[after])
                 kept = part.part(number)
                 inside = (position >= kept.cuts[:, None]) & (position < end[:, None])

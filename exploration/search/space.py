@@ -49,7 +49,6 @@ class GeneticOptions:
 
     population: int = 100
     mutation: float = 0.1
-    """Probability that a child is mutated."""
     crossover: float = 0.5
     """Probability that two parents mix; their children are copies otherwise."""
     generations: int = 400

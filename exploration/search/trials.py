@@ -46,7 +46,6 @@ class Trials:
         self._attempt, self._most, self._on_trial = attempt, most, on_trial
         self._known: dict[bytes, Candidate | None] = {}
         self.failures: list[Failure] = []
-        """Those that did not run."""
 
     def __call__(self, population: Population) -> Scores:
         predicted = self._by_model(population)

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import ALL, EACH, Job, Turns
 from rankslice.backend.runtime.pipeline.wiring import (
-    Reader,
     StageSpec,
-    Wiring,
     pairs_within_boards,
     wire_all,
 )
@@ -56,9 +54,7 @@ class Parts:
     """Reads the model outputs, where results leave."""
     pipes: list[Pipe]
     window: int
-    """Most frames inside."""
     entered: int = 0
-    """How many frames have entered the route."""
 
 
 Ports: TypeAlias = dict[tuple[str, bool], Port]
@@ -79,32 +75,108 @@ def assemble(
 
     ``frames``: how many come at most; ``ports``: of all routes, to which this one adds its own.
     """
-    job = plan.job
-    wirings = wire_all(job, window, pairs_within_boards(job))
-    rings = [list(map(make_ring, wiring.rings)) for wiring in wirings]
-    ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
-    source, sink = SimulatedStage(), SimulatedStage()
-    for rank, wiring, own in zip(ranks, wirings, rings, strict=True):
-        for segment, spec in wiring.segments:
-            rank.stages.append(_joined(_stage(spec, segment.index, rank), spec, own))
-        rank.frames.count = len(rank.stages)
-        for stage in rank.stages:
-            rank.frames.climb(0, stage.frame)
-        if wiring.source is not None:
-            _joined(source, StageSpec((), wiring.source.outputs), own)
-        if wiring.sink is not None:
-            sink = _joined(_stage(wiring.sink), StageSpec(wiring.sink.inputs, ()), own)
-    senders = {
-        send.channel: (rank, send.reader)
-        for rank, wiring in enumerate(wirings)
-        for send in (*wiring.sends, *wiring.shares)
-    }
-    costs = _message_costs(plan, senders, links, overheads, sent_bytes)
-    pipes = list(_pipes(plan, job, wirings, senders, rings, ranks, costs, ports, frames))
-    message_s = _message_s(pipes, costs.core_s, frames)
-    _set_times(plan, compute_s, ranks, message_s, overheads, frames)
-    _share_cores(plan, ranks)
-    return Parts(job, ranks, source, sink, pipes, window)
+    made = _Assembly(plan, window)
+    costs = made.message_costs(links, overheads, sent_bytes)
+    pipes = list(made.pipes(costs, ports, frames))
+    made.set_times(compute_s, _message_s(pipes, costs.core_s, frames), overheads, frames)
+    _share_cores(plan, made.ranks)
+    return Parts(plan.job, made.ranks, made.source, made.sink, pipes, window)
+
+
+class _Assembly:
+    """Ranks, stages and rings of a route, joined."""
+
+    def __init__(self, plan: Plan, window: int) -> None:
+        self.plan, job = plan, plan.job
+        self.wirings = wire_all(job, window, pairs_within_boards(job))
+        self.rings = [list(map(make_ring, wiring.rings)) for wiring in self.wirings]
+        self.ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
+        self.source, self.sink = SimulatedStage(), SimulatedStage()
+        for rank, wiring, own in zip(self.ranks, self.wirings, self.rings, strict=True):
+            for segment, spec in wiring.segments:
+                rank.stages.append(_joined(_stage(spec, segment.index, rank), spec, own))
+            rank.frames.count = len(rank.stages)
+            for stage in rank.stages:
+                rank.frames.climb(0, stage.frame)
+            if wiring.source is not None:
+                _joined(self.source, StageSpec((), wiring.source.outputs), own)
+            if wiring.sink is not None:
+                spec = StageSpec(wiring.sink.inputs, ())
+                self.sink = _joined(_stage(wiring.sink), spec, own)
+        self.senders = {
+            send.channel: (rank, send.reader)
+            for rank, wiring in enumerate(self.wirings)
+            for send in (*wiring.sends, *wiring.shares)
+        }
+        """By channel, the rank that sends it or whose slots are read, and its number as a reader
+        there."""
+
+    def message_costs(
+        self, links: LinkSpeeds, overheads: Overheads, sent_bytes: SentBytes
+    ) -> MessageCosts:
+        """Return what the channels take; arrays are (channels, frames), or (channels, 1)."""
+        plan, tensors = self.plan, self.plan.job.tensors
+        boards = [rank.board for rank in plan.ranks]
+        ends = [(boards[self.senders[c.number][0]], boards[c.destination]) for c in plan.channels]
+        bandwidths, latencies = links.figures(ends)
+        names = [channel.tensor for channel in plan.channels]
+        sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
+        frames = max(map(len, sizes), default=1)
+        return message_costs(
+            np.array([np.resize(each, frames) for each in sizes]).reshape(-1, frames),
+            bandwidths[:, np.newaxis],
+            latencies[:, np.newaxis],
+            np.array([one == other for one, other in ends], bool)[:, np.newaxis],
+            overheads,
+        )
+
+    def pipes(self, costs: MessageCosts, ports: Ports, frames: int) -> Iterator[Pipe]:
+        """Yield the channels, in the plan's order."""
+        job, ranks = self.plan.job, self.ranks
+        targets = {
+            receive.channel: receive.ring
+            for wiring in self.wirings
+            for receive in (*wiring.receives, *wiring.views)
+        }
+        for number, channel in enumerate(self.plan.channels):
+            (sender, reader), receiver = self.senders[channel.number], channel.destination
+            out, into = self.plan.ranks[sender].board, self.plan.ranks[receiver].board
+            origin, is_direct = self.rings[sender][reader.ring], out == into
+            made = job.turns_of_maker(channel.source, channel.tensor)
+            carried = made.common(job.turns_of_reader(receiver, channel.tensor))
+            steps = EACH if is_direct else origin.steps[reader.index]
+            ends = (out, True), (into, False)
+            link_s: list[float] = _of_messages(costs.link_s[number], carried, frames).tolist()
+            yield Pipe(
+                ranks[sender],
+                ranks[receiver],
+                origin,
+                reader.index,
+                self.rings[receiver][targets[channel.number]],
+                carried,
+                link_s if len({*link_s}) > 1 else link_s[:1],
+                float(costs.latency_s[number, 0]),
+                None if is_direct else tuple(ports.setdefault(end, Port()) for end in ends),
+                () if steps == EACH else steps.jumps,
+                steps.first,
+            )
+
+    def set_times(
+        self,
+        compute_s: Sequence[NDArray[np.float64]],
+        message_s: Mapping[SimulatedStage, NDArray[np.float64]],
+        overheads: Overheads,
+        frames: int,
+    ) -> None:
+        stages = {(rank.number, stage.index): stage for rank in self.ranks for stage in rank.stages}
+        for segment, times in zip(self.plan.segments, compute_s, strict=True):
+            stage = stages[segment.rank, segment.index]
+            is_first = stage is self.ranks[segment.rank].stages[0]
+            around_s = overheads.frame_s if is_first else 0.0
+            if computes(self.plan.ranks[segment.rank].engine):
+                around_s += overheads.slice_s
+            messages_s = message_s.get(stage, np.zeros(1))
+            stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
 
 
 def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
@@ -123,94 +195,12 @@ def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> Si
     return stage
 
 
-_Senders: TypeAlias = Mapping[int, tuple[int, Reader]]
-"""By channel, the rank that sends it or whose slots are read, and its number as a reader there."""
-
-
-def _message_costs(
-    plan: Plan,
-    senders: _Senders,
-    links: LinkSpeeds,
-    overheads: Overheads,
-    sent_bytes: SentBytes,
-) -> MessageCosts:
-    """Return what a plan's channels take; arrays are (channels, frames), or (channels, 1)."""
-    boards = [rank.board for rank in plan.ranks]
-    ends = [(boards[senders[c.number][0]], boards[c.destination]) for c in plan.channels]
-    bandwidths, latencies = links.figures(ends)
-    return message_costs(
-        _channel_bytes(plan, sent_bytes),
-        bandwidths[:, np.newaxis],
-        latencies[:, np.newaxis],
-        np.array([one == other for one, other in ends], bool)[:, np.newaxis],
-        overheads,
-    )
-
-
-def _channel_bytes(plan: Plan, sent_bytes: SentBytes) -> NDArray[np.float64]:
-    """Return what channels carry, (channels, frames); (channels, 1) if it never changes."""
-    tensors = plan.job.tensors
-    sizes = [
-        sent_bytes.get(channel.tensor, np.array([slot_bytes(tensors[channel.tensor])], np.float64))
-        for channel in plan.channels
-    ]
-    frames = max(map(len, sizes), default=1)
-    return np.array([np.resize(each, frames) for each in sizes]).reshape(-1, frames)
-
-
-def _pipes(
-    plan: Plan,
-    job: Job,
-    wirings: Sequence[Wiring],
-    senders: _Senders,
-    rings: Sequence[Sequence[Ring]],
-    ranks: Sequence[Rank],
-    costs: MessageCosts,
-    ports: Ports,
-    frames: int,
-) -> Iterator[Pipe]:
-    targets = {
-        receive.channel: receive.ring
-        for wiring in wirings
-        for receive in (*wiring.receives, *wiring.views)
-    }
-    for number, channel in enumerate(plan.channels):
-        (sender, reader), receiver = senders[channel.number], channel.destination
-        out, into = plan.ranks[sender].board, plan.ranks[receiver].board
-        origin, is_direct = rings[sender][reader.ring], out == into
-        made = job.turns_of_maker(channel.source, channel.tensor)
-        carried = made.common(job.turns_of_reader(receiver, channel.tensor))
-        steps = EACH if is_direct else origin.steps[reader.index]
-        yield Pipe(
-            ranks[sender],
-            ranks[receiver],
-            origin,
-            reader.index,
-            rings[receiver][targets[channel.number]],
-            carried,
-            _shortened(_of_messages(costs.link_s[number], carried, frames)),
-            float(costs.latency_s[number, 0]),
-            None if is_direct else (_port(ports, (out, True)), _port(ports, (into, False))),
-            () if steps == EACH else steps.jumps,
-            steps.first,
-        )
-
-
-def _port(ports: Ports, end: tuple[str, bool]) -> Port:
-    return ports.setdefault(end, Port())
-
-
 def _of_messages(seconds: NDArray[np.float64], carried: Turns, frames: int) -> NDArray[np.float64]:
     """Return the times of messages one by one, from those of all frames."""
     if carried == ALL or len(seconds) == 1:
         return seconds
     handled = _handled(carried, _period(frames, carried.period, len(seconds)))
     return seconds[np.flatnonzero(handled) % len(seconds)]
-
-
-def _shortened(times: NDArray[np.float64]) -> list[float]:
-    found: list[float] = times.tolist()
-    return found if len({*found}) > 1 else found[:1]
 
 
 def _message_s(
@@ -277,25 +267,6 @@ def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage | None:
 
 def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStage]:
     return (stage for stage in stages if stage is not None and stage.rank is not None)
-
-
-def _set_times(
-    plan: Plan,
-    compute_s: Sequence[NDArray[np.float64]],
-    ranks: Sequence[Rank],
-    message_s: Mapping[SimulatedStage, NDArray[np.float64]],
-    overheads: Overheads,
-    frames: int,
-) -> None:
-    stages = {(rank.number, stage.index): stage for rank in ranks for stage in rank.stages}
-    for segment, times in zip(plan.segments, compute_s, strict=True):
-        stage = stages[segment.rank, segment.index]
-        is_first = stage is ranks[segment.rank].stages[0]
-        around_s = overheads.frame_s if is_first else 0.0
-        if computes(plan.ranks[segment.rank].engine):
-            around_s += overheads.slice_s
-        messages_s = message_s.get(stage, np.zeros(1))
-        stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
 
 
 def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:

@@ -17,9 +17,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 
 _WIDTH = 88
-"""Characters of a line, at most."""
 _ROWS = 24
-"""Steps that are shown, at most."""
 _MOST_FRAMES = 400
 """That are simulated; what repeats later is not said to."""
 _MOST_IN_TURN = 1600

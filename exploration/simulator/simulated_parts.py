@@ -218,7 +218,6 @@ class StageInTurns(SimulatedStage):
     """A stage that does not handle every frame, or whose inputs are made by ranks in turn."""
 
     steps: Steps = EACH
-    """Which frames it handles."""
     makers: list[Inputs] = field(default_factory=list)
     """By input, the rings of all who make it."""
 
@@ -272,7 +271,6 @@ class Rank:
 
     number: int
     turns: Turns = ALL
-    """The frames that its stages handle."""
     stages: list[SimulatedStage] = field(default_factory=list)
     ready: list[tuple[int, int, SimulatedStage]] = field(default_factory=list)
     """Segments that could run, by frame and index: a heap."""
@@ -331,7 +329,7 @@ class Pipe:
     """How long messages take of each port, one by one, and again from the beginning."""
     latency_s: float
     """Of the link; inside a board, how long the receiver takes to wake up."""
-    ports: tuple[Port, Port] | None
+    ports: tuple[Port, ...] | None
     """Out of one board and into another; ``None`` inside a board."""
     jumps: tuple[int, ...]
     """From a frame of ``origin`` that is sent to the next, as in ``Steps``; empty: all are sent.
@@ -339,4 +337,3 @@ class Pipe:
     next: int
     """The frame of ``origin`` that is to be sent next."""
     sent: int = 0
-    """How many have been sent."""

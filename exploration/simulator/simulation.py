@@ -82,7 +82,6 @@ class Simulation:
     waiting_mean: float
     """Frames that an arriving frame found waiting at the source, on average."""
     waiting_max: int
-    """Most frames that waited at the source."""
     ranks: tuple[RankUse, ...]
     links: tuple[LinkUse, ...]
     """Those that carried something."""
@@ -95,7 +94,6 @@ class Simulation:
     latencies_s: Times
     """Of each frame that came out, in order."""
     switches: tuple[Change, ...] = ()
-    """Changes of the route."""
     surge_window: int | None = None
     """Most frames inside on the route for a surge; ``None``: there is one route."""
 

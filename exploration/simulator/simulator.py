@@ -156,7 +156,6 @@ class _Machine:
         self.plan, self.traced = plan, traced
         self.routes, self.ports = routes, ports
         self.parts = routes[USUAL]
-        """Of the route that frames take."""
         self.before = 0
         """How many frames took the other route so far."""
         self.choice = RouteChoice(switching) if routes[1:] else None

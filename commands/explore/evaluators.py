@@ -67,7 +67,7 @@ class MappingSimulator:
         mapping = LayerMapping("mapping", tuple(entries))
         engine = default_engine(format_of(self.model.graph).submodels)
         placements = place_ranks(mapping, self.boards, default_engine=engine)
-        found = simulate_job(
+        result = simulate_job(
             plan_mapping(self.model, mapping, placements).plan,
             self.boards,
             self.known,
@@ -76,13 +76,13 @@ class MappingSimulator:
                 Traffic(frames=self.frames or _SIMULATED_FRAMES), overheads=self.problem.overheads
             ),
         ).simulation
-        if not found.throughput_fps:
-            raise RankSliceError(_too_few(found.completed))
+        if not result.throughput_fps:
+            raise RankSliceError(_too_few(result.completed))
         figures = replace(
             candidate.figures[0],
             basis="simulated",
-            throughput_fps=found.throughput_fps,
-            latency_s=found.latency_ms["p50"] / 1e3,
+            throughput_fps=result.throughput_fps,
+            latency_s=result.latency_ms["p50"] / 1e3,
         )
         return replace(candidate, figures=(*candidate.figures, figures))
 
@@ -106,11 +106,11 @@ class MappingRunner:
         Raises:
             RankSliceError: it could not be built, deployed or run.
         """
-        found = self.cache.find(candidate, self.frames)
-        if found is None:
-            found = self._run(candidate)
-            self.cache.add(candidate, found)
-        return with_measured(self.problem, candidate, found)
+        result = self.cache.find(candidate, self.frames)
+        if result is None:
+            result = self._run(candidate)
+            self.cache.add(candidate, result)
+        return with_measured(self.problem, candidate, result)
 
     def _run(self, candidate: Candidate) -> MeasuredRun:
         with temporary_folder() as temporary:

@@ -113,39 +113,39 @@ def explore(
         inputs = measuring.inputs(loaded, listener or Listener())
         problem = inputs.problem
         objectives, left_out = available_objectives(problem, _objectives(wanted))
-        found = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
-        if not found.candidates:
+        result = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
+        if not result.candidates:
             where = platform.name if isinstance(platform, Platform) else str(platform)
-            raise RankSliceError(_nothing(where, problem, found))
+            raise RankSliceError(_nothing(where, problem, result))
         pair = None
         about_pair: tuple[str, ...] = ()
         if wanted.target_fps is not None and wanted.surge_fps is not None:
-            pair = routes(found.candidates, wanted.target_fps, wanted.surge_fps)
+            pair = routes(result.candidates, wanted.target_fps, wanted.surge_fps)
             about_pair = (*routes_text(pair, wanted.target_fps, wanted.surge_fps),)
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
             profile=problem.times_source,
-            method=found.method,
+            method=result.method,
             objectives=objectives,
             left_out=left_out,
-            evaluations=found.evaluations,
-            candidates=found.candidates,
+            evaluations=result.evaluations,
+            candidates=result.candidates,
             answer=(
-                *answer(found.candidates, wanted.target_fps),
+                *answer(result.candidates, wanted.target_fps),
                 *about_pair,
-                *replicas_text(problem, found.candidates),
-                *found.notes,
+                *replicas_text(problem, result.candidates),
+                *result.notes,
                 *_gaps(inputs),
                 *_bounds(problem),
-                *_hints(problem, wanted, found.candidates[0]),
+                *_hints(problem, wanted, result.candidates[0]),
             ),
             target_fps=wanted.target_fps,
             surge_fps=wanted.surge_fps,
             routes=() if pair is None else tuple(each.number for each in pair),
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
-            tried=found.tried,
-            failures=found.failures,
+            tried=result.tried,
+            failures=result.failures,
         )
         _write(folder, exploration)
         for name in (PROFILE, RUNS):

@@ -49,7 +49,7 @@ from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, re
 from rankslice.session.switching import USUAL, refuse_switching
 
 _FRAMES = 1000
-_MOST_DRAWN = 1000
+_MAX_DRAWN = 1000
 """Frames whose sizes are drawn; those after them have the same sizes again."""
 
 
@@ -205,7 +205,7 @@ def simulate_job(
     frames, arrivals = _arrivals(traffic, run_options, windows)
     random = np.random.default_rng(scatter.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
-    sent_bytes = frame_bytes.drawn(plan.job.tensors.values(), min(frames, _MOST_DRAWN), random)
+    sent_bytes = frame_bytes.drawn(plan.job.tensors.values(), min(frames, _MAX_DRAWN), random)
     if traffic.read_s is not None:
         taken = replace(taken, read_s=traffic.read_s, read_s_per_byte=0.0)
     simulation = simulate_plan(

@@ -45,11 +45,11 @@ def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messag
     rows, tensors = np.indices(sent.homes.shape).reshape(2, -1)
     at_home = _Frames(rows, tensors, sent.homes[rows, tensors], flow.frames_at_home().ravel())
     away = _Frames(sent.row, sent.tensor, sent.target, flow.frames_away())
-    found = np.zeros((len(phases.begins), len(problem.devices)))
+    nbytes = np.zeros((len(phases.begins), len(problem.devices)))
     for frames in (at_home, away):
         kept = _slots(problem, phases, sent, frames, flow.window)
-        np.add.at(found, (kept.row, kept.device), kept.number * sizes[kept.tensor])
-    return found
+        np.add.at(nbytes, (kept.row, kept.device), kept.number * sizes[kept.tensor])
+    return nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def weights_of(problem: Problem, population: Indices) -> Floats:
     shape = len(population), len(problem.devices)
     spans = spans_of(population)
     held = np.concatenate([[0.0], np.cumsum(problem.weight_bytes, dtype=np.float64)])
-    found = sums(spans.row, spans.owner, held[spans.last + 1] - held[spans.first], shape)
+    nbytes = sums(spans.row, spans.owner, held[spans.last + 1] - held[spans.first], shape)
     for weight in problem.shared_weights:
         readers = counts(population[:, list(weight.readers)], shape[1])
-        found -= weight.nbytes * np.maximum(readers - 1, 0)
-    return found
+        nbytes -= weight.nbytes * np.maximum(readers - 1, 0)
+    return nbytes

@@ -90,8 +90,8 @@ def _evaluate(problem: Problem, numbers: Indices, latency: bool) -> tuple[Floats
     leaves = np.full(len(numbers), np.nan)
     if latency:
         # Devices that take turns have the same segments, so these are found without phases.
-        found = segment_numbers(problem, numbers, span_numbers(numbers), costs.can_run)
-        segments = found[costs.phases.assignments]
+        numbered = segment_numbers(problem, numbers, span_numbers(numbers), costs.can_run)
+        segments = numbered[costs.phases.assignments]
         leaves = costs.latency_s(segments)
     memory = costs.memory_bytes(segments)
     sizes = (board.memory_bytes for board in problem.boards)
@@ -159,8 +159,8 @@ class Costs:
         """
         times = segment_times(self.problem, self.population, segments, self.sent)
         alone = latencies(self.problem, self.population, segments, self.sent, times)
-        found = self.phases.most(np.where(self.possible, alone, np.inf))
-        return np.where(self.phases.clashes, np.inf, found)
+        slowest = self.phases.most(np.where(self.possible, alone, np.inf))
+        return np.where(self.phases.clashes, np.inf, slowest)
 
     def memory_bytes(self, segments: Indices) -> Floats:
         """Return (assignments, boards); the segments are those of :meth:`latency_s`."""

@@ -166,12 +166,12 @@ def first_readers(
     """
     tensors, target, readers = _edges(problem, population, sent.sinks)
     row, edge = np.nonzero(sent.homes[:, tensors] != target)
-    found = np.full(len(sent.row), _NONE)
+    segment = np.full(len(sent.row), _NONE)
     at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
     reader = readers[edge]
     is_there = population[row, reader] == target[row, edge]
-    np.minimum.at(found, at, np.where(is_there, segments[row, reader], _NONE))
-    return np.where(found == _NONE, NO_SEGMENT, found)
+    np.minimum.at(segment, at, np.where(is_there, segments[row, reader], _NONE))
+    return np.where(segment == _NONE, NO_SEGMENT, segment)
 
 
 _NONE = np.iinfo(np.int64).max

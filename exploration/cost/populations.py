@@ -19,7 +19,7 @@ from rankslice.exploration.problem.problem import Problem
 
 _Number = TypeVar("_Number", np.float64, np.int64, np.bool_)
 
-_MOST_FRAMES = 100_000
+_MAX_FRAMES = 100_000
 """Of so many frames phases are counted, where many teams begin again only after more."""
 
 
@@ -56,15 +56,13 @@ class Phases:
         if not self.in_turn:
             return values
         shares = self.shares.reshape(-1, *(1,) * (values.ndim - 1))
-        found: Floats = np.add.reduceat(shares * values, self.begins, axis=0)
-        return found
+        return np.add.reduceat(shares * values, self.begins, axis=0)
 
     def most(self, values: NDArray[_Number]) -> NDArray[_Number]:
         """Return (assignments, ...): the largest of all phases."""
         if not self.in_turn:
             return values
-        found: NDArray[_Number] = np.maximum.reduceat(values, self.begins, axis=0)
-        return found
+        return np.maximum.reduceat(values, self.begins, axis=0)
 
 
 def phases_of(problem: Problem, population: Indices) -> Phases:
@@ -114,7 +112,7 @@ def _of_teams(problem: Problem, teams: NDArray[np.intp]) -> tuple[Indices, Float
     if not len(teams):
         return numbers[np.newaxis], np.ones(1)
     patterns = [problem.teams[team].pattern for team in teams]
-    frames = np.arange(min(math.lcm(*map(len, patterns)), _MOST_FRAMES))
+    frames = np.arange(min(math.lcm(*map(len, patterns)), _MAX_FRAMES))
     chosen = np.array([pattern[frames % len(pattern)] for pattern in patterns])
     each, counts = np.unique(chosen, axis=1, return_counts=True)
     table = np.tile(numbers, (each.shape[1], 1))
@@ -125,12 +123,12 @@ def _of_teams(problem: Problem, teams: NDArray[np.intp]) -> tuple[Indices, Float
 def _turns(problem: Problem, together: NDArray[np.bool_]) -> tuple[tuple[Turns, ...], Indices]:
     """Return all turns that there are, and which of them devices have, (sets of teams, devices)."""
     numbers = {ALL: 0}
-    found = np.zeros((len(together), len(problem.devices)), np.int64)
+    turns_of = np.zeros((len(together), len(problem.devices)), np.int64)
     for row, teams in enumerate(together):
         for team in (problem.teams[number] for number in np.flatnonzero(teams)):
             for device, turns in zip(team.devices, team.turns, strict=True):
-                found[row, device] = numbers.setdefault(turns, len(numbers))
-    return tuple(numbers), found
+                turns_of[row, device] = numbers.setdefault(turns, len(numbers))
+    return tuple(numbers), turns_of
 
 
 Floats: TypeAlias = NDArray[np.float64]

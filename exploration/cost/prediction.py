@@ -182,7 +182,7 @@ class _Explained:
     @cached_property
     def segments(self) -> tuple[SegmentCost, ...]:
         times = segment_times(self.problem, self.costs.population, self.segment_of, self.sent)
-        found = []
+        segments = []
         for number, block in enumerate(self.blocks):
             for device in dict.fromkeys(times.devices[:, number].tolist()):
                 phases = times.devices[:, number] == device
@@ -190,8 +190,8 @@ class _Explained:
                     _mean(self.phases.shares[phases], seconds[phases, number])
                     for seconds in (times.compute_s, times.busy_s)
                 )
-                found.append(SegmentCost(device, tuple(block), compute_s, busy_s))
-        return tuple(found)
+                segments.append(SegmentCost(device, tuple(block), compute_s, busy_s))
+        return tuple(segments)
 
     @cached_property
     def channels(self) -> tuple[ChannelCost, ...]:
@@ -262,7 +262,7 @@ class _Explained:
         held = self.phases.most(weights_of(problem, self.costs.population))
         weights = (held @ problem.is_on_board)[0]
         for board in sorted({self.board_of[device] for device in self.used}):
-            source, told = self._energy_source(board)
+            source, basis = self._energy_source(board)
             name = problem.boards[board].name
             yield BoardCost(
                 name=name,
@@ -271,7 +271,7 @@ class _Explained:
                 memory_source=self._memory_source(name),
                 energy_j=None if source is None else float(self.costs.energies_j[0, board]),
                 energy_source=source,
-                energy_from=told,
+                energy_from=basis,
             )
 
     def _memory_source(self, board: str) -> str:

@@ -30,11 +30,11 @@ def segment_numbers(
     """
     numbers = len(problem.devices) + len(problem.teams)
     used = occurring(population, numbers).sum(axis=1)
-    found = spans.copy()
+    numbered = spans.copy()
     for row in np.flatnonzero(possible & (spans[:, -1] + 1 > used)):
         for number, block in enumerate(blocks_of(problem, population[row].tolist())):
-            found[row, list(block)] = number
-    return found
+            numbered[row, list(block)] = number
+    return numbered
 
 
 def blocks_of(problem: Problem, assignment: Sequence[int]) -> Sequence[tuple[int, ...]]:
@@ -91,15 +91,15 @@ def segment_times(
 
 def _unpaid_s(problem: Problem, population: Indices, segments: Indices, sent: Messages) -> Floats:
     """Return (messages,): what they take of cores besides, where no segment has the frame."""
-    found = np.zeros(len(sent.row))
+    unpaid_s = np.zeros(len(sent.row))
     is_usual = sent.homes == population[:, problem.home_layers]
     if is_usual.all() and (sent.sinks == population[:, problem.sink_layer]).all():
-        return found
+        return unpaid_s
     readers = first_readers(problem, population, segments, sent)
     for ends in (senders(problem, population, segments, sent, readers), readers):
         unpaid = ends == NO_SEGMENT
-        found[unpaid] += sent.costs.core_s[unpaid]
-    return found
+        unpaid_s[unpaid] += sent.costs.core_s[unpaid]
+    return unpaid_s
 
 
 def _compute_s(
@@ -108,8 +108,7 @@ def _compute_s(
     """Return the times of segments, in proportion to those of their pieces without a gap."""
 
     def span_s(of: Spans, on: Indices) -> Floats:
-        times: Floats = problem.span_tables[problem.device_kinds[on], of.first, of.last]
-        return times
+        return problem.span_tables[problem.device_kinds[on], of.first, of.last]
 
     of_devices = len(devices), len(problem.devices)
     piece_s = span_s(pieces, where)
@@ -119,8 +118,7 @@ def _compute_s(
     known = np.isfinite(whole) & np.isfinite(parts) & (parts > 0)
     np.divide(whole, parts, out=share, where=known)
     row = np.arange(len(devices))[:, None]
-    found: Floats = sums(pieces.row, pieces.owner, piece_s, devices.shape) * share[row, devices]
-    return found
+    return sums(pieces.row, pieces.owner, piece_s, devices.shape) * share[row, devices]
 
 
 def latencies(

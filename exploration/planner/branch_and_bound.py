@@ -306,11 +306,11 @@ class Walk:
     def _message(self, devices: tuple[int, ...], cut: int) -> float:
         if len(devices) == len(self._last) == 1:
             return float(self._messages[self.chain.link_of[self._last[0], devices[0]], cut])
-        found = messages(self.chain, self._last, devices, cut)
+        sent = messages(self.chain, self._last, devices, cut)
         # The graph has the same loads, added up in another order.
-        if found.load_s * (1 - _ROUNDING) > self.costs.limit or math.isinf(found.longest_s):
+        if sent.load_s * (1 - _ROUNDING) > self.costs.limit or math.isinf(sent.longest_s):
             return math.inf
-        return self.costs.message * found.longest_s
+        return self.costs.message * sent.longest_s
 
     def _is_held(self, devices: tuple[int, ...], cut: int) -> Flags:
         """Return up to which cuts the boards have memory for the next slice, (cuts,)."""

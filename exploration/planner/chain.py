@@ -81,10 +81,10 @@ class Chain:
     @cached_property
     def boards(self) -> tuple[tuple[int, ...], ...]:
         """Board -> its devices."""
-        found: list[list[int]] = [[] for _ in self.capacity_bytes]
+        devices: list[list[int]] = [[] for _ in self.capacity_bytes]
         for device, board in enumerate(self.board_of):
-            found[board].append(device)
-        return tuple(map(tuple, found))
+            devices[board].append(device)
+        return tuple(map(tuple, devices))
 
     @cached_property
     def span_s(self) -> tuple[Floats, ...]:

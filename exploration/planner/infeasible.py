@@ -129,8 +129,8 @@ def _memory_mistakes(chain: Chain) -> Iterator[Mistake]:
     if not tight:
         total = float(chain.memory_bytes.min(axis=0).sum()) if chain.memory_bytes.ndim == 2 else 0
         found = "the layers do not fit into the boards' memory"
-        told = f"; the layers take {bytes_text(round(total))} without buffers" if total else ""
-        yield Mistake("memory_bytes", found, f"there are {_memories(chain)}{told}")
+        sum_text = f"; the layers take {bytes_text(round(total))} without buffers" if total else ""
+        yield Mistake("memory_bytes", found, f"there are {_memories(chain)}{sum_text}")
 
 
 def _memories(chain: Chain) -> str:

@@ -126,10 +126,10 @@ def optimal_pipeline(
     raise_faults(_option_mistakes(chain, objective, throughput_floor_fps))
     period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf
     limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded
-    found = _best(chain, objective, period, limit, most_steps)
-    if not found.plan or bottleneck_s(chain, found.plan) > limit * (1 + SAME):
-        raise why_infeasible(chain, found, period, most_steps)
-    return _pipeline(chain, found, objective, period)
+    best = _best(chain, objective, period, limit, most_steps)
+    if not best.plan or bottleneck_s(chain, best.plan) > limit * (1 + SAME):
+        raise why_infeasible(chain, best, period, most_steps)
+    return _pipeline(chain, best, objective, period)
 
 
 def _option_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mistake]:
@@ -172,14 +172,14 @@ def _idle_j(chain: Chain, board: int, period: float) -> float:
     return idle * period if idle else 0.0
 
 
-def _pipeline(chain: Chain, found: Found, objective: Objective, period: float) -> Pipeline:
-    slices = tuple(_slice(chain, found.plan, index) for index in range(len(found.plan)))
+def _pipeline(chain: Chain, best: Found, objective: Objective, period: float) -> Pipeline:
+    slices = tuple(_slice(chain, best.plan, index) for index in range(len(best.plan)))
     bottleneck = max(part.time_s for part in slices)
     latency = math.fsum(part.compute_s + part.send_s for part in slices)
     energy = _energy_j(chain, slices, bottleneck if math.isinf(period) else period)
     value = {"latency": latency, "energy": energy or 0.0}.get(objective, bottleneck)
-    proven = found.proven or value <= found.bound * (1 + SAME)
-    bound = value if proven else found.bound
+    proven = best.proven or value <= best.bound * (1 + SAME)
+    bound = value if proven else best.bound
     is_energy = objective == "energy"
     return Pipeline(
         slices,

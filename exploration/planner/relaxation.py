@@ -66,8 +66,8 @@ def relax(chain: Chain) -> Relaxation:
     coarse = _AllCombinations(chain, _merged(chain, alone)).run()
     if math.isinf(coarse.bound_s):
         return coarse
-    found = min(coarse, _PromisingCombinations(chain, alone).run(), key=lambda one: one.value_s)
-    return Relaxation(coarse.bound_s, found.plan, found.value_s, is_exact=False)
+    better = min(coarse, _PromisingCombinations(chain, alone).run(), key=lambda one: one.value_s)
+    return Relaxation(coarse.bound_s, better.plan, better.value_s, is_exact=False)
 
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -213,12 +213,12 @@ class _AllCombinations:
         return max(longest, float(messages[np.isfinite(messages)].max()))
 
     def values(self, low: float, high: float) -> Floats:
-        found = [self.sent_s.ravel(), self.received_s.ravel()]
+        parts = [self.sent_s.ravel(), self.received_s.ravel()]
         for move in self.moves:
             within = low * move.turns * (1 - _ROUNDING), high * move.turns * (1 + _ROUNDING)
             for index in self.groups[move.group]:
-                found.append(self.reaches[index].values(*within) / move.turns)
-        values = np.unique(np.concatenate(found))
+                parts.append(self.reaches[index].values(*within) / move.turns)
+        values = np.unique(np.concatenate(parts))
         return values[(values > low) & (values < high)]
 
     def is_enough(self, limit: float) -> bool:
@@ -243,11 +243,11 @@ class _AllCombinations:
         most = min(limit, sys.float_info.max)
         sends, receives = self.sent_s <= most, self.received_s <= most
         limits = limit * self.in_turn
-        found = np.zeros((len(self.moves), self.chain.cuts + 1), np.intp)
+        reached = np.zeros((len(self.moves), self.chain.cuts + 1), np.intp)
         for index, rows in self.rows:
             furthest = self.reaches[index].furthest(limits[rows], sends[rows], receives[rows])
-            np.maximum(found[rows, :-1], furthest, out=found[rows, :-1])
-        return found
+            np.maximum(reached[rows, :-1], furthest, out=reached[rows, :-1])
+        return reached
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
         value = bottleneck_s(self.chain, plan) if plan else math.inf

@@ -160,13 +160,13 @@ class _Fastest:
         """Return the values that a bottleneck can have, from ``low`` to less than ``high``."""
         chain = self.chain
         low *= 1 - SAME
-        found = []
+        parts = []
         for table, fits, most in zip(chain.span_s, chain.fits, chain.turns, strict=True):
             known = table[fits & (table >= low) & (table < high * most)]
-            found += [known / turns for turns in range(1, most + 1)]
+            parts += [known / turns for turns in range(1, most + 1)]
         links = chain.link_s[np.unique(chain.link_of)].ravel()
-        found += [links / turns for turns in range(1, max(chain.turns) + 1)]
-        values = np.concatenate(found)
+        parts += [links / turns for turns in range(1, max(chain.turns) + 1)]
+        values = np.concatenate(parts)
         return values[(values >= low) & (values < high)]
 
     def _walk_up(self, bound: float) -> Found:

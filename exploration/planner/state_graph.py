@@ -118,8 +118,8 @@ def state_graph(chain: Chain, most: int) -> StateGraph:
     slot_of = {device: slot for slot, devices in enumerate(exact.devices) for device in devices}
     numbers = range(len(chain.devices))
     alike = tuple(slot_of[device] if exact.exact else device for device in numbers)
-    found = next(roles for roles in joined([exact], ways) if _most_states(roles) <= most)
-    return _Builder(found).graph(alike)
+    chosen = next(roles for roles in joined([exact], ways) if _most_states(roles) <= most)
+    return _Builder(chosen).graph(alike)
 
 
 # Roles of devices
@@ -178,11 +178,11 @@ def _alike(
     chain: Chain, boards: tuple[tuple[int, ...], ...], hardware: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
     """Return each board's class: two are alike if exchanging them changes nothing."""
-    found: list[int] = []  # a board of each class
+    examples: list[int] = []  # a board of each class
     classes = []
     for board, devices in enumerate(boards):
         idle = chain.devices[devices[0]].idle_w
-        for index, other in enumerate(found):
+        for index, other in enumerate(examples):
             same = hardware[board] == hardware[other]
             if chain.counts_power:
                 same = same and idle == chain.devices[boards[other][0]].idle_w
@@ -190,8 +190,8 @@ def _alike(
                 classes.append(index)
                 break
         else:
-            classes.append(len(found))
-            found.append(board)
+            classes.append(len(examples))
+            examples.append(board)
     return tuple(classes)
 
 
@@ -261,13 +261,13 @@ class _Links:
     ) -> int:
         """Return the row of the fastest link between devices of two slots; -1: there is none."""
         link_of = self.chain.link_of
-        found = frozenset(
+        links = frozenset(
             int(link_of[sender, receiver])
             for sender in one
             for receiver in other
             if sender != receiver and (board_of[sender] == board_of[receiver]) == same
         )
-        return self.rows.setdefault(found, len(self.rows)) if found else -1
+        return self.rows.setdefault(links, len(self.rows)) if links else -1
 
     def tables(self, turns: int) -> tuple[Floats, Floats]:
         """Return time and load of each row at each cut, and of no message at all.
@@ -409,7 +409,7 @@ class _Builder:
         arriving: dict[int, list[_Made]] = {}
         leaving: list[list[_Edges]] = []
         states = _States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))
-        found = [states]
+        by_grade = [states]
         first = [0]
         for grade in count():
             leaving.append([])
@@ -420,7 +420,7 @@ class _Builder:
             first.append(first[-1] + states.last.size)
             here = arriving.pop(grade + 1)
             states, targets = self._distinct(here)
-            found.append(states)
+            by_grade.append(states)
             for made, numbers in zip(here, targets, strict=True):
                 leaving[made.origin].append(
                     _Edges(
@@ -432,7 +432,7 @@ class _Builder:
                 )
         grades = tuple(
             self._grade(number, states, edges)
-            for number, states, edges in zip(first, found, leaving, strict=True)
+            for number, states, edges in zip(first, by_grade, leaving, strict=True)
         )
         return StateGraph(self.roles, tuple(self.moves), grades, alike)
 
@@ -466,15 +466,15 @@ class _Builder:
 
     def _ends(self, first: int, states: _States) -> tuple[tuple[frozenset[int], int, Indices], ...]:
         """Return states by the types of their last slices' slots, and by turns."""
-        found: dict[tuple[frozenset[int], int], list[Indices]] = {}
+        by_end: dict[tuple[frozenset[int], int], list[Indices]] = {}
         slots = np.where(states.last < 0, -1, self.end_slots[states.last])
         turns = self.end_turns[states.last]
         for slot, types in enumerate(self.roles.types):
             for share in range(1, self.shares + 1):
                 which = np.flatnonzero((slots == slot) & (turns == share)) + first
                 if which.size:
-                    found.setdefault((types, share), []).append(which)
-        return tuple((*key, np.concatenate(which)) for key, which in found.items())
+                    by_end.setdefault((types, share), []).append(which)
+        return tuple((*key, np.concatenate(which)) for key, which in by_end.items())
 
     def _distinct(self, made: list[_Made]) -> tuple[_States, list[Indices]]:
         """Return the distinct states that edges lead to, and where those of each move lead."""

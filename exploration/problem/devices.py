@@ -117,18 +117,18 @@ def kinds_and_devices(
     boards = {board.name: number for number, board in enumerate(platform.boards)}
     groups = {key: number for number, group in enumerate(alike) for key in group}
     kinds: dict[object, int] = {}
-    found: list[Kind] = []
+    by_number: list[Kind] = []
     devices = []
     for placement in placements:
         board = platform.boards[boards[placement.board]]
         names = [_likeness(placement, board, platform), groups.get(placement.key)]
         known = [kinds[name] for name in names if name in kinds]
         if not known:
-            known = [len(found)]
-            found.append(Kind(placement.key, placement.engine, placement.options))
+            known = [len(by_number)]
+            by_number.append(Kind(placement.key, placement.engine, placement.options))
         kinds |= {name: known[0] for name in names if name is not None}
         devices.append(_device(placement, board, boards[board.name], known[0]))
-    return tuple(found), tuple(devices)
+    return tuple(by_number), tuple(devices)
 
 
 def _is_cpu(placement: Rank) -> bool:
@@ -175,10 +175,10 @@ class Team:
     @cached_property
     def pattern(self) -> NDArray[np.int64]:
         """(period,): the device that handles each frame, and again from the beginning."""
-        found = np.zeros(self.turns[0].period, np.int64)
+        device_of_frame = np.zeros(self.turns[0].period, np.int64)
         for device, turns in zip(self.devices, self.turns, strict=True):
-            found[list(turns.positions)] = device
-        return found
+            device_of_frame[list(turns.positions)] = device
+        return device_of_frame
 
     def key(self, keys: Sequence[str]) -> str:
         """Return the key of the mapping's entry: ``a*2|b``."""
@@ -187,7 +187,7 @@ class Team:
         return "|".join(keys[device] + (f"*{n}" if n > 1 else "") for device, n in parts)
 
 
-_MOST_TEAMS = 64
+_MAX_TEAMS = 64
 """Of one size; of more devices only neighbours take turns."""
 
 
@@ -199,14 +199,14 @@ def teams_of_kinds(kinds: Sequence[int], most_turns: int) -> tuple[Team, ...]:
     return tuple(
         Team(devices)
         for size in range(2, most_turns + 1)
-        for found in alike.values()
-        for devices in _chosen(found, size)
+        for alike_devices in alike.values()
+        for devices in _chosen(alike_devices, size)
     )
 
 
 def _chosen(devices: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     """Yield so many devices of some: in all ways, or if there are too many, neighbours alone."""
-    if math.comb(len(devices), size) <= _MOST_TEAMS:
+    if math.comb(len(devices), size) <= _MAX_TEAMS:
         yield from combinations(devices, size)
         return
     for first in range(len(devices) - size + 1):

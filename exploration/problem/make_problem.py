@@ -172,10 +172,10 @@ def _weights(graph: Graph, layers: Sequence[Layer]) -> list[SharedWeight]:
 
 def _held(layer: Layer, behind: dict[str, dict[str, int]]) -> dict[str, int]:
     """Return the sizes of the constants that a layer brings along, by name."""
-    found = {item.name: item.nbytes or 0 for item in held_by(layer)}
+    sizes = {item.name: item.nbytes or 0 for item in held_by(layer)}
     for tensor in layer.inputs:
-        found |= behind.get(tensor.name, {})
-    return found
+        sizes |= behind.get(tensor.name, {})
+    return sizes
 
 
 def _weight_bytes(weights: Iterable[SharedWeight], layers: int) -> NDArray[np.int64]:

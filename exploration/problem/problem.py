@@ -145,10 +145,10 @@ class Problem:
     def is_member(self) -> NDArray[np.int64]:
         """(numbers, devices): 1 where a device has the layers of a number in an assignment."""
         numbers = len(self.devices) + len(self.teams)
-        found = np.zeros((numbers, len(self.devices)), np.int64)
+        table = np.zeros((numbers, len(self.devices)), np.int64)
         for number in range(numbers):
-            found[number, list(self.members(number))] = 1
-        return found
+            table[number, list(self.members(number))] = 1
+        return table
 
     def key_of(self, number: int) -> str:
         """Return the mapping's key for a number in an assignment."""

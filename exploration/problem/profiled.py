@@ -73,8 +73,8 @@ def profiled_problem(
 
 
 def _with_measured(problem: Problem, profile: Profile) -> Problem:
-    found = (profile.kind_of(kind.key) for kind in problem.kinds)
-    kinds = [kind for kind in found if kind is not None]
+    profiled = (profile.kind_of(kind.key) for kind in problem.kinds)
+    kinds = [kind for kind in profiled if kind is not None]
     taken = [[span.memory_bytes for span in kind.spans] for kind in kinds]
     of_gpu = [[span.gpu_bytes or None for span in kind.spans] for kind in kinds]
     more, gpu = (

@@ -41,15 +41,15 @@ _NOWHERE = -1
 def _with_followers(graph: Graph, device_of: dict[str, int]) -> list[tuple[str, int]]:
     """Return all layers of a graph with their devices; unused layers follow their neighbours."""
     constant, copied = constant_layers(graph), copied_layers(graph, ())
-    found = []
+    placed = []
     last = next(iter(device_of.values()))
     for layer in graph.layers:
         if layer.name in constant:  # may be in a range or not
             continue
         if layer.name not in copied:
             last = int(device_of.get(layer.name, last))
-        found.append((layer.name, _NOWHERE if layer.name in copied else last))
-    return found
+        placed.append((layer.name, _NOWHERE if layer.name in copied else last))
+    return placed
 
 
 def _runs(where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, list[str]]]:

@@ -186,13 +186,13 @@ def routes(
 
 
 def routes_text(
-    found: tuple[Candidate, Candidate] | None, fps: float, surge_fps: float
+    pair: tuple[Candidate, Candidate] | None, fps: float, surge_fps: float
 ) -> Iterator[str]:
-    if found is None:
+    if pair is None:
         rates = f"{rate_text(fps)} and {rate_text(surge_fps)} frames/s"
         yield f"There is no pair of mappings for {rates}: at least one of these rates is too high."
         return
-    normal, surge = found
+    normal, surge = pair
     if normal is surge:
         yield (
             f"Mapping {normal.number} has the least latency and keeps up with a surge of"

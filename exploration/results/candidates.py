@@ -20,7 +20,7 @@ Selection: TypeAlias = list[tuple[Assignment, bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
 
 
-def selected(found: Archive, most: int) -> Selection:
+def selected(archive: Archive, most: int) -> Selection:
     """Return the assignments to show.
 
     They are at most ``most`` of the front, spread over all of it; then the fastest of each number
@@ -30,12 +30,12 @@ def selected(found: Archive, most: int) -> Selection:
     Args:
         found: throughput is its first objective.
     """
-    front = found.assignments[spread_out(found.values, most)]
+    front = archive.assignments[spread_out(archive.values, most)]
     known = {row.tobytes() for row in front}
-    whole = {row.tobytes() for row in found.assignments}
+    whole = {row.tobytes() for row in archive.assignments}
     rows = [(row, True) for row in front]
-    fastest = [found.best(boards, 0) for boards in found.groups]
-    for best in (*fastest, *found.frugal()):
+    fastest = [archive.best(boards, 0) for boards in archive.groups]
+    for best in (*fastest, *archive.frugal()):
         if best is not None and best.tobytes() not in known:
             known.add(best.tobytes())
             rows.append((best, best.tobytes() in whole))

@@ -43,12 +43,12 @@ def nondominated(values: Floats) -> NDArray[np.intp]:
         values: (rows, objectives), each objective the better the smaller.
     """
     left = np.lexsort(values.T[::-1])  # a row that dominates another one comes before it
-    found: list[int] = []
+    rows: list[int] = []
     while len(left):
         best, left = left[0], left[1:]
-        found.append(int(best))
+        rows.append(int(best))
         left = left[(values[left] < values[best]).any(axis=1)]
-    return np.sort(np.array(found, dtype=np.intp))
+    return np.sort(np.array(rows, dtype=np.intp))
 
 
 class Archive:

@@ -49,13 +49,13 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def _figures(candidate: Candidate, figures: Figures) -> dict[str, Any]:
-    found: dict[str, Any] = {"source": figures.basis}
+    record: dict[str, Any] = {"source": figures.basis}
     for row in columns():
         value = row.value(candidate, figures)
-        found[row.json.name] = None if value is None else row.json.convert(value)
+        record[row.json.name] = None if value is None else row.json.convert(value)
         if row.basis:
-            found[f"{row.name}_source"] = row.basis(figures)
-    return found
+            record[f"{row.name}_source"] = row.basis(figures)
+    return record
 
 
 def _load(load: RankLoad) -> dict[str, Any]:

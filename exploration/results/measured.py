@@ -76,18 +76,18 @@ def _worst_energy(
     # Runs take frames as fast as they can. Where frames come by the clock, boards idle between.
     idle_s = max(0.0, problem.between_frames_s - period_s)
     idle = {board.name: board.idle_w for board in problem.boards}
-    told = {
+    by_board = {
         energy.board: energy.frame_uj / 1e6 + idle_s * (idle[energy.board] or 0.0)
         for energy in run.energies
         if energy.board in candidate.boards  # a report comes from a board, and may say anything
     }
     if idle_s and any(idle[board] is None for board in candidate.boards):
         return None, None
-    if all(board in told for board in candidate.boards):
-        return max(told[board] for board in candidate.boards), "measured"
+    if all(board in by_board for board in candidate.boards):
+        return max(by_board[board] for board in candidate.boards), "measured"
     if candidate.figures[0].energy_j is None:
         return None, None
-    joules = _modelled_j(problem, candidate, period_s + idle_s) | told
+    joules = _modelled_j(problem, candidate, period_s + idle_s) | by_board
     return max(joules.values()), "modelled"
 
 

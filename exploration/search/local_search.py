@@ -36,7 +36,7 @@ def local_search(
     score: Score,
     space: SearchSpace,
     seeds: Population,
-    found: Archive,
+    archive: Archive,
     most: int,
     on_mappings: Callable[[int], None] = lambda done: None,
 ) -> None:
@@ -44,9 +44,9 @@ def local_search(
 
     Args:
         seeds: (n, layers): mappings to begin with; without any there is nothing to change.
-        found: takes what is met.
+        archive: takes what is met.
     """
-    searching = _LocalSearch(score, space, found)
+    searching = _LocalSearch(score, space, archive)
     searching.take(seeds)
     for _ in range(math.ceil(_DRAWS * most / _AT_ONCE)):
         left = most - searching.count
@@ -59,8 +59,8 @@ def local_search(
 class _LocalSearch:
     """A running search."""
 
-    def __init__(self, score: Score, space: SearchSpace, found: Archive) -> None:
-        self._score, self._space, self._found = score, space, found
+    def __init__(self, score: Score, space: SearchSpace, archive: Archive) -> None:
+        self._score, self._space, self._archive = score, space, archive
         self._random = np.random.default_rng(0)
         self._seen: set[bytes] = set()
         self._rows: Population = np.empty((0, space.layers), np.int64)
@@ -80,7 +80,7 @@ class _LocalSearch:
         self.count += len(population)
         possible = np.flatnonzero((scores.excess <= 0) & np.isfinite(scores.values[:, 0]))
         rows, values = population[possible], scores.values[possible]
-        self._found.add(population, scores)
+        self._archive.add(population, scores)
         self._rows = np.concatenate([rows, self._rows])
         self._values = np.concatenate([values, self._values])
         best = [self._best(objective) for objective in range(self._space.objectives)]
@@ -109,7 +109,7 @@ class _LocalSearch:
     def _parents(self, count: int) -> Population:
         """Return some of the best, half of them for throughput: the better, the more often."""
         random = self._random
-        others = np.concatenate([*self._elites[1:], self._found.assignments])
+        others = np.concatenate([*self._elites[1:], self._archive.assignments])
         drawn = random.random((2, count))
         fast = self._elites[0][(len(self._elites[0]) * drawn[0] ** 2).astype(np.int64)]
         other = others[(len(others) * drawn[1]).astype(np.int64)]

@@ -162,8 +162,8 @@ class _Searching:
     def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
         most = self._options.evaluations
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
-        found = self._result(self._kept_by_trials(trials), trials.candidates)
-        return replace(found, tried=trials.count, failures=tuple(trials.failures))
+        result = self._result(self._kept_by_trials(trials), trials.candidates)
+        return replace(result, tried=trials.count, failures=tuple(trials.failures))
 
     def _result(
         self, kept: Selection, tried: Mapping[bytes, Candidate] = MappingProxyType({})
@@ -187,8 +187,10 @@ class _Searching:
             return self._ranked_anew(selected(best, options.keep), trials)
         size = options.genetics.population
         first, _ = self._split(selected(best, size), min(size, options.evaluations))
-        found = nsga2(trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted)
-        return selected(found, options.keep)
+        archive = nsga2(
+            trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted
+        )
+        return selected(archive, options.keep)
 
     def _best_by_model(self, genetics: GeneticOptions) -> Archive:
         """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
@@ -220,7 +222,7 @@ class _Searching:
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
         if space.mappings <= tried:
             archive.add(seeds, score(seeds))
-            return exhaustive(score, space, tried, found=archive)
+            return exhaustive(score, space, tried, archive=archive)
         local_search(
             score,
             space,
@@ -296,19 +298,19 @@ class _Searching:
 
 def _certain(proof: Proof) -> str:
     """Return a sentence about the fastest mapping of contiguous slices."""
-    found, bound = (_rate(seconds) for seconds in (proof.bottleneck_s, proof.bound_s))
+    rate, bound = (_rate(seconds) for seconds in (proof.bottleneck_s, proof.bound_s))
     if math.isinf(proof.bottleneck_s):
         which = "can run" if proof.is_proven else "that can run was found"
         return f"No mapping of contiguous slices {which}."
     if proof.is_proven:
         return (
-            f"By the cost model no mapping of contiguous slices gives more than {found} frames/s:"
+            f"By the cost model no mapping of contiguous slices gives more than {rate} frames/s:"
             " that is proven."
         )
     if not proof.bound_s:
-        return f"Not proven: no bound is known of what contiguous slices give, found were {found}."
+        return f"Not proven: no bound is known of what contiguous slices give, found were {rate}."
     return (
-        f"Not proven: the fastest mapping of contiguous slices that was found gives {found}"
+        f"Not proven: the fastest mapping of contiguous slices that was found gives {rate}"
         f" frames/s by the cost model, and none gives more than {bound},"
         f" {proof.bottleneck_s / proof.bound_s:.3g} times as much."
     )

@@ -42,29 +42,29 @@ def nsga2(
     Raises:
         RankSliceError: pymoo is not installed.
     """
-    found = space.archive()
+    archive = space.archive()
 
     def recorded(population: Population) -> Scores:
         scores = score(population)
-        found.add(population, scores)
+        archive.add(population, scores)
         return scores
 
     evolution = _Evolution(recorded, space, on_generation, is_enough)
     seeds = evolution.best_first(np.empty((0, space.layers), np.int64) if seeds is None else seeds)
     if space.blocks is None:
         evolution.run(options, seeds)
-        return found
+        return archive
     first_half = replace(options, generations=options.generations // 2)
     if first_half.generations:
         evolution.of_blocks(space.blocks).run(first_half, seeds[:, _first_layers(space.blocks)])
-    best = [found.best(group, n) for group in found.groups for n in range(space.objectives)]
+    best = [archive.best(group, n) for group in archive.groups for n in range(space.objectives)]
     begun = np.array([row for row in best if row is not None], np.int64)
     evolution.run(
         replace(options, generations=options.generations - first_half.generations),
-        np.concatenate([found.assignments, begun.reshape(-1, space.layers), seeds]),
+        np.concatenate([archive.assignments, begun.reshape(-1, space.layers), seeds]),
         after=first_half.generations,
     )
-    return found
+    return archive
 
 
 def _first_layers(blocks: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -77,7 +77,7 @@ class ContiguousPlanner:
         boards = problem.device_boards[list(devices)]
         pairs = np.ix_(boards, boards)
         try:
-            found = optimal_pipeline(
+            pipeline = optimal_pipeline(
                 LayerChain(
                     **self._arguments,
                     spans_s=self._spans(devices),
@@ -93,11 +93,11 @@ class ContiguousPlanner:
         except NoPlanError:
             return None
         row = np.empty(len(problem.layers), np.int64)
-        for each in found.slices:
+        for each in pipeline.slices:
             row[each.first : each.last + 1] = self._number(each.indices, devices)
         kinds = problem.device_kinds[list(devices)].tolist()
-        slices = tuple(Slice(kinds[each.index], each.first, each.last) for each in found.slices)
-        return ContiguousPlan(row, slices, found.bottleneck_s)
+        slices = tuple(Slice(kinds[each.index], each.first, each.last) for each in pipeline.slices)
+        return ContiguousPlan(row, slices, pipeline.bottleneck_s)
 
     def _number(self, indices: Sequence[int], devices: Sequence[int]) -> int:
         """Return the number of a device, or of several that take turns.
@@ -128,10 +128,10 @@ class ContiguousPlanner:
                 spans_s=self.least_spans_s(),
                 bandwidth_bytes_s=bandwidth,
             )
-            found = optimal_pipeline(chain, most_turns=self.most_turns, most_steps=_MAX_STEPS)
+            pipeline = optimal_pipeline(chain, most_turns=self.most_turns, most_steps=_MAX_STEPS)
         except NoPlanError as error:
             return 0.0 if error.limit == "steps" else math.inf
-        return found.bound_s or 0.0
+        return pipeline.bound_s or 0.0
 
     def least_spans_s(self) -> Floats:
         """Return (kinds, layers, layers): what slices take at least of their cores."""
@@ -271,8 +271,7 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
         for before, reader in itertools.pairwise(after):
             add(seconds, range(before + 1, reader + 1), range(reader, layers))
         add(seconds, range(made + 1), range(made, after[-1]))
-    found: Floats = np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
-    return found
+    return np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
 
 
 def _span_bytes(problem: Problem) -> Floats:
@@ -296,21 +295,20 @@ def _counted_twice(problem: Problem) -> Floats:
         for one, other in itertools.pairwise(weight.readers):
             again[one, other] += weight.nbytes
     # Of each span, those whose both readers lie inside.
-    inside: Floats = np.cumsum(np.cumsum(again[::-1], axis=0)[::-1], axis=1)
-    return inside
+    return np.cumsum(np.cumsum(again[::-1], axis=0)[::-1], axis=1)
 
 
 def without_shared_cores(problem: Problem, devices: Iterable[int]) -> list[int]:
     """Return the devices that can all compute at once: of those that share cores the first."""
     taken: set[tuple[int, int]] = set()
-    found = []
+    chosen = []
     for number in devices:
         device = problem.devices[number]
         cores = {(device.board, core) for core in device.cores}
         if taken.isdisjoint(cores):
             taken |= cores
-            found.append(number)
-    return found
+            chosen.append(number)
+    return chosen
 
 
 def fastest_slices(problem: Problem) -> tuple[Slice, ...]:

@@ -75,13 +75,13 @@ class Proof:
         return self.bottleneck_s <= self.bound_s * (1 + SAME)
 
 
-def prove(problem: Problem, score: FastestFound, found: Archive, most: int) -> Proof:
+def prove(problem: Problem, score: FastestFound, archive: Archive, most: int) -> Proof:
     """Return what is certain of the fastest contiguous mapping; try mappings that may beat it."""
     bound = ContiguousPlanner(problem).bound_s()
     proof = Proof(score.bottleneck_s, bound)
     if proof.is_proven or problem.teams:  # with these there are too many
         return proof
-    is_all = _FasterMappings(problem, score, found, most).run()
+    is_all = _FasterMappings(problem, score, archive, most).run()
     return Proof(score.bottleneck_s, score.bottleneck_s if is_all else bound)
 
 
@@ -103,8 +103,8 @@ class _PartialMappings:
 class _FasterMappings:
     """Scores all contiguous mappings that may beat the fastest one known, if they are not many."""
 
-    def __init__(self, problem: Problem, score: FastestFound, found: Archive, most: int) -> None:
-        self._score, self._found, self._left = score, found, most
+    def __init__(self, problem: Problem, score: FastestFound, archive: Archive, most: int) -> None:
+        self._score, self._archive, self._left = score, archive, most
         spans = ContiguousPlanner(problem).least_spans_s()
         self._devices, self._cuts = len(problem.devices), len(problem.layers) + 1
         self._spans = np.full((self._devices, self._cuts, self._cuts), np.inf)
@@ -143,7 +143,7 @@ class _FasterMappings:
             if self._left < 0:
                 return False
             whole = grown.rows[is_whole]
-            self._found.add(whole, self._score(whole))
+            self._archive.add(whole, self._score(whole))
             if not is_whole.all() and not self._grow(grown.part(np.flatnonzero(~is_whole))):
                 return False
         return True

@@ -50,11 +50,11 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
     capacity = max((board.memory_bytes or 0 for board in problem.boards), default=0) or 1
 
     def score(population: Population) -> Scores:
-        found = evaluate(problem, population, latency=any(row.needs_latency for row in rows))
+        evaluated = evaluate(problem, population, latency=any(row.needs_latency for row in rows))
         costs = [
             np.full(len(population), np.nan)
             if row.evaluated is None
-            else row.evaluated(problem, population, found)
+            else row.evaluated(problem, population, evaluated)
             for row in rows
         ]
         layers = np.arange(population.shape[1])
@@ -62,8 +62,8 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
         used = occurring(population, len(is_member)) @ is_member
         for one, other in clashes:
             excess += used[:, one] & used[:, other]
-        excess += found.excess_bytes / capacity
-        excess += np.where((excess == 0) & ~np.isfinite(found.bottleneck_s), 1.0, 0.0)
+        excess += evaluated.excess_bytes / capacity
+        excess += np.where((excess == 0) & ~np.isfinite(evaluated.bottleneck_s), 1.0, 0.0)
         boards = (used @ problem.is_on_board.astype(bool)).sum(axis=1)
         return Scores(np.stack(costs, axis=1), excess, boards)
 

@@ -220,8 +220,8 @@ def planned_mappings(problem: Problem, board: str | None = None) -> tuple[Candid
     """
     for rows in _populations(problem):
         possible = rows[scorer(problem, ("throughput",))(rows).excess <= 0]
-        found = candidates_of(problem, [(row, True) for row in possible])
-        wanted = tuple(each for each in found if board is None or board in each.boards)
+        candidates = candidates_of(problem, [(row, True) for row in possible])
+        wanted = tuple(each for each in candidates if board is None or board in each.boards)
         if wanted:
             return wanted
     return ()

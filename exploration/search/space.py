@@ -67,7 +67,7 @@ def exhaustive(
     most: int = MAX_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
     otherwise: str = "use nsga2 or exact",
-    found: Archive | None = None,
+    archive: Archive | None = None,
 ) -> Archive:
     """Return the best of all mappings there are, in each respect.
 
@@ -75,7 +75,7 @@ def exhaustive(
 
     Args:
         otherwise: advice if there are more, as a clause.
-        found: takes them; what is there already goes before what is as good.
+        archive: takes them; what is there already goes before what is as good.
 
     Raises:
         RankSliceError: there are more than ``most``.
@@ -88,13 +88,13 @@ def exhaustive(
             f"{what} on {space.devices} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
-    found = space.archive() if found is None else found
+    archive = space.archive() if archive is None else archive
     for start in range(0, count, _AT_ONCE):
         population = every_mapping(space.devices, space.genes, start, min(start + _AT_ONCE, count))
         population = population[:, blocks]
-        found.add(population, score(population))
+        archive.add(population, score(population))
         on_mappings(start + len(population))
-    return found
+    return archive
 
 
 def every_mapping(devices: int, genes: int, start: int, end: int) -> Population:

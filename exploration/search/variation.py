@@ -98,12 +98,11 @@ def _changed_once(
     other = _devices(random, devices, count)[:, None]
     renamed = np.where(parents == one, other, parents)
     swapped = np.where(parents == other, one, renamed)
-    found: Population = np.select(
+    return np.select(
         [kind < _MOVED, kind < _MOVED + _SWAPPED, kind < _MOVED + _SWAPPED + _RENAMED],
         [moved, swapped, renamed],
         mixed,
     )
-    return found
 
 
 def _devices(random: Random, devices: int, count: int) -> NDArray[np.int64]:

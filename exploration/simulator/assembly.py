@@ -213,7 +213,7 @@ def _message_s(
     source's first segment and the sink's last; of frames that these do not handle, with their next.
     Where source or sink are on a rank without segments, messages take nothing of it.
     """
-    found: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
+    by_stage: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
     for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
         if pipe.origin.writer is None:
             sender = _first_reader(pipe.origin, pipe.sender)
@@ -222,8 +222,8 @@ def _message_s(
         for stage in filter(None, (sender, _first_reader(pipe.target, pipe.receiver))):
             turns = ALL if stage.rank is None else stage.rank.turns
             paid = _paid(seconds, pipe.carried, turns, frames)
-            found[stage] = _sum_by_frame(found[stage], paid, frames)
-    return found
+            by_stage[stage] = _sum_by_frame(by_stage[stage], paid, frames)
+    return by_stage
 
 
 def _paid(
@@ -232,14 +232,14 @@ def _paid(
     """Return what a stage pays for the messages of some frames, by the frames that it handles."""
     if carried == turns == ALL:
         return seconds
-    found = np.zeros(_period(frames, carried.period, turns.period, len(seconds)))
-    sent = np.flatnonzero(_handled(carried, len(found)))
-    handled = np.flatnonzero(_handled(turns, len(found)))
+    by_frame = np.zeros(_period(frames, carried.period, turns.period, len(seconds)))
+    sent = np.flatnonzero(_handled(carried, len(by_frame)))
+    handled = np.flatnonzero(_handled(turns, len(by_frame)))
     if not len(handled):
-        return found
+        return by_frame
     paid_with = handled[np.searchsorted(handled, sent) % len(handled)]
-    np.add.at(found, paid_with, seconds[sent % len(seconds)])
-    return found
+    np.add.at(by_frame, paid_with, seconds[sent % len(seconds)])
+    return by_frame
 
 
 def _period(frames: int, *periods: int) -> int:

@@ -18,9 +18,9 @@ from rankslice.framework.platform import Platform
 
 _WIDTH = 88
 _ROWS = 24
-_MOST_FRAMES = 400
+_MAX_FRAMES = 400
 """That are simulated; what repeats later is not said to."""
-_MOST_IN_TURN = 1600
+_MAX_FRAMES_IN_TURN = 1600
 """Further ones, where ranks take turns."""
 _LINKS = LinkSpeeds(Platform("", ()), wake_up_s=0.0)
 """Messages take no time, so that all times are whole steps, and repeat. Even so, a rank that ends a
@@ -74,11 +74,11 @@ def _of_route(route: Plan, cell: str) -> str:
         lines.append("  ...")
     if repetition is not None:
         completed = sum(len(step.completed) for step in steps[begin : begin + period])
-        told = f"Steps {begin} to {begin + period - 1} repeat: {frames_text(completed)}"
-        told += f" in {period} steps."
+        text = f"Steps {begin} to {begin + period - 1} repeat: {frames_text(completed)}"
+        text += f" in {period} steps."
         if period == 1:
-            told = f"All further steps are like step {begin}: {frames_text(completed)} in each."
-        lines += ["", told]
+            text = f"All further steps are like step {begin}: {frames_text(completed)} in each."
+        lines += ["", text]
     return "\n".join(lines)
 
 
@@ -91,19 +91,19 @@ def _row(step: _Step, ranks: Sequence[int], cell: str) -> list[str]:
 def _steps(route: Plan) -> list[_Step]:
     """Return what happens while there are always frames that may enter."""
     period = math.lcm(*(rank.turns.period for rank in route.ranks))
-    some = min(_MOST_FRAMES, 5 * route.job.window + 56) + min(_MOST_IN_TURN, 12 * period)
+    some = min(_MAX_FRAMES, 5 * route.job.window + 56) + min(_MAX_FRAMES_IN_TURN, 12 * period)
     frames = route.job.window + some
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
-    found = simulate(route, times, _LINKS, frames=frames, traced=frames)
-    steps = [_Step({}, []) for _ in range(round(found.duration_s) + 1)]
-    for run in found.steps:
+    simulation = simulate(route, times, _LINKS, frames=frames, traced=frames)
+    steps = [_Step({}, []) for _ in range(round(simulation.duration_s) + 1)]
+    for run in simulation.steps:
         for number in range(round(run.begin_s), round(run.end_s)):
             steps[number].computed[run.rank] = run.segment, run.frame
-    for frame, completed_s in enumerate(found.completed_s):
+    for frame, completed_s in enumerate(simulation.completed_s):
         steps[max(0, round(completed_s) - 1)].completed.append(frame)
     # Until this frame begins, those that are inside, or have left, are not all that come.
     begins = frames - 1 - route.job.window
-    return steps[: min(round(run.begin_s) for run in found.steps if run.frame == begins)]
+    return steps[: min(round(run.begin_s) for run in simulation.steps if run.frame == begins)]
 
 
 def _steps_of(turns: Turns) -> Times:

@@ -67,17 +67,17 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
     known = {rank: kind for rank, kind in kinds.items() if kind is not None}
     layers = profile.model.layers if profile is not None else ()
     position = {name: index for index, name in enumerate(layers)}
-    found = []
+    by_segment = []
     for segment in plan.segments:
         sleep = slept_s(plan.ranks[segment.rank])
         if sleep is not None:
-            found.append(SegmentTime(sleep, _STEADY, "plan.json: it sleeps"))
+            by_segment.append(SegmentTime(sleep, _STEADY, "plan.json: it sleeps"))
             continue
         kind = known[segment.rank]
         indices = sorted(position[name] for name in segment.layers if name in position)
-        found.append(_segment_time(kind, times.of(kind), indices, source))
-    raise_mistakes(_impossible(plan, found, source))
-    return tuple(found)
+        by_segment.append(_segment_time(kind, times.of(kind), indices, source))
+    raise_mistakes(_impossible(plan, by_segment, source))
+    return tuple(by_segment)
 
 
 def slept_s(rank: Rank) -> float | None:

@@ -73,17 +73,17 @@ def first_spans(layers: int, cuts: int = _CUTS) -> tuple[Span, ...]:
     layers, and all pairs. There are about 2.5 spans a layer. A frame passes each layer about
     ``log2(layers) + cuts`` times.
     """
-    found: dict[Span, None] = {(0, layers - 1): None}
+    spans: dict[Span, None] = {(0, layers - 1): None}
     for number in _halving(cuts):
         cut = round(number * layers / (cuts + 1))
         if 0 < cut < layers:
-            found |= {(0, cut - 1): None, (cut, layers - 1): None}
+            spans |= {(0, cut - 1): None, (cut, layers - 1): None}
     sizes = [1 << power for power in range(layers.bit_length()) if 1 << power < layers]
     long = [size for size in reversed(sizes) if size >= _SINGLE_FIRST]
     for size in (*long, *(size for size in sizes if size < _SINGLE_FIRST)):
         step = 1 if size <= 2 else size
-        found |= {(begin, begin + size - 1): None for begin in range(0, layers - size + 1, step)}
-    return tuple(found)
+        spans |= {(begin, begin + size - 1): None for begin in range(0, layers - size + 1, step)}
+    return tuple(spans)
 
 
 def _halving(count: int) -> list[int]:

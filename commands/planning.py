@@ -152,7 +152,6 @@ def _with_surge(
     assignment: Assignment,
     literally: bool,
 ) -> Planned:
-    """Return a plan with a second route, from and to the same ranks."""
     graph = planned.model.graph
     raise_mistakes(kept(graph, graph.layers, "segments of two routes", "build without --surge"))
     joined = join_ranks(usual, surge)
@@ -205,7 +204,6 @@ def _planned(
 def _cut(
     loaded: Model, placements: Placements, assignment: Assignment, literally: bool
 ) -> tuple[Partition, tuple[str, ...]]:
-    """Return the segments of a mapping's ranks, and warnings."""
     entries = {layer: entries[0] for layer, entries in assignment.entries().items()}
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
     arranged = arrange(loaded.graph, entries)

@@ -27,11 +27,9 @@ class Texts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run a module's text."""
         name = module.__name__
         exec(compile(self._texts[name], f"<{name}>", "exec"), module.__dict__)
 
 
 def take(texts: dict[str, str]) -> None:
-    """Let modules be imported from these texts."""
     sys.meta_path.insert(0, Texts(texts))

@@ -78,7 +78,6 @@ def libmpi_of(program: Path) -> Path | None:
 
 
 def shell_words(*words: str) -> str:
-    """Return shell text that stands for exactly these words."""
     return shlex.join(words)
 
 
@@ -92,7 +91,6 @@ def ipv4_of(interface: str) -> tuple[str, int] | None:
 
 
 def loopback_is_up() -> bool:
-    """Return whether programs of this machine can connect to each other at 127.0.0.1."""
     try:
         return bool(struct.unpack("h", _told("lo", SIOCGIFFLAGS)[:2])[0] & IFF_UP)
     except OSError:
@@ -111,7 +109,6 @@ def _told(interface: str, question: int) -> bytes:
 
 
 def ipv4_at(address: str) -> tuple[str, int] | None:
-    """Return IPv4 address and prefix length of the interface that has an IPv4 or IPv6 address."""
     found = (ipv4_of(name) for name in interfaces_at(address))
     return next((has for has in found if has is not None), None)
 

@@ -58,7 +58,6 @@ class InputOfFrame:
     """Little-endian; ``None``: random ones."""
 
     def to_json(self) -> list[Any]:
-        """Return it for the program on the board."""
         text = None if self.values is None else base64.b64encode(self.values).decode()
         return [list(self.shape), text]
 
@@ -99,7 +98,6 @@ class Greeting:
     """Kind and speed of each core, as far as the board knows; equal texts mean equal cores."""
 
     def board(self, name: str) -> MeasuredBoard:
-        """Return the board as a profile has it."""
         names = {field.name for field in fields(MeasuredBoard)} - {"name"}
         told: dict[str, Any] = {each: getattr(self, each) for each in names}
         return MeasuredBoard(name=name, **told)
@@ -183,7 +181,6 @@ class Accelerator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the program on the board."""
         self._end()
 
     def greet(self, *, idle_s: float = 0.0) -> Greeting:
@@ -298,7 +295,6 @@ class Accelerator:
         return self._process
 
     def _end(self) -> None:
-        """End the program by closing its stdin."""
         process, self._process = self._process, None
         if process is not None:
             process.close(_END_S)

@@ -77,7 +77,6 @@ def read_answer(kind: type[T], answer: Answer, board: str) -> T:
 
 
 def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError:
-    """Return an error that says what is wrong with a board's answer."""
     return RankSliceError(Mistake(board, f"sends an invalid answer: {found}", expected))
 
 
@@ -103,7 +102,6 @@ def _is_network(text: str) -> bool:
 
 
 def is_ipv4(text: str) -> bool:
-    """Tell whether a text is an IPv4 address."""
     with suppress(ValueError):
         return bool(ipaddress.IPv4Address(text))
     return False

@@ -51,7 +51,6 @@ class ClockSamples:
                 self._group *= 2
 
     def samples(self) -> list[ClockSample]:
-        """Return what is known, in the order of time."""
         with self._lock:
             return [*self._kept, *self._open]
 

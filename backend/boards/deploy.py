@@ -45,12 +45,10 @@ class Package:
 
     @property
     def nbytes(self) -> int:
-        """Total size of the files."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
     @property
     def short_name(self) -> str:
-        """Name of the folder that holds the package on its board."""
         return self.manifest_sha256[:SHORT]
 
     def needs(self) -> dict[str, Any]:
@@ -62,7 +60,6 @@ class Package:
         return {"requirements": wanted, "stand_ins": stand_ins}
 
     def identity(self) -> dict[str, Any]:
-        """Return the part of a request that describes the package."""
         return {"manifest_sha256": self.manifest_sha256, "files": self.files}
 
 
@@ -88,7 +85,6 @@ class Deployed:
 
 
 def package_folder(out: Path, board: str) -> Path:
-    """Return the folder of a board's package in a build folder."""
     return out / "packages" / safe_file_name(board)
 
 

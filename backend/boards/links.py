@@ -26,7 +26,6 @@ class BoardLinks:
     """
 
     def __init__(self, boards: Mapping[str, Conversation], addresses: Mapping[str, str]) -> None:
-        """Let the boards listen."""
         self._boards = boards
         self._addresses = addresses
         self._token = secrets.token_hex(16)

@@ -52,11 +52,9 @@ class CheckedBoards:
         return address_for(shell.login.host if shell.is_here else look.address or shell.login.host)
 
     def file(self, name: str) -> str:
-        """Return the path of a file of the run on each board, for messages."""
         return f"~/{FOLDER}/runs/{self.run}/{name}"
 
     def mpirun_options(self, mpirun: MpiRun) -> list[str]:
-        """Return the options with which mpirun reaches the boards."""
         # Not ~, for which mpirun would put this machine's home folder; and it takes no quotes.
         daemon = f"$HOME/{shell_words(f'{FOLDER}/runs/{self.run}/daemon')}"
         options = mpirun.parameter("prte_launch_agent", daemon)

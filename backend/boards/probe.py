@@ -62,7 +62,6 @@ class Conversation:
         return list(told)
 
     def close(self) -> None:
-        """End the program and the connection."""
         self._process.close()
 
 

@@ -165,7 +165,6 @@ class BoardReport:
 
     @property
     def environment(self) -> Environment:
-        """The Python that jobs run with."""
         return self.environments[-1]
 
 

@@ -111,7 +111,6 @@ class RemoteProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or closed its stdout."""
         return self._stdout not in self._open or self._process.poll() is not None
 
     def write(self, data: bytes) -> None:
@@ -122,7 +121,6 @@ class RemoteProcess:
         self._flush()
 
     def end_input(self) -> None:
-        """Close its stdin once all is written."""
         self._ends_input = True
         self._flush()
 
@@ -276,7 +274,6 @@ class RemoteProcess:
         return self._errors.decode(errors="replace")
 
     def complaint(self) -> str:
-        """Return why it ended without an answer."""
         return ssh_complaint(self.last_words(), self._code())
 
     def _code(self) -> int:
@@ -285,7 +282,6 @@ class RemoteProcess:
         return 0
 
     def close(self, patience_s: float = 0.0) -> None:
-        """Close its stdin, wait for some seconds, and end it."""
         with self._writing:
             self._close_input()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -72,7 +72,6 @@ PLAIN_PYTHON = shell_words("exec", "python3", "-c", _READ_PROGRAM)
 
 
 def ssh_options(config: Path | None) -> list[str]:
-    """Return ssh's options."""
     named = ["-F", str(config)] if config is not None else []
     return [*named, *(f"-o{option}" for option in _OPTIONS)]
 
@@ -116,7 +115,6 @@ class BoardShell:
 
     @property
     def is_here(self) -> bool:
-        """Whether the board is this machine."""
         return is_this_machine(self.login.host)
 
     def command(self, python: str = _CHOOSE_PYTHON) -> list[str]:
@@ -178,7 +176,6 @@ class BoardShell:
             return process.ask(kind, timeout_s)
 
     def mistake(self, found: str) -> RankSliceError:
-        """Return an error that names the board."""
         return RankSliceError(Mistake(self.login.full_name, found))
 
     def put(
@@ -267,7 +264,6 @@ class BoardShell:
         return told
 
     def _has_room(self, source: Path, target: str) -> bool:
-        """Tell whether the disk of a folder of the board has room for each of the files."""
         found = (path for path in source.rglob("*") if path.is_file())
         largest = max((path.stat().st_size for path in found), default=0)
         return largest <= self.ask(Room, "room", folder=target).free_bytes
@@ -288,6 +284,5 @@ def _missing(program: str) -> Mistake:
 
 
 def _figure(text: str, name: str) -> int:
-    """Return a number from rsync's statistics."""
     found = re.search(rf"(?m)^{name}:\s*([0-9,.]{{1,24}})", text)
     return int(re.sub(r"\D", "", found[1]) or "0") if found else 0

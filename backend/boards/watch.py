@@ -122,7 +122,6 @@ class _Watch:
             self.loss = _Loss(at, what, is_daemon)
 
     def mistake(self) -> Mistake:
-        """Return what has ended there, for the user."""
         hint = "" if self.error else "dmesg there shows whether memory ran out"
         what = self.loss.what if self.loss else "mpirun's daemon there has ended while the job ran"
         return Mistake(self.shell.login.full_name, what, hint)
@@ -165,11 +164,9 @@ class _Watch:
             self._lose("all ranks there have ended at once")
 
     def ping(self) -> None:
-        """Tell the board that the launcher is alive, and ask for its clock."""
         self._process.write(b"%d\n" % self.clock.ask(time.monotonic_ns()))
 
     def tick(self) -> None:
-        """Count a second."""
         self.ping()
         self.silent_ticks = self.silent_ticks + 1 if self._beats == self._beats_seen else 0
         self._beats_seen = self._beats
@@ -251,7 +248,6 @@ class Watches:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Have the job's processes ended on all boards."""
         self._stop.set()
         if isinstance(error, RankSliceError):
             time.sleep(_SETTLE_S)
@@ -309,7 +305,6 @@ class Watches:
         return any(watch.is_silent(ticks) for watch in self._watches)
 
     def _is_known(self) -> bool:
-        """Return whether a board is lost, or has itself said what happened."""
         return self._has_lost_board() or any(each.said or each.loss for each in self._watches)
 
     def _silent(self) -> list[_Watch]:
@@ -320,11 +315,9 @@ class Watches:
         end_session(process)
 
     def clock_samples(self) -> dict[str, list[ClockSample]]:
-        """Return by board how its clock compares with that of this machine."""
         return {watch.shell.login.board: watch.clock.samples() for watch in self._watches}
 
     def lost_boards(self) -> list[str]:
-        """Return the names of boards that did not answer at the end."""
         return [watch.shell.login.board for watch in self._lost]
 
     def explained(self, error: RankSliceError) -> RankSliceError:
@@ -372,7 +365,6 @@ class Watches:
         return None
 
     def _named_by_mpirun(self) -> _Watch | None:
-        """Return the board whose daemon mpirun was the first to miss."""
         found = (_LOST_DAEMON.search(line) for line in self.lines)
         node = next((match[1] for match in found if match), "")
         pairs = zip(self._watches, self._boards.looks, strict=False)

@@ -237,7 +237,6 @@ def build(
 
 
 def _moved(build: Build, folder: Path, out: Path) -> Build:
-    """Return a build of which a folder around it was renamed."""
     paths = (build.folder, *build.packages)
     place, *packages = (out / path.relative_to(folder) for path in paths)
     return replace(build, folder=place, packages=tuple(packages))
@@ -270,7 +269,6 @@ def _is_bounded_by(given: GivenSizes, tensor: AnyTensor) -> bool:
 
 
 def _large(bounds: Iterable[tuple[AnyTensor, str]]) -> Iterator[str]:
-    """Yield a warning for each tensor whose slots are large and maybe never filled."""
     for tensor, origin in bounds:
         size = tensor.nbytes or 0
         if size > _LARGE_BYTES and origin == "model":

@@ -69,7 +69,6 @@ def _mistakes(graph: Graph, cuts: Sequence[int]) -> Iterator[Mistake]:
 
 
 def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
-    """Return mapping keys for a number of slices."""
     is_local = platform.name == "local"
     if is_local:
         cores = platform.boards[0].cores or tuple(sorted(os.sched_getaffinity(0)))

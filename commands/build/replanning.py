@@ -95,7 +95,6 @@ class Replanning:
         return with_turns(problem, self.most_turns) if is_searched else problem
 
     def _nothing(self, platform: Platform, text: str) -> Mistake:
-        """Return why the boards of a platform cannot run the model."""
         boards = tuple(replace(board, memory_mb=None) for board in platform.boards)
         endless = self._candidates(replace(platform, boards=boards))
         has = {board.name: board.memory_mb for board in platform.boards}
@@ -130,7 +129,6 @@ class Replanning:
 
 
 def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
-    """Return how many frames of a period each of some ranks in turn handles."""
     return tuple(len(plan.ranks[rank].turns.positions) for rank in ranks)
 
 

@@ -39,11 +39,9 @@ class SeenBounds:
     """The largest sizes of any frame, by the name of the tensor."""
 
     def added_to(self, sizes: GivenSizes) -> GivenSizes:
-        """Return the sizes that a user gives, and these bounds."""
         return replace(sizes, at_most={**self.bounds, **sizes.at_most})
 
     def warnings(self, tensors: Iterable[AnyTensor]) -> Iterator[str]:
-        """Yield on which of some tensors' bounds frames have decided."""
         for tensor in tensors:
             if tensor.name in self.bounds:
                 bound = self.bounds[tensor.name]

@@ -25,7 +25,6 @@ _COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 
 
 def print_build(build: Build, console: Console) -> None:
-    """Print what each rank runs, receives and sends."""
     console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
     for weights in build.weights:
         print_line(console, f"weights: {weights}")
@@ -63,7 +62,6 @@ def _counts(route: Plan) -> str:
 
 
 def _table(route: Plan) -> Iterator[str]:
-    """Yield a line per rank of a route."""
     rows: Sequence[tuple[str, ...]] = (_COLUMNS, *_rows(route))
     if all(rank.turns == ALL for rank in route.ranks):
         rows = [(*row[:2], *row[3:]) for row in rows]
@@ -73,7 +71,6 @@ def _table(route: Plan) -> Iterator[str]:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
-    """Yield for each rank what it runs, and what it receives and sends in a frame of its own."""
     tensors = plan.job.tensors
     for rank, placement in enumerate(plan.ranks):
         segments = plan.of_rank(rank)
@@ -101,7 +98,6 @@ def _traffic(carried: Iterable[Tensor]) -> str:
 
 
 def _bytes(number: int) -> str:
-    """Return a number of bytes with three digits and a decimal prefix."""
     for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if number >= factor:
             return f"{number / factor:.3g} {unit}"

@@ -145,7 +145,6 @@ def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
 def write_survival_files(
     folder: Path, record: SurvivalRecord, platform: str | Path, options: BuildOptions
 ) -> None:
-    """Write the record, and copies of what planning without further boards needs."""
     write_survival(folder, record)
     files = folder / SURVIVAL_FILES
     files.mkdir()

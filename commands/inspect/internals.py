@@ -172,7 +172,6 @@ def inspect_internals(
 
 
 def _options(settings: EngineSettings) -> tuple[str, ...]:
-    """Return the options of the command line that say how the engine is to run."""
     given = {
         "--delegate": "delegate" in settings.options,
         "--accelerator": settings.accelerator != "cpu",
@@ -302,7 +301,6 @@ def _crash(name: str, code: int, log: Path) -> str:
 
 
 def internals_to_json(models: list[Internals]) -> dict[str, Any]:
-    """Return what the engines make of models as a JSON object."""
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -179,7 +179,6 @@ def _timed(
 
 
 def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
-    """Yield what is seen without a run."""
     package, settings = find_package(), request.settings
     model = read_object(path)
     subgraph = model["subgraphs"][0]
@@ -221,7 +220,6 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
 
 
 def _compile(path: Path, settings: EngineSettings, subgraph: Mapping[str, Any]) -> Acceleration:
-    """Return how much of a model LiteRT compiles for an accelerator."""
     options = {name: value for name, value in settings.options.items() if name != "api"}
     facts = Facts(operators=len(subgraph["operators"]))
     engine = open_compiled(replace(settings, options=options, facts=facts))
@@ -239,7 +237,6 @@ def _compile(path: Path, settings: EngineSettings, subgraph: Mapping[str, Any]) 
 
 
 def _nodes(interpreter: Any, by: str) -> Iterator[Node]:
-    """Yield the nodes that run, by the first operator that each stands for."""
     try:
         details = interpreter._get_ops_details()
     except AttributeError:  # the method is not public
@@ -276,7 +273,6 @@ class _Memory:
         return "{:#x}-{:#x} {}".format(*self._mapped[0]) if self._mapped else ""
 
     def tensors(self) -> tuple[TensorMemory, ...]:
-        """Return the tensors after they have been allocated."""
         return tuple(map(self._tensor, self._interpreter.get_tensor_details()))
 
     def _tensor(self, details: Mapping[str, Any]) -> TensorMemory:
@@ -294,7 +290,6 @@ class _Memory:
         )
 
     def _kind(self, number: int, place: int | str) -> str:
-        """Return the kind of memory at an address."""
         if isinstance(place, str):
             return place
         if any(begin <= place < end for begin, end, _ in self._mapped):
@@ -334,7 +329,6 @@ class _Memory:
 
 
 def _mappings(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield where the file is mapped and how, as Linux tells."""
     try:
         lines = bytes_of("self", "maps").decode(errors="surrogateescape").splitlines()
     except OSError:

@@ -58,13 +58,11 @@ def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def busy_ranks(plan: Plan, costs: Iterable[RankCost]) -> tuple[RankCost, ...]:
-    """Return the ranks that have something to do on a route."""
     ends = plan.job.source, plan.job.sink
     return tuple(cost for cost in costs if cost.segments or cost.rank in ends)
 
 
 def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[RankCost, ...]:
-    """Return what each rank has to do on the one route of a plan."""
     macs_of = {cost.layer: cost.macs or 0 for cost in costs}
     all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
     job = plan.job

@@ -67,7 +67,6 @@ def print_inspection(
 
 
 def _print_ranks(inspection: Inspection, console: Console) -> None:
-    """Print what the ranks do on each route, and the memory of both if there are two."""
     titles = ("ranks", "ranks in a surge")
     for title, route in zip(titles, inspection.routes, strict=False):
         if route.plan is not None:
@@ -81,7 +80,6 @@ def _print_ranks(inspection: Inspection, console: Console) -> None:
 
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
-    """Print cuts worth a look."""
     with _room_for_names(console):
         _print_cuts(inspection, console, most_cuts)
 
@@ -155,7 +153,6 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
 
 
 def plain_table(title: str) -> Table:
-    """Return a table without columns yet, as all commands print them."""
     return Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
 
 
@@ -282,7 +279,6 @@ def _ranks(segments: Iterable[tuple[int, int]]) -> str:
 
 
 def are_open(tensors: Iterable[AnyTensor]) -> bool:
-    """Return whether the size of one of the tensors changes from frame to frame."""
     return any(tensor.is_open for tensor in tensors)
 
 

@@ -21,7 +21,6 @@ _MAX_RUNS = 8
 
 
 def print_internals(models: Sequence[Internals], console: Console) -> None:
-    """Print what engines make of models, one after the other."""
     for number, internals in enumerate(models):
         if number:
             console.print()
@@ -59,7 +58,6 @@ def _delegated(provider: str, delegated: Delegated) -> str:
 
 
 def _nodes(internals: Internals) -> Iterator[Table | str]:
-    """Yield the times by operator, then the nodes."""
     total = sum(node.microseconds or 0 for node in internals.nodes)
     kinds: dict[tuple[str, str], list[Node]] = {}
     for node in internals.nodes:
@@ -114,7 +112,6 @@ def _tensors(internals: Internals) -> Iterator[Table | str]:
 def _table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Iterator[Table | str]:
-    """Yield a table without columns that are empty, shortened."""
     table = plain_table(title)
     used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
     for number in used:

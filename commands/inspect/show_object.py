@@ -31,7 +31,6 @@ def object_to_json(path: Path, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_object(path: Path, model: Mapping[str, Any], console: Console) -> None:
-    """Print the tables of a file."""
     head = f"{printable(path.name)}: {bytes_text(path.stat().st_size)}"
     print_parts(_parts(head, "", model), console)
 
@@ -56,7 +55,6 @@ def _is_tables(value: Any) -> bool:
 
 
 def _rows(title: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
-    """Yield a table with a row per record, without columns that are 0 or empty in all of them."""
     names = dict.fromkeys(name for table in tables for name in table)
     used = [name for name in names if any(table.get(name) for table in tables)]
     table = plain_table(title)
@@ -76,7 +74,6 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value on one line, shortened."""
     if isinstance(value, dict):
         texts = {name: _text(item) for name, item in value.items()}
         return ", ".join(f"{name}={text}" for name, text in texts.items() if text)

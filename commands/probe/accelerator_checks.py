@@ -38,7 +38,6 @@ def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
 
 
 def _units(board: Board, job: Job | None) -> Iterator[tuple[str, Accelerator]]:
-    """Yield the accelerators of a board, or those that a job uses, with their names."""
     if job is not None:
         for rank in job.plan.ranks:
             if rank.board == board.name:
@@ -64,7 +63,6 @@ def _library_finding(name: str, unit: str, library: str, complaint: str) -> Find
 
 
 def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield whether a board's onnxruntime has an execution provider, or a plug-in has it."""
     environment = answer.report.environment
     provider, plugin = options["provider"], options.get("plugin", "")
     wanted = provider.lower().removesuffix("executionprovider")
@@ -88,7 +86,6 @@ def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) ->
 
 
 def _rights_findings(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
-    """Yield the devices that the account may not open."""
     for device in devices:
         if not device.may_open:
             remedy = f"add the account to the group of {device.path}: sudo usermod -aG GROUP USER"

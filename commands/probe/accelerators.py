@@ -160,7 +160,6 @@ class _Seen:
 
 
 def accelerators_of(report: BoardReport) -> Accelerators:
-    """Return which GPU and NPU a job could use on a board, and what others lack."""
     seen = [_look(way, report) for way in _WAYS]
     usable: dict[str, Usable] = {}
     for each in seen:
@@ -187,7 +186,6 @@ def _is_worth_telling(seen: _Seen, report: BoardReport) -> bool:
 
 
 def _look(way: _Way, report: BoardReport) -> _Seen:
-    """Return what of a way is there."""
     device = _matching(report.devices, way.devices)
     seen = _Seen(way, device)
     if device is None:
@@ -243,7 +241,6 @@ def _libraries(libraries: Sequence[Library], pattern: str) -> Iterator[Library]:
 
 
 def _real_drivers(report: BoardReport) -> list[str]:
-    """Return the drivers of Vulkan and OpenCL that are no software."""
     names = [(path, PurePosixPath(path).name.lower()) for path in report.drivers]
     return [path for path, name in names if not any(part in name for part in _SOFTWARE_DRIVERS)]
 
@@ -268,7 +265,6 @@ def _usable(seen: _Seen, report: BoardReport) -> Usable:
 
 
 def _told(seen: _Seen) -> str:
-    """Return what was seen of a way, and what is missing."""
     there = [*([_device_text(seen.device)] if seen.device else []), *seen.paths]
     verb = "is" if len(there) == 1 else "are"
     return (

@@ -64,7 +64,6 @@ def _python_findings(answer: Answer) -> Iterator[Finding]:
 
 
 def _python_does(environment: Environment) -> bool:
-    """Tell whether a Python can run jobs."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", environment.version)[:2])
     return numbers >= _MIN_PYTHON
 
@@ -87,7 +86,6 @@ def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
 
 
 def _kind_findings(answer: Answer) -> Iterator[Finding]:
-    """Yield whether architecture and memory are what the platform file says."""
     board, report = answer.board, answer.report
     wanted = _SAME_ARCH.get(board.arch.lower(), board.arch.lower())
     if wanted and wanted != report.arch:
@@ -100,7 +98,6 @@ def _kind_findings(answer: Answer) -> Iterator[Finding]:
 
 
 def _room_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
-    """Yield whether there is room on the disk and in memory, and what copies files there."""
     name, report = answer.board.name, answer.report
     package = job.packages[name] if job is not None else None
     needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
@@ -151,7 +148,6 @@ def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Findin
 
 
 def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Finding]:
-    """Yield whether a board has what any job needs."""
     board, environment = answer.board, answer.report.environment
     if launcher is not None:
         yield _open_mpi_finding(board.name, answer.report, launcher)
@@ -188,7 +184,6 @@ def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Findi
 
 
 def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding]:
-    """Yield whether a board has the engines that the platform names, or any."""
     units = [*([board.cpu] if board.cpu else []), *board.gpus, *board.npus]
     named = dict.fromkeys([*([board.engine] if board.engine else []), *(u.engine for u in units)])
     for engine in named:
@@ -205,6 +200,5 @@ def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding
 
 
 def _engine_packages(engine: str, environment: Environment) -> list[str]:
-    """Return the installed packages of an engine, with their versions."""
     known = ENGINES[engine].packages if engine in ENGINES else (engine,)
     return [f"{name} {version}".strip() for name, version in environment.packages if name in known]

@@ -112,7 +112,6 @@ def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]
 
 
 def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
-    """Return the mpirun of this machine, and what to tell of it."""
     try:
         found = find_mpirun(mpirun)
     except RankSliceError as error:
@@ -122,7 +121,6 @@ def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
 
 
 def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding]:
-    """Return whether a board answers."""
     if isinstance(report, RankSliceError):
         return [failed(board.name, "ssh", message_of(report))]
     address = report.address or HERE
@@ -130,7 +128,6 @@ def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding
 
 
 def _lost(error: RankSliceError) -> list[Finding]:
-    """Return what to tell of a board that does not answer any more."""
     mistake = error.mistakes[0]
     place = mistake.where if isinstance(mistake, Mistake) else HERE
     return [failed(place, "ssh", message_of(error))]

@@ -64,7 +64,6 @@ def failed(place: str, check: str, text: str) -> Finding:
 
 
 def message_of(error: RankSliceError) -> str:
-    """Return what an error says, without where."""
     mistake = error.mistakes[0]
     if not isinstance(mistake, Mistake):
         return mistake

@@ -52,7 +52,6 @@ def clock_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
 def network_findings(
     answers: Sequence[Answer], here: Conversation, platform: Platform
 ) -> Iterator[Finding]:
-    """Yield whether boards reach each other and this machine, and how fast."""
     far = [answer for answer in answers if not is_this_machine(answer.board.host)]
     if not far:
         return
@@ -77,7 +76,6 @@ def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> I
 
 
 def _link(platform: Platform, boards: tuple[str, str]) -> Link | None:
-    """Return what the platform file says of two boards."""
     for first, second, link in platform.links:
         if {first, second} == set(boards):
             return link
@@ -87,7 +85,6 @@ def _link(platform: Platform, boards: tuple[str, str]) -> Link | None:
 def _pair_findings(
     pair: Pair, addresses: Mapping[str, str], link: Link | None
 ) -> Iterator[Finding]:
-    """Yield whether two boards reach each other, and whether the file's link is true."""
     place = " - ".join(pair.boards)
     for route in (pair.there, pair.back):
         if route.complaint:

@@ -72,7 +72,6 @@ def _board_lines(board: ProbedBoard) -> Iterator[str]:
 
 
 def _reached(board: ProbedBoard) -> str:
-    """Return at which address of which interface a board is reached."""
     if board.address == "localhost":
         return "this machine"
     interfaces = board.report.interfaces
@@ -184,7 +183,6 @@ class Pair:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What keeps one from connecting to the other, in words."""
         return tuple(
             f"{route.source} cannot connect to {route.target}: {route.complaint}"
             for route in (self.there, self.back)
@@ -241,7 +239,6 @@ def _link_lines(probed: Probed) -> Iterator[str]:
 
 
 def _differs(pair: Pair, bandwidth: float, latency: float) -> bool:
-    """Tell whether a pair is far enough from the default to have a line of its own."""
     wide = abs(pair.bandwidth_mbps - bandwidth) > _BANDWIDTH_DIFFERS * bandwidth
     apart = abs(pair.latency_ms - latency)
     return wide or apart > max(_LATENCY_DIFFERS * latency, _MIN_DIFFERENCE_MS)

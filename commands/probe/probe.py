@@ -107,7 +107,6 @@ def _user_and_host(text: str) -> tuple[str, str]:
 
 
 def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedBoard, ...]:
-    """Return the boards with names of their own, and the addresses at which they are reached."""
     taken: set[str] = set()
     boards = []
     for talk, report in reports:
@@ -122,7 +121,6 @@ def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedB
 
 
 def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
-    """Return this machine's address in the boards' network."""
     host = talk.shell.login.host
     return host if _is_address(host) else address_towards(talk, reports)
 
@@ -146,7 +144,6 @@ def _name(login: Login, report: BoardReport) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name that no other board has."""
     if name not in taken:
         return name
     number = 2
@@ -156,7 +153,6 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _raise_doubles(boards: Sequence[ProbedBoard]) -> None:
-    """Raise if two hosts are one machine."""
     owners: dict[str, ProbedBoard] = {}
     mistakes = []
     for board in boards:

@@ -20,7 +20,6 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 
 def print_probed(probed: Probed, console: Console) -> None:
-    """Print what boards have, and what was measured between them."""
     table = Table("board", "host", "model", "arch", "cores", "memory", "gpu", "npu", "engines")
     for board in probed.boards:
         report = board.report
@@ -64,7 +63,6 @@ def _route_table(probed: Probed) -> Table:
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print a line for each check."""
     table = Table("board", "check", "", "found", "what to do")
     for finding in findings:
         colour = _COLOURS[finding.state]

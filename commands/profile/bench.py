@@ -90,7 +90,6 @@ class Bench:
 
     @cached_property
     def _model_files(self) -> list[Path]:
-        """The files of which sub-models are byte ranges."""
         pieces = (piece for content in self._whole.files.values() for piece in content)
         return [*dict.fromkeys(piece.path for piece in pieces if isinstance(piece, ByteRange))]
 
@@ -110,7 +109,6 @@ class Bench:
         return greetings
 
     def close(self) -> None:
-        """End the programs on the boards."""
         self._resources.close()
 
     def measure(
@@ -137,7 +135,6 @@ class Bench:
         return self._accelerators[target.rank.key].measure(self._sub_model(span), runs).energy_uj
 
     def let_neighbours_compute(self, target: Target) -> None:
-        """Have the neighbours of an accelerator run the whole model, again and again."""
         if self._computing is target:
             return
         self._let_rest()
@@ -147,7 +144,6 @@ class Bench:
         self._computing = target
 
     def _let_rest(self) -> None:
-        """End what neighbours compute."""
         for rank in self._computing.neighbours if self._computing else ():
             self._accelerators[rank.key].rest()
         self._computing = None

@@ -126,7 +126,6 @@ def _source(graph: Graph, options: ProfileOptions) -> Source:
 
 
 def _numbers(source: Source) -> Sequence[int]:
-    """Return the frames that are looked at."""
     if source.frames is None or source.frames <= _MOST_FRAMES:
         return range(_MOST_FRAMES if source.frames is None else source.frames)
     spread: list[int] = np.linspace(0, source.frames - 1, _MOST_FRAMES).round().astype(int).tolist()

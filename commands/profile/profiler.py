@@ -114,7 +114,6 @@ class Profiler:
         """At how many moments spans were measured that shall be measured again, by kind."""
 
     def _refuse_without_frames(self, old: Profile | None, model: ProfiledModel) -> None:
-        """Raise if an old profile was measured on frames, and there are none now."""
         if old is not None and old.model == model and old.seen and not self._options.inputs:
             found = f"{self._out} was measured on frames"
             expected = "give them again, or measure everything anew with --fresh"
@@ -170,7 +169,6 @@ class Profiler:
         return self
 
     def _known(self, target: Target, greeting: Greeting) -> ProfiledKind:
-        """Return the kind with the spans of the old profile, if they still hold."""
         kind = described(target, greeting)
         old = next((each for each in self._old if target.rank.key in each.keys), None)
         if old is None:
@@ -184,7 +182,6 @@ class Profiler:
         return replace(old, keys=tuple(keys))
 
     def __exit__(self, *ended: object) -> None:
-        """End the programs on the boards, and write the profile."""
         try:
             self.save()
         finally:
@@ -277,7 +274,6 @@ class Profiler:
         return Pace.through(taken)
 
     def _tell_expectation(self, paces: Sequence[Pace]) -> None:
-        """Tell how long what is missing will take, if it is anything."""
         missing = [
             [span for moment in range(MOMENTS) for span in self._missing(number, moment)]
             for number in range(len(paces))
@@ -305,7 +301,6 @@ class Profiler:
         return tuple(each for each in found if each is not None)
 
     def _refuse_idle(self, number: int) -> None:
-        """Raise if a kind runs nothing of the model."""
         kind = self.profile.kinds[number]
         if any(span.samples_ns for span in kind.spans):
             return
@@ -365,7 +360,6 @@ class Profiler:
         runs: Timings = _RUNS,
         limit: TimeLimit = _NO_LIMIT,
     ) -> list[Reading]:
-        """Measure spans on a kind until time is up, and add them to the profile."""
         target, kind = self._targets[number], self.profile.kinds[number]
         readings: dict[Span, Reading] = {}
         try:

@@ -11,7 +11,6 @@ from rankslice.framework.profile import ProfiledKind, Span as ProfiledSpan
 
 
 def with_readings(kind: ProfiledKind, readings: Iterable[tuple[Span, Reading]]) -> ProfiledKind:
-    """Return a kind with readings added to the samples of its spans."""
     spans = {(span.first, span.last): span for span in kind.spans}
     for span, reading in readings:
         spans[span] = _joined(spans.get(span), span, reading)
@@ -24,14 +23,12 @@ def moments_of(kind: ProfiledKind) -> dict[Span, int]:
 
 
 def median_s(reading: Reading) -> float:
-    """Return the median of a reading's samples in seconds."""
     seconds = _joined(None, (0, 0), reading).seconds
     assert seconds is not None
     return seconds
 
 
 def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledSpan:
-    """Return a span with what is known of it and what was measured now."""
     before = old.samples_ns if old is not None else ()
     energy = reading.energy_uj
     memory, gpu = reading.memory_bytes, reading.gpu_bytes

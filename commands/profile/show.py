@@ -29,21 +29,17 @@ class ProfileTalk(Listener):
         self._step = progress.add_task("reading", total=None)
 
     def step(self, text: str) -> None:
-        """Show what is being done."""
         self._progress.update(self._step, description=escape(text), visible=True)
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
         print_line(self._talk, text, "note")
 
     def expect(self, what: Expectation) -> None:
-        """Print how long it will take, in a line that stays."""
         text = f"{_count(what.spans, 'slice')} will take about {seconds_text(what.seconds)}"
         planning = f"each round of planning after that about {seconds_text(what.round_s)}"
         print_line(self._talk, f"{text}, and {planning}")
 
     def begin(self, key: str, spans: int) -> None:
-        """Show a bar for the spans on an accelerator."""
         self._progress.update(self._step, visible=False)
         if key not in self._tasks:
             self._tasks[key] = self._progress.add_task(escape(f"slices on {key}"), total=0)
@@ -51,14 +47,12 @@ class ProfileTalk(Listener):
         self._progress.update(task.id, total=(task.total or 0) + spans)
 
     def measured(self, key: str) -> None:
-        """Move the bar."""
         self._progress.advance(self._tasks[key])
 
 
 def print_profile(
     profile: Profile, refinement: Refinement | None, file: Path, console: Console
 ) -> None:
-    """Print what each kind of accelerator takes for the model, and how true the times are."""
     table = new_table(
         ("key", "engine", "spans", "model", "layers one by one", "memory", "energy"),
         right=range(2, 7),
@@ -77,7 +71,6 @@ def print_profile(
 
 
 def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
-    """Print what there was no time for, and what that means."""
     for each in left_out:
         parts = []
         if each.spans:
@@ -118,7 +111,6 @@ def _memory(whole: Span | None) -> str:
 
 
 def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> None:
-    """Print which layers a kind cannot run, and what could not be measured."""
     alone = [span for span in kind.spans if span.first == span.last and span.refused]
     if alone:
         first = alone[0]
@@ -203,7 +195,6 @@ def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
 
 
 def _whole(profile: Profile, kind: ProfiledKind) -> Span | None:
-    """Return the span of all layers."""
     last = len(profile.model.layers) - 1
     return next((s for s in kind.spans if (s.first, s.last) == (0, last)), None)
 

@@ -31,7 +31,6 @@ class Target:
 def find_targets(
     keys: Sequence[str], platform: Platform, submodels: str, *, alone: bool
 ) -> Iterator[Target]:
-    """Yield the kinds of accelerators that mapping keys name, each where it is measured."""
     if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
     engine = default_engine(submodels)
@@ -78,7 +77,6 @@ def alike_targets(
 
 
 def _computes_beside(rank: Rank, other: Rank) -> bool:
-    """Tell whether two ranks could compute at once on a board, each on its own accelerator."""
     if rank.key == other.key or rank.board != other.board:
         return False
     if "cpu" == rank.accelerator == other.accelerator:

@@ -27,7 +27,6 @@ class Pace:
     layer_s: float
 
     def seconds(self, spans: Iterable[Span]) -> float:
-        """Return the time that these spans take."""
         return sum(self.fixed_s + self.layer_s * _length(span) for span in spans)
 
     @staticmethod
@@ -127,7 +126,6 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be begun."""
         return time.monotonic() >= self._end
 
     def share(self, of: float) -> TimeLimit:

@@ -200,7 +200,6 @@ def _submodels(
 
 
 def _exchanged(plan: Plan, segments: Sequence[PlannedSegment]) -> list[Any]:
-    """Return the format of segments, and what each of them reads and makes."""
     tensors = plan.job.tensors
     exchanged = [
         [[tensors[name] for name in names] for names in (segment.inputs, segment.outputs)]
@@ -212,7 +211,6 @@ def _exchanged(plan: Plan, segments: Sequence[PlannedSegment]) -> list[Any]:
 def _frames_of(
     tensors: RankTensors, segment: PlannedSegment, wanted: Sequence[int] | None
 ) -> Sequence[int]:
-    """Return the frames to replay."""
     name = segment.outputs[0]
     made = tensors.kept[name].made  # the sink's rank also has what others make in their turns
     there = [frame for frame in tensors.frames_of(name) if made is None or made.has(frame)]
@@ -253,7 +251,6 @@ class _SegmentRun:
         self._seconds: list[float] = []
 
     def pass_frame(self, frame: int, tensors: RankTensors) -> None:
-        """Compute a frame, and compare what is made with what was recorded."""
         for name, slot in zip(self.segment.inputs, self._inputs, strict=True):
             values = tensors.values(frame, name)
             np.copyto(slot.shaped(values.shape) if isinstance(slot, OpenSlot) else slot, values)
@@ -270,7 +267,6 @@ class _SegmentRun:
             differences.add(frame, tensors.values(frame, name), values_in(slot))
 
     def found(self) -> Iterator[ReplayedTensor]:
-        """Yield how each output differs."""
         for name, (dtype, differences) in self._differences.items():
             yield ReplayedTensor(self.segment.index, name, dtype, differences.result())
 
@@ -286,7 +282,6 @@ class _SegmentRun:
 
 
 def _notes(runs: Sequence[_SegmentRun], own: Rank | None) -> Iterator[str]:
-    """Yield why results may differ."""
     for run in runs:
         is_equal = all(tensor.difference.bit_equal for tensor in run.found())
         if (kept := run.segment.facts.keeps) and not is_equal:

@@ -13,7 +13,6 @@ from rankslice.measurement.verify import Difference
 
 
 def print_replayed(replayed: Replayed, console: Console) -> None:
-    """Print how a rank's outputs differ from the recorded ones, and how long it took."""
     table = new_table(
         ("segment", "tensor", "type", "max difference", "of range", "bit-equal"),
         right=range(3, 5),

@@ -109,12 +109,10 @@ def keep_on(work: Callable[[], object], busy: float, parent: int) -> None:
 
 
 def compute() -> Callable[[], object]:
-    """Return what computes for a moment."""
     return lambda: sum(range(1000))
 
 
 def copy() -> Callable[[], object]:
-    """Return what copies the next part of a large array to another one."""
     source = memoryview(bytearray(b"1") * ARRAY_BYTES)
     target = memoryview(bytearray(b"0") * ARRAY_BYTES)
     place = 0
@@ -128,7 +126,6 @@ def copy() -> Callable[[], object]:
 
 
 def send_bytes() -> Callable[[], object]:
-    """Return what sends bytes over the loopback interface to another thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         while True:

@@ -40,17 +40,14 @@ PACKAGE = re.compile(r"[0-9a-f]{12}(\.[0-9a-f]+)?")
 
 
 def package_of(request: Request) -> Path:
-    """Return the folder of the package that a request is about."""
     return HOME / "packages" / str(request["manifest_sha256"])[:SHORT]
 
 
 def run_of(request: Request) -> Path:
-    """Return the folder of the run that a request is about."""
     return HOME / "runs" / str(request["run"])
 
 
 def make_folders() -> None:
-    """Make the folders that every deployment needs."""
     HOME.mkdir(mode=0o700, exist_ok=True)
     for name in ("packages", "runs", "staging", "checked"):
         (HOME / name).mkdir(exist_ok=True)

@@ -16,7 +16,6 @@ from .watch import watch
 
 
 def main(request: Request) -> None:
-    """Do what a request asks and print the answer."""
     answer: Answer | None
     try:
         if Path() == HOME:

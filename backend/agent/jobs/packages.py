@@ -49,7 +49,6 @@ def receive(request: Request) -> Answer:
 
 
 def commit(request: Request) -> Answer:
-    """Check the copied package and publish it under its name."""
     staging, package = HOME / "staging" / request["staging"], package_of(request)
     wrong = _damage(staging, request)
     if wrong:
@@ -67,12 +66,10 @@ def commit(request: Request) -> Answer:
 
 
 def room(request: Request) -> Answer:
-    """Tell how much space is left on the disk of a folder."""
     return {"free_bytes": shutil.disk_usage(HOME / request["folder"]).free}
 
 
 def _settle(folder: Path) -> None:
-    """Flush files and folders to the disk."""
     for path in [*folder.rglob("*"), folder]:
         number = os.open(path, os.O_RDONLY)
         try:
@@ -133,7 +130,6 @@ def changes(package: Path, request: Request) -> str:
 
 
 def _note(package: Path, looks: dict[str, list[int]]) -> None:
-    """Record the state of the files of a package that was checked."""
     write(HOME / "checked" / package.name, json.dumps(looks))
 
 

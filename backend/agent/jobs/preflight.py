@@ -61,7 +61,6 @@ def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -
 
 
 def _problems(request: Request) -> list[str]:
-    """Return what is wrong with the package, this Python, and what the package requires of it."""
     return [*_package_problems(request), *python_problems(), *requirement_problems(request)]
 
 
@@ -83,7 +82,6 @@ def measure(request: Request) -> Answer:
 
 
 def _address(request: Request) -> str:
-    """Return the address at which the launcher reaches this board."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     given: str = request.get("address", "")
     return words[2] if request["over_ssh"] and len(words) == 4 else given

@@ -20,7 +20,6 @@ MIN_PYTHON = (3, 10)
 
 
 def make_environment(request: Request) -> Answer:
-    """Make the board's virtual environment and install the package's requirements into it."""
     package, venv = package_of(request), HOME / "venv"
     python = venv / "bin" / "python3"
     is_new = not (venv / "bin" / "pip").exists()
@@ -67,14 +66,12 @@ def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def python_problems() -> list[str]:
-    """Return whether this Python is too old for jobs."""
     if sys.version_info >= MIN_PYTHON:
         return []
     return [f"its Python is {platform.python_version()}, and 3.10 or later is needed"]
 
 
 def requirement_problems(request: Request) -> list[str]:
-    """Return which of the package's requirements are missing or of an unsuitable version."""
     return [
         f"{complaint}; install it there: rankslice deploy OUT --venv"
         for requirement in request["requirements"]

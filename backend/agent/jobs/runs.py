@@ -61,7 +61,6 @@ def _has_ended(run: Path, living: set[str]) -> bool:
 
 
 def is_watched(run: Path) -> bool:
-    """Tell whether a run's watch holds its lock."""
     try:
         lock = os.open(run / "lock", os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
@@ -94,7 +93,6 @@ def end_processes(job: str) -> None:
 
 
 def processes_of(job: str, variable: str = JOB_VARIABLE) -> dict[int, bytes]:
-    """Return the processes of a job, with their command lines."""
     return {process: line for process, (of, line) in processes(variable).items() if of == job}
 
 

@@ -49,5 +49,4 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
 
 
 def exports(variables: dict[str, str]) -> str:
-    """Return shell text that sets environment variables."""
     return "export " + " ".join(f"{name}={shell_words(value)}" for name, value in variables.items())

@@ -100,7 +100,6 @@ def _keep_events(session: int, run: Path) -> None:
 def _start_sampling(
     run: Path, has_events: bool, session: int, folders: contextlib.ExitStack
 ) -> None:
-    """Send samples to the launcher until the folders are closed."""
     sampling = _runtime_module(run, "figures.sampling")
     folder = session
     if has_events:
@@ -158,7 +157,6 @@ def _lock(run: Path) -> int:
 
 
 def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
-    """Return a report for the launcher about a job with these processes."""
     lines = found.values()
     return {
         "state": state,

@@ -78,7 +78,6 @@ ICDS = ("usr/share/vulkan/icd.d/*.json", "etc/vulkan/icd.d/*.json", "etc/OpenCL/
 
 
 def devices(root: Path) -> list[Answer]:
-    """Return the device files of GPUs and NPUs, and whether this account may open them."""
     nodes = [path for pattern in DEVICES for path in paths_below(root, pattern)]
     entries = [
         {
@@ -102,7 +101,6 @@ def device_driver(root: Path, node: Path) -> str:
 
 
 def usb_devices(root: Path) -> Iterator[Answer]:
-    """Yield the accelerators that are plugged into USB."""
     for folder in paths_below(root, "sys/bus/usb/devices/*"):
         ids = (text_of(folder / "idVendor"), text_of(folder / "idProduct"))
         if ids in USB_DEVICES:

@@ -100,7 +100,6 @@ def mpiruns() -> list[str]:
 
 
 def open_mpi(mpirun: str) -> Answer | None:
-    """Return the version of an mpirun, and whether its daemon lies beside it."""
     ended = ask([mpirun, "--version"])
     version = open_mpi_version(ended.stdout) if ended is not None else []
     if not version:

@@ -19,7 +19,6 @@ from .accelerators import ICDS, devices, libraries
 
 
 def hardware(root: Path) -> Answer:
-    """Return what the files below a root say of the machine."""
     model, source = board_model(root)
     memory = {name: round(amount / 2**20) for name, amount in meminfo(root).items()}
     return {
@@ -39,7 +38,6 @@ def hardware(root: Path) -> Answer:
 
 
 def architecture() -> str:
-    """Return the architecture for which packages are installed."""
     machine = platform.machine()
     is_short = machine == "aarch64" and sys.maxsize < 1 << 32  # a 32-bit system on such a kernel
     return "armv7l" if is_short else machine
@@ -59,7 +57,6 @@ def board_model(root: Path) -> tuple[str, str]:
 
 
 def system_name(root: Path) -> str:
-    """Return what the operating system calls itself."""
     match = re.search(r'(?m)^PRETTY_NAME="?([^"\n]*)', text_of(root / "etc/os-release"))
     return match.group(1) if match else ""
 
@@ -103,7 +100,6 @@ def listed_cores(text: str) -> list[int]:
 
 
 def allowed_cores(root: Path) -> list[int]:
-    """Return the cores on which a program of this account may run."""
     told = status_of("self", "Cpus_allowed_list", root)
     online = listed_cores(text_of(root / CORES / "online"))
     allowed = listed_cores(told) if told else online
@@ -138,7 +134,6 @@ def policy_speeds(root: Path) -> dict[int, tuple[int | None, int | None, str]]:
 
 
 def core_kind(fields: dict[str, str]) -> str:
-    """Return the kind of a core from its fields in /proc/cpuinfo."""
     part = fields.get("CPU part", "")
     if not part:
         return fields.get("model name", "")

@@ -25,7 +25,6 @@ IDLE_S = 120
 
 
 def main() -> None:
-    """Answer requests until stdin ends."""
     while True:
         signal.alarm(IDLE_S)  # a launcher whose cable was pulled never closes stdin
         line = sys.stdin.buffer.readline()
@@ -41,7 +40,6 @@ def main() -> None:
 
 
 def report(request: Request) -> Answer:
-    """Return a description of the board."""
     with ThreadPoolExecutor(8) as pool:
         own = pool.map(lambda python: environment(python, request["packages"]), pythons())
         versions = pool.map(open_mpi, mpiruns())

@@ -45,7 +45,6 @@ def interfaces(
 
 
 def interface_kind(folder: Path) -> str:
-    """Return what kind of device an interface is."""
     return "wireless" if (folder / "wireless").exists() else "wired"
 
 
@@ -94,7 +93,6 @@ def listen(request: Request) -> Answer:
 
 
 def take_connections(server: socket.socket, token: bytes) -> None:
-    """Serve each connection in a thread of its own."""
     while True:
         taken, _ = server.accept()
         threading.Thread(target=serve, args=(taken, token), daemon=True).start()
@@ -174,7 +172,6 @@ def reach(request: Request) -> Answer:
 
 
 def reason(error: OSError) -> str:
-    """Return what went wrong with a connection."""
     return "timed out" if isinstance(error, socket.timeout) else str(error.strerror or error)
 
 
@@ -192,7 +189,6 @@ def exchange(request: Request) -> Answer:
 
 
 def round_trips(peer: socket.socket) -> Iterator[float]:
-    """Yield how many seconds a small message takes there and back."""
     for _ in range(ROUND_TRIPS):
         begin = time.perf_counter()
         peer.sendall(b"rankslic")

@@ -24,8 +24,8 @@ from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.build.cuts import mapping_of_cuts
+from rankslice.commands.build.build_options import Quantisation
+from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry

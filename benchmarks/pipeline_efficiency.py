@@ -39,7 +39,7 @@ from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxrunti
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
+from rankslice.commands.build.cut_mapping import mapping_of_cuts, parse_cuts
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.planning import MakeMapping
 from rankslice.framework.graph import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE, logins_to_json
@@ -13,14 +13,14 @@ from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.runtime.job import Facts
 from rankslice.backend.wheels import wheels_for
-from rankslice.commands.build.conversion import Quantisation, conversion_of
-from rankslice.commands.build.seen_bounds import SeenBounds, seen_bounds
-from rankslice.commands.build.survivors import (
+from rankslice.commands.build.build_options import BuildOptions as BuildOptions
+from rankslice.commands.build.replanning import (
     replanning_of,
     survival_record,
     surviving,
     write_survival_files,
 )
+from rankslice.commands.build.representative import SeenBounds, conversion_of, seen_bounds
 from rankslice.commands.planning import MakeMapping, Planned, plan_model
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.exploration.times.turn_weights import ChosenWeights
@@ -37,7 +37,7 @@ from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted, size_option
 from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
 from rankslice.frontend.formats.conversion import Conversion
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.make_plan import with_facts
@@ -53,40 +53,6 @@ from rankslice.session.build_folder import (
 from rankslice.session.own_folder import other_entries, other_maker
 from rankslice.session.run_folder import living_runs
 from rankslice.session.survival import SurvivalRecord, without
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """What the options of ``build`` say."""
-
-    quantisation: Quantisation = field(default_factory=Quantisation)
-    """Types of a Keras model's sub-models."""
-    sizes: GivenSizes = NO_SIZES
-    """What is given of sizes that the model leaves open."""
-    share_cores: bool = False
-    """Let several ranks have the same cores."""
-    source_board: str | None = None
-    """Board where frames enter; that of the first layer by default."""
-    surge: Path | None = None
-    """A second mapping file: the way of frames while more come than the usual one can handle."""
-    profile: Path | None = None
-    """A profile of the model: it decides weights of ranks in turn that a mapping leaves open."""
-    video: bool = False
-    """Frames may come from videos and cameras: their board gets what reads them."""
-    literally: bool = False
-    """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
-    those of the layers into which converting would merge them."""
-    force: bool = False
-    """Replace a build folder."""
-    archive: bool = False
-    """Also write each package as a ``.tar``."""
-    wheels: str = ""
-    """A folder of wheels, or ``download``: what boards install goes into their packages."""
-    survive: tuple[str, ...] = ()
-    """Boards that may be lost, or ``all``: for each a build folder without it is made, too."""
-    standby: bool = False
-    """Check that all of them fit into the boards' memory at once."""
-
 
 _USUAL = BuildOptions()
 
@@ -127,7 +93,7 @@ def build(
     Args:
         model: an ``.onnx``, ``.tflite``, ``.keras`` or ``.h5`` file.
         mapping: a JSON file: accelerators and their layers; or what makes it, such as
-            :func:`rankslice.commands.build.cuts.mapping_of_cuts`.
+            :func:`rankslice.commands.build.cut_mapping.mapping_of_cuts`.
         platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
         options: how to slice and pack.

@@ -140,7 +140,7 @@ def build(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.build.build import BuildOptions, build as build_folder
-    from rankslice.commands.build.conversion import Quantisation
+    from rankslice.commands.build.build_options import Quantisation
     from rankslice.commands.build.show import print_build
     from rankslice.framework.plan import plan_to_json
 
@@ -181,7 +181,7 @@ def _mapping(
     mapping: Path | None, cuts: str | None, share_cores: bool, ask: Callable[[], str]
 ) -> Path | MakeMapping:
     """Return the mapping that the options of ``build`` mean; ask if there are none."""
-    from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
+    from rankslice.commands.build.cut_mapping import mapping_of_cuts, parse_cuts
 
     if mapping is not None and cuts is not None:
         found = "assigns layers, and so does --mapping"

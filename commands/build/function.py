@@ -18,8 +18,8 @@ from rankslice.commands.arguments import (
     sizes_from,
 )
 from rankslice.commands.build.build import Build, BuildOptions, build as build_folder
-from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.build.cuts import mapping_of_cuts
+from rankslice.commands.build.build_options import Quantisation
+from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.commands.planning import MakeMapping
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.specs.read_platform import PlatformSource

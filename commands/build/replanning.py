@@ -1,14 +1,18 @@
-"""The fastest mapping for the boards that are left when some are lost."""
+"""Plans for the boards that are left when some are lost: ``build --survive``."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from rankslice.commands.build.build_options import BuildOptions
+from rankslice.commands.planning import Planned
 from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.devices import Team
 from rankslice.exploration.problem.problem import Problem, with_turns
@@ -17,15 +21,28 @@ from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.search.methods import SearchOptions, find_mappings
 from rankslice.exploration.search.seeds import planned_mappings
 from rankslice.framework.engines import default_engine
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.partition.in_turns import kept
+from rankslice.session.build_folder import SURVIVAL_FILES
+from rankslice.session.survival import (
+    PLATFORMS,
+    PROFILE,
+    REPRESENTATIVE,
+    BuiltWith,
+    Fallback,
+    Pixels,
+    Sizes,
+    SurvivalRecord,
+    write_survival,
+)
 
-_OPTION = "--survive"
+_OPTION, _ALL = "--survive", "all"
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Replanning:
     def _engine(self) -> str:
         return default_engine(format_of(self.model.graph).submodels)
 
-    def mapping(self, lost: Iterable[str]) -> Mapping:
+    def mapping(self, lost: Iterable[str]) -> LayerMapping:
         """Return the fastest mapping that does without some boards.
 
         Raises:
@@ -70,7 +87,9 @@ class Replanning:
         if not candidates:
             raise RankSliceError(self._nothing(left, text))
         entries = candidates[0].mapping.items()
-        return Mapping(text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries))
+        return LayerMapping(
+            text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries)
+        )
 
     def _candidates(self, platform: Platform) -> tuple[Candidate, ...]:
         """Return mappings, the fastest first: searched for only if the planner finds none."""
@@ -132,13 +151,15 @@ def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(len(plan.ranks[rank].turns.positions) for rank in ranks)
 
 
-def most_turns(plan: Plan) -> int:
+def _most_turns(plan: Plan) -> int:
     """Return how many ranks of a plan take turns with each other, at most."""
     layers = [frozenset(segment.layers) for segment in plan.segments]
     return max((sum(each == other for other in layers) for each in layers), default=1)
 
 
-def check_standby(plans: Iterable[tuple[str, Prediction]], platform: Platform) -> Iterator[Mistake]:
+def _standby_mistakes(
+    plans: Iterable[tuple[str, Prediction]], platform: Platform
+) -> Iterator[Mistake]:
     """Yield the boards whose memory does not suffice for some plans at once.
 
     Args:
@@ -161,3 +182,125 @@ def check_standby(plans: Iterable[tuple[str, Prediction]], platform: Platform) -
                 f"all plans at once need {total:.0f} MB of {name}, which has {has:.0f} MB",
                 f"that is {each}; build without --standby, or for fewer boards",
             )
+
+
+def replanning_of(planned: Planned, platform: Platform, options: BuildOptions) -> Replanning:
+    """Return what finds the plans without boards.
+
+    Raises:
+        RankSliceError: the options do not suffice for it, or no other job can go on with the
+            model's frames.
+    """
+    if not options.survive:
+        found = "there is one plan only"
+        raise RankSliceError(Mistake("--standby", found, "give --survive, too"))
+    if planned.profile is None or options.profile is None:
+        raise RankSliceError(
+            Mistake(
+                _OPTION,
+                "plans for fewer boards rest on a profile, and none is given",
+                "measure the model on all boards with `rankslice profile`, and give --profile",
+            )
+        )
+    if options.surge is not None:
+        found = "a job with two routes is not started again without a board"
+        raise RankSliceError(Mistake(_OPTION, found, "build without --surge"))
+    graph = planned.model.graph
+    raise_mistakes(kept(graph, graph.layers, "a job and the next one", "build without --survive"))
+    return Replanning(
+        planned.model,
+        platform,
+        planned.profile,
+        options.profile.name,
+        options.source_board,
+        _most_turns(planned.plan),
+    )
+
+
+def surviving(plan: Plan, platform: Platform, survive: Iterable[str]) -> tuple[str, ...]:
+    """Return the boards that may be lost, in the order of the ranks; ``all``: each of them.
+
+    Raises:
+        RankSliceError: the plan has no such board, or the platform has one board only.
+    """
+    used = [*dict.fromkeys(rank.board for rank in plan.ranks)]
+    wanted = [*dict.fromkeys(survive)]
+    known = {board.name for board in platform.boards}
+    unused = f"ranks are on {joined(used)}"
+    raise_mistakes(
+        Mistake(_OPTION, f"no rank is on board {quoted(board)}", unused)
+        if board in known
+        else Mistake(_OPTION, f"no board {quoted(board)}", nearest(board, used) or unused)
+        for board in wanted
+        if board not in used and board != _ALL
+    )
+    if len(known) == 1:
+        found = f"{joined(used)} is the only board, so no ranks are left without it"
+        raise RankSliceError(Mistake(_OPTION, found, "expected a platform of several boards"))
+    return (
+        tuple(used)
+        if _ALL in wanted and _ALL not in used
+        else tuple(board for board in used if board in wanted)
+    )
+
+
+def survival_record(
+    replanning: Replanning,
+    plan: Plan,
+    fallbacks: Mapping[str, Plan],
+    platform: str | Path,
+    options: BuildOptions,
+) -> SurvivalRecord:
+    """Return the record of plans for lost boards.
+
+    Raises:
+        RankSliceError: all plans at once do not fit into the boards' memory, which was asked for.
+    """
+    predictions = {board: replanning.predict(other) for board, other in fallbacks.items()}
+    now = None
+    try:
+        now = replanning.predict(plan)
+    except RankSliceError:
+        if options.standby:
+            raise
+    if options.standby and now is not None:
+        named = [(f"without {board}", found) for board, found in predictions.items()]
+        raise_mistakes(_standby_mistakes([("with all boards", now), *named], replanning.platform))
+    return SurvivalRecord(
+        model_sha256=plan.model.sha256,
+        standby=options.standby,
+        predicted_fps=None if now is None else now.throughput_fps,
+        fallbacks=tuple(
+            Fallback(board, found.throughput_fps) for board, found in predictions.items()
+        ),
+        options=_built_with(Path(platform), options, replanning.most_turns),
+    )
+
+
+def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
+    quantisation = options.quantisation
+    pixels = quantisation.preprocessing
+    return BuiltWith(
+        platform=PLATFORMS[platform.suffix.lower() == ".txt"],
+        shape=tuple(Sizes(*item) for item in options.sizes.fixed.items()),
+        at_most=tuple(Sizes(*item) for item in options.sizes.at_most.items()),
+        share_cores=options.share_cores,
+        source_board=options.source_board,
+        literally=options.literally,
+        quantize=quantisation.kind,
+        pixels=Pixels(pixels.layout, pixels.size, pixels.mean, pixels.scale),
+        most_turns=turns,
+    )
+
+
+def write_survival_files(
+    folder: Path, record: SurvivalRecord, platform: str | Path, options: BuildOptions
+) -> None:
+    write_survival(folder, record)
+    files = folder / SURVIVAL_FILES
+    files.mkdir()
+    assert options.profile is not None
+    shutil.copyfile(options.profile, files / PROFILE)
+    shutil.copyfile(platform, files / record.options.platform)
+    if (frames := options.quantisation.representative) is not None:
+        (files / REPRESENTATIVE).symlink_to(frames.resolve())

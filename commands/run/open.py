@@ -76,6 +76,6 @@ def open(
 def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
     """Build for the boards that are left."""
     # What builds is large to load, and a second loss is rare.
-    from rankslice.commands.build import survival
+    from rankslice.commands.build.plan_afresh import plan_afresh as plan
 
-    return survival.plan_afresh(folder, lost)
+    return plan(folder, lost)

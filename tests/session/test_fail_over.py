@@ -16,7 +16,7 @@ from real_jobs import chain
 import rankslice
 from rankslice.backend.launch.messages import Told
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.survival import plan_afresh
+from rankslice.commands.build.plan_afresh import plan_afresh
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.session.build_folder import read_plan

@@ -13,7 +13,7 @@ from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.build_options import Quantisation
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.digits import heldout_digits
 from rankslice.session.run import prepare, run

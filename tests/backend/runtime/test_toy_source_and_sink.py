@@ -21,7 +21,8 @@ from rankslice.backend.runtime.pipeline.stages import Input, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.arrivals import Timed
-from rankslice.commands.build.conversion import Quantisation, conversion_of
+from rankslice.commands.build.build_options import Quantisation
+from rankslice.commands.build.representative import conversion_of
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
 from rankslice.session.run import FinishedRun, Listeners, prepare, run

@@ -15,7 +15,7 @@ from command_line import COMMAND, rankslice
 from jobs import figure_2
 from line_graphs import line_graph
 
-from rankslice.commands.build.cuts import mapping_of_cuts, parse_cuts
+from rankslice.commands.build.cut_mapping import mapping_of_cuts, parse_cuts
 from rankslice.commands.inspect.show import layer_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph

@@ -12,7 +12,7 @@ from profiled_layers import kind_of, profile_of
 from real_jobs import chain
 
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.build.survival import plan_afresh
+from rankslice.commands.build.plan_afresh import plan_afresh
 from rankslice.framework.errors import RankSliceError
 from rankslice.session.build_folder import read_plan
 from rankslice.session.deployment import plan_all_deployments

@@ -14,8 +14,8 @@ from jobs import write_mapping
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
-from rankslice.commands.build.cuts import mapping_of_cuts
+from rankslice.commands.build.build_options import Quantisation
+from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import FORMATS, read_model

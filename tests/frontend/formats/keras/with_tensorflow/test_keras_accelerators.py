@@ -7,7 +7,7 @@ import pytest
 from digits_over_accelerators import MODELS, ON_ACCELERATORS, answers_over_accelerators
 from litert_engines import needs_openvino, needs_swiftshader
 
-from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.build_options import Quantisation
 from rankslice.models import train_digits
 
 pytestmark = [needs_swiftshader, needs_openvino]

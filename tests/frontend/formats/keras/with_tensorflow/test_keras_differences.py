@@ -13,7 +13,7 @@ from recorded import searched
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.build_options import Quantisation
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.models import convert_digits
 from rankslice.session.build_folder import read_plan

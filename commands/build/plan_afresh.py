@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.build import build
+from rankslice.commands.build.build_options import BuildOptions, Quantisation
 from rankslice.commands.build.replanning import Replanning
 from rankslice.commands.profile_file import read_profile
 from rankslice.framework.specs.read_platform import read_platform
@@ -16,12 +16,9 @@ from rankslice.session.survival import (
     PROFILE,
     REPRESENTATIVE,
     BuiltWith,
-    Survival,
     read_survival,
     without,
 )
-
-__all__ = ["Survival", "plan_afresh", "read_survival"]
 
 
 def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:

@@ -11,7 +11,7 @@ from needed import NEEDS_FIRST_CORES
 from onnx_models import save
 
 from rankslice.commands.build.build import Build, BuildOptions, build
-from rankslice.commands.build.conversion import Quantisation
+from rankslice.commands.build.build_options import Quantisation
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats.given_sizes import GivenSizes
 

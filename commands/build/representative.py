@@ -1,4 +1,4 @@
-"""Bounds of tensors, as the unsliced model shows them on frames."""
+"""What representative frames are for: converting a model to integers, and bounds of its tensors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,90 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import Tensor as JobTensor
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import EndOfStreamError, Source, open_source
+from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
 from rankslice.backend.temporary import temporary_folder
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.commands.build.build_options import Quantisation
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import AnyTensor, Graph, Tensor, dtype_bits
-from rankslice.framework.wording import on_one_line, quoted, size_option
-from rankslice.frontend.formats import Model, submodel_files
+from rankslice.framework.wording import joined, on_one_line, quoted, size_option
+from rankslice.frontend.formats import Model, format_of, submodel_files
+from rankslice.frontend.formats.conversion import KINDS, Conversion
 from rankslice.frontend.formats.given_sizes import GivenSizes
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 
-_MOST_FRAMES = 1000
-_OPTION = "--representative"
+_MAX_FRAMES = 1000
+_QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
 
 _Shape: TypeAlias = tuple[int, ...]
+
+
+def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
+    """Return how a model is to be converted.
+
+    Raises:
+        RankSliceError: the options do not fit the model, or each other; or frames cannot be read.
+    """
+    raise_mistakes(_mistakes(model, wanted))
+    if wanted.representative is None or not format_of(model.graph).is_converted:
+        return Conversion(wanted.kind)
+    specs = [JobTensor(each.name, each.dtype, each.shape or ()) for each in model.graph.inputs]
+    try:
+        options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
+        source = open_source(options, specs)
+    except JobError as error:
+        raise RankSliceError(Mistake(_REPRESENTATIVE, str(error))) from None
+    if not source.can_replay:  # each sub-model is converted with the same frames
+        found = f"frames of {wanted.representative} cannot be read twice"
+        raise RankSliceError(Mistake(_REPRESENTATIVE, found, f"expected {accepted()}"))
+    return Conversion(wanted.kind, lambda: _frames(source, specs))
+
+
+def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
+    if wanted.kind not in KINDS:
+        found = f"{quoted(wanted.kind)} is not a number format"
+        yield Mistake(_QUANTIZE, found, f"expected {joined(KINDS, 'or')}")
+    is_int8 = wanted.kind == "int8"
+    possible = format_of(model.graph).conversions
+    if format_of(model.graph).shows_bounds and wanted.kind == "float32":
+        return
+    if not possible and (wanted.kind != "float32" or wanted.representative):
+        option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
+        found = f"{model.graph.name} is not converted: its slices are copies of its parts"
+        yield Mistake(option, found, "quantise the model before it is sliced")
+    elif possible and wanted.kind in KINDS and wanted.kind not in possible:
+        found = f"slices of {model.graph.name} cannot be {wanted.kind}"
+        yield Mistake(_QUANTIZE, found, f"expected {joined(possible, 'or')}")
+    elif is_int8 and wanted.representative is None:
+        expected = f"give {_REPRESENTATIVE} with representative frames"
+        yield Mistake(_QUANTIZE, "int8 needs the range of each activation", expected)
+    elif not is_int8 and wanted.representative is not None:
+        found = f"has no effect for {wanted.kind}"
+        yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
+
+
+def _frames(source: Source, specs: Sequence[JobTensor]) -> Iterator[list[NDArray[Any]]]:
+    for index in _frame_numbers(source):
+        slots = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        try:
+            source.read(index, slots)
+        except EndOfStreamError:
+            return
+        yield slots
+
+
+def _frame_numbers(source: Source) -> range:
+    return range(_MAX_FRAMES if source.frames is None else min(source.frames, _MAX_FRAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +141,9 @@ def seen_bounds(model: Model, frames: Path, preprocessing: Preprocessing) -> See
                 return SeenBounds()
             shapes = _shapes(model, unknown, source)
     except JobError as error:
-        raise RankSliceError(Mistake(_OPTION, on_one_line(str(error)))) from None
+        raise RankSliceError(Mistake(_REPRESENTATIVE, on_one_line(str(error)))) from None
     if not shapes:
-        raise RankSliceError(Mistake(_OPTION, f"{frames} has no frames"))
+        raise RankSliceError(Mistake(_REPRESENTATIVE, f"{frames} has no frames"))
     found = {
         name: seen for name, seen in shapes.items() if len({len(shape) for shape in seen}) == 1
     }
@@ -128,8 +192,7 @@ def _shapes(model: Model, tensors: Sequence[Tensor], source: Source) -> dict[str
         except Exception as error:  # onnxruntime's exceptions have no common base class
             reason = str(error).replace(f"{folder.path}/", "")
             raise JobError(f"onnxruntime cannot run the unsliced model: {reason}") from None
-        last = _MOST_FRAMES if source.frames is None else min(source.frames, _MOST_FRAMES)
-        for index in range(last):
+        for index in _frame_numbers(source):
             try:
                 source.read(index, list(slots.values()))
                 given = {name: values_in(slot) for name, slot in slots.items()}

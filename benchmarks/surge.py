@@ -14,7 +14,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from plotting import new_figure, save_figure
 from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.switching import Change
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 from rankslice.session.deployment import deploy, plan_deployment
@@ -68,7 +69,7 @@ class Seen:
 
     arrived_s: NDArray[np.float64]
     latency_s: NDArray[np.float64]
-    switches: tuple[dict[str, object], ...]
+    switches: tuple[Change, ...]
     lost: int
 
     def inside(self, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -179,8 +180,7 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
     console.print(f"one rank without surges: p99 {p99:.1f} ms; 1.05 times that and 2: {limit:.1f}")
     for change in found[SWITCHED].switches:
         console.print(
-            f"{change['time_s']:.2f} s: {change['route']}, {change['waiting']} waiting:"
-            f" {change['reason']}"
+            f"{change.time_s:.2f} s: {change.route}, {change.waiting} waiting: {change.reason}"
         )
 
 
@@ -191,8 +191,7 @@ def predicted(folder: Path, times: NDArray[np.float64], switch: str) -> Seen:
     )
     told = simulate(folder, options=options).simulation
     arrived = times[: told.completed]
-    changes: tuple[dict[str, object], ...] = tuple(map(asdict, told.switches))
-    return Seen(arrived, told.latencies_s, changes, len(told.dropped))
+    return Seen(arrived, told.latencies_s, told.switches, len(told.dropped))
 
 
 def report_predictions(folder: Path, found: dict[str, Seen], waves: Waves) -> None:

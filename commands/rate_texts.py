@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.texts import frames_text
 
 _MAX_NUMBERS = 20
 
 
-def route_texts(
-    completed: int, on_surge: int, switches: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
+def route_texts(completed: int, on_surge: int, switches: Sequence[Change]) -> Iterator[str]:
     """Yield how many frames took which of two routes, and each change of the route."""
     usual = frames_text(completed - on_surge)
     yield f"{usual} took the normal route, {on_surge} the surge route"
     for switch in switches:
         yield (
-            f"{switch['time_s']:.2f} s: {switch['route']} from frame {switch['frame']} on,"
-            f" {switch['waiting']} waiting: {switch['reason']}"
+            f"{switch.time_s:.2f} s: {switch.route} from frame {switch.frame} on,"
+            f" {switch.waiting} waiting: {switch.reason}"
         )
 
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankslice.backend.launch.samples import OnSample
+from rankslice.backend.runtime.figures.sampling import OnSample
 from rankslice.framework.errors import RankSliceError
 
 

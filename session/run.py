@@ -10,14 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rankslice.backend.launch.samples import OnSample
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.backend.runtime.figures.sampling import OnSample, Sample
 from rankslice.backend.runtime.keeper import Entered, is_streamed
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.measurement.hardware import HardwareLog
+from rankslice.measurement.board_history import HardwareLog
 from rankslice.session.build_folder import REPORT, RESULTS, RUN
 from rankslice.session.callbacks import Callbacks
 from rankslice.session.failed_job import FailedJobError
@@ -28,8 +27,9 @@ from rankslice.session.start import own_folder, put_report, run_in
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.figures.operators import RankOperators
+    from rankslice.backend.runtime.figures.rank_figures import SourceFigures
     from rankslice.backend.runtime.sinks.results import Results
-    from rankslice.measurement.hardware import BoardHistory
+    from rankslice.measurement.board_history import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
     from rankslice.session.connection import OnEnter, OnResult
@@ -120,6 +120,7 @@ def run(
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
             drained_by, names = _run_job(prepared, folder, replace(listeners, on_sample=take))
+        from rankslice.backend.runtime.figures.rank_figures import ends_of
         from rankslice.backend.runtime.sinks.results import no_results, results_of
         from rankslice.measurement.report import read_report
         from rankslice.measurement.summary import summarise
@@ -133,21 +134,20 @@ def run(
                 if discards
                 else results_of(job, folder / RESULTS, may_lack=prepared.options.skip_failed)
             )
-        records = read_report(folder / REPORT, prepared.plan, len(results))
+        ranks = read_report(folder / REPORT, prepared.plan, len(results))
+        source, _ = ends_of(ranks)
         trace = _trace(prepared, folder)
-        _keep_recording(prepared, folder, records)
+        _keep_recording(prepared, folder, source.frames)
         operators = _operators(prepared, folder)
         if keep:
             _put_in_place(prepared, folder)
     if verify:
-        _refuse_unknown_arrivals(records)
-    arrivals = _arrivals(records, results.numbers)
+        _refuse_unknown_arrivals(source)
+    arrivals = _arrivals(source, results.numbers)
     named = zip(map(names.get, results.numbers), arrivals, strict=True)
     with as_user_errors():
         labels = tuple(name or prepared.source.label(index) for name, index in named)
-    summary = summarise(
-        records, None if discards else results.completed_s, hardware=log.summaries()
-    )
+    summary = summarise(ranks, None if discards else results.completed_s, hardware=log.summaries())
     finished = FinishedRun(
         summary,
         results,
@@ -186,11 +186,10 @@ def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
     return read_trace(folder, prepared.plan, prepared.plan.job.sha256)
 
 
-def _keep_recording(prepared: PreparedRun, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+def _keep_recording(prepared: PreparedRun, folder: Path, frames: int) -> None:
     if prepared.options.record is not None:
         from rankslice.session.run_recording import keep_recording
 
-        frames = next(record["source"]["frames"] for record in records if "source" in record)
         keep_recording(prepared, folder, frames)
 
 
@@ -321,18 +320,17 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
     return [f"the results of {count} finished frames are in {place}"]
 
 
-def _refuse_unknown_arrivals(records: Sequence[dict[str, Any]]) -> None:
+def _refuse_unknown_arrivals(source: SourceFigures) -> None:
     """Raise if too many arrivals were dropped for their numbers to be kept."""
-    if any(record["source"].get("more_dropped") for record in records if "source" in record):
+    if source.more_dropped:
         found = "too many arrivals were dropped to determine which frames came out"
         raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 
-def _arrivals(records: Sequence[dict[str, Any]], frames: Sequence[int]) -> list[int]:
+def _arrivals(source: SourceFigures, frames: Sequence[int]) -> list[int]:
     """Return which arrival each of some frames was: they differ once some were dropped."""
-    source = next(record["source"] for record in records if "source" in record)
-    if frames and frames[-1] >= source["frames"]:
-        found = f"has frame {frames[-1]}, and {source['frames']} frames entered"
+    if frames and frames[-1] >= source.frames:
+        found = f"has frame {frames[-1]}, and {source.frames} frames entered"
         raise RankSliceError(Mistake(RESULTS, found, "run it again"))
-    entered = [number - place for place, number in enumerate(source["dropped"])]
+    entered = [number - place for place, number in enumerate(source.dropped)]
     return [frame + bisect_right(entered, frame) for frame in frames]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import joined
-from rankslice.measurement.summary import RankSummary
 from rankslice.measurement.verify import Verification
 
 
-def rank_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+def rank_notes(ranks: Sequence[RankFigures]) -> Iterator[str]:
     """Yield what is to be said of ranks besides their figures."""
     for rank in ranks:
         if rank.accelerated is not None:
@@ -29,7 +29,7 @@ def verdict_text(verdict: Verification) -> str:
     return f"verify {word}: {frames_text(verdict.frames)} compared, {equal}{reason}"
 
 
-def _warm_ups(ranks: Sequence[RankSummary]) -> Iterator[str]:
+def _warm_ups(ranks: Sequence[RankFigures]) -> Iterator[str]:
     """Yield how long the runs before frame 0 took, then what had none, and why."""
     times = [f"rank {rank.rank} {rank.warm_up_ms:.2f} ms" for rank in ranks if rank.warm_up_ms]
     if times:
@@ -39,23 +39,21 @@ def _warm_ups(ranks: Sequence[RankSummary]) -> Iterator[str]:
             yield f"rank {rank.rank} was not warmed up: {reason}"
 
 
-def _accelerated(record: dict[str, Any]) -> str:
+def _accelerated(found: Acceleration) -> str:
     """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
-    operators, partitions = record["operators"], record["partitions"]
-    if operators is None:
-        text = f"{record['by']} does not report which operators it runs"
+    if found.operators is None:
+        text = f"{found.by} does not report which operators it runs"
     else:
-        text = f"{operators} of {record['of']} operators by {record['by']}"
-    if partitions is not None:
-        text += f", in {partitions} partition{'s' if partitions != 1 else ''}"
-    tf32 = record.get("tf32")
-    if tf32 is not None:
-        text += ", float32 as TF32" if tf32 else ", without TF32"
-    if uses := record.get("uses"):
-        text += f", with {joined(uses)}"
-    if others := ", ".join(record["others"]):
-        text += f"; on the CPU: {others}"
-    return text + "".join(_left_out(record.get("without", {})))
+        text = f"{found.operators} of {found.of} operators by {found.by}"
+    if found.partitions is not None:
+        text += f", in {found.partitions} partition{'s' if found.partitions != 1 else ''}"
+    if found.tf32 is not None:
+        text += ", float32 as TF32" if found.tf32 else ", without TF32"
+    if found.uses:
+        text += f", with {joined(found.uses)}"
+    if found.others:
+        text += f"; on the CPU: {', '.join(found.others)}"
+    return text + "".join(_left_out(found.without))
 
 
 def _left_out(without: Mapping[str, str]) -> Iterator[str]:

@@ -11,17 +11,8 @@ from rankslice.backend.runtime.options import Preprocessing
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
-from rankslice.measurement.hardware import HardwareSummary
-from rankslice.measurement.runs.record import (
-    BoardEnergy,
-    BoardHardware,
-    Range,
-    RankRun,
-    RunRecord,
-    Times,
-    run_text,
-)
-from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
+from rankslice.measurement.runs.record import RunRecord, run_text
+from rankslice.measurement.summary import RunSummary
 from rankslice.session.build_folder import REPORT, RUN
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.run_notes import rank_notes, verdict_text
@@ -70,21 +61,8 @@ def record_of(
         command=command,
         versions=versions,
         conditions=conditions,
-        frames=summary.frames,
-        completed=summary.completed,
-        dropped=len(summary.dropped) + summary.more_dropped,
-        window=summary.window,
-        throughput_fps=summary.throughput_fps,
-        throughput_of=summary.throughput_of,
-        latency_ms=Times.of(summary.latency_ms),
-        latency_counts=summary.latency_counts,
-        preprocess_ms=Times.of(summary.preprocess_ms),
-        postprocess_ms=Times.of(summary.postprocess_ms),
-        bottleneck=summary.bottleneck,
+        summary=summary,
         verify="" if verdict is None else verdict_text(verdict),
-        energy=tuple(map(_energy, summary.energy)),
-        hardware=tuple(map(_hardware, summary.hardware)),
-        ranks=tuple(map(_rank, summary.ranks)),
         notes=tuple(rank_notes(summary.ranks)),
     )
 
@@ -93,45 +71,6 @@ def report_sha256(folder: Path) -> str:
     """Return the hash of the report in a build folder; empty: there is none."""
     report = folder / REPORT
     return file_sha256(report) if report.is_file() else ""
-
-
-def _rank(rank: RankSummary) -> RankRun:
-    surge = rank.surge
-    return RankRun(
-        rank=rank.rank,
-        key=rank.key,
-        host=rank.host,
-        processor=rank.processor,
-        cores=len(rank.cores),
-        engine=rank.engine,
-        frames=rank.frames,
-        turns=str(rank.turns),
-        compute_ms=Times.of(rank.compute_ms),
-        compute_counts=rank.compute_counts,
-        wait_ms=rank.wait_ms,
-        send_ms=rank.send_ms,
-        cpu_ms=rank.cpu_ms,
-        memory_mb=rank.memory_mb,
-        gpu_memory_mb=rank.gpu_memory_mb,
-        surge_frames=surge.frames if surge else 0,
-        surge_ms=Times.of(surge.compute_ms) if surge else None,
-    )
-
-
-def _energy(board: EnergySummary) -> BoardEnergy:
-    return BoardEnergy(
-        board=board.board,
-        sensor=board.sensor or "",
-        joules=board.joules,
-        mean_w=board.mean_w,
-        mj_per_frame=board.mj_per_frame,
-        reason=board.reason or "",
-    )
-
-
-def _hardware(board: HardwareSummary) -> BoardHardware:
-    ranges = (Range(name, **values) for name, values in board.series.items())
-    return BoardHardware(board.board, tuple(ranges), board.absent)
 
 
 def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:

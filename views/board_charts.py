@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rankslice.framework.wording import digits
-from rankslice.measurement.hardware import BoardHistory
-from rankslice.measurement.runs.record import RunRecord
+from rankslice.measurement.board_history import BoardHistory, HardwareSummary
 from rankslice.views.charts import Axis, Point, Series, line_chart
 from rankslice.views.page import Figure, Section, Table
 
@@ -20,20 +19,22 @@ _CHARTS = {
     "rate_fps": "Rate, frames/s",
 }
 """Quantities that are drawn."""
-_MOST_SERIES = 8
-_MOST_POINTS = 600
+_MAX_SERIES = 8
+_MAX_POINTS = 600
 
 
-def hardware_section(record: RunRecord, histories: Sequence[BoardHistory]) -> Section:
+def hardware_section(
+    boards: Sequence[HardwareSummary], histories: Sequence[BoardHistory]
+) -> Section:
     """Return the section on hardware; without a sample it only says so."""
     rows = tuple(
-        (board.board, each.name, *(digits(at, 4) for at in (each.min, each.mean, each.max)))
-        for board in record.hardware
-        for each in board.series
+        (board.board, name, *(digits(values[of], 4) for of in ("min", "mean", "max")))
+        for board in boards
+        for name, values in board.series.items()
     )
     absent = [
         f"{board.board} does not provide: {', '.join(board.absent)}."
-        for board in record.hardware
+        for board in boards
         if board.absent
     ]
     if not rows:
@@ -63,7 +64,7 @@ def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> F
     series.sort(key=lambda each: max(point.y for point in each.points), reverse=True)
     if not series:
         return None
-    shown = series[:_MOST_SERIES]
+    shown = series[:_MAX_SERIES]
     svg = line_chart(shown, Axis("seconds since the first sample"), Axis(caption))
     rows = tuple(
         (each.name, f"{point.x:.1f}", f"{point.y:.6g}") for each in shown for point in each.points
@@ -78,4 +79,4 @@ def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]
         for time, value in zip(history.times_ns, values, strict=True)
         if math.isfinite(value)
     ]
-    return tuple(found[:: len(found) // _MOST_POINTS + 1])
+    return tuple(found[:: len(found) // _MAX_POINTS + 1])

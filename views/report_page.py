@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import joined
+from rankslice.measurement.rank_table import RANK_CAPTION, RANK_NAMES, UNKNOWN, rank_table
 from rankslice.views.charts import Axis, Bar, stacked_bars
 from rankslice.views.kept_bench import KeptBench, bench_section
 from rankslice.views.page import Code, Figure, Markup, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
-    UNKNOWN,
     busy_figure,
     frames_sentence,
     percentile_figure,
-    rank_name,
 )
 from rankslice.views.side_by_side import KeptRun, differences, figures, moves
 
-_MOST_CURVES = 8
+_MAX_CURVES = 8
 ONE_RUN_EACH = (
     "These are single runs: a few per cent may be chance. rankslice bench measures repeatedly,"
     " in turns, and gives confidence intervals."
@@ -52,7 +51,7 @@ def figure_head(runs: Sequence[KeptRun]) -> tuple[str, ...]:
 
 def _notices(runs: Sequence[KeptRun]) -> list[Notice]:
     found = differences(runs) if len(runs) > 1 else []
-    told = [f"{run.name}: {frames_sentence(run.record)}" for run in runs]
+    told = [f"{run.name}: {frames_sentence(run.record.summary)}" for run in runs]
     notices = [Notice("Result", tuple(told))]
     if found:
         head = "These runs differ in more than the mapping, so ratios mix the reasons:"
@@ -63,20 +62,25 @@ def _notices(runs: Sequence[KeptRun]) -> list[Notice]:
 def _figures(runs: Sequence[KeptRun]) -> Section:
     head = figure_head(runs)
     rows = tuple(figure.cells for figure in figures(runs))
-    curves = [(run.name, run.record) for run in runs[:_MOST_CURVES] if run.record.latency_counts]
+    summaries = [(run.name, run.record.summary) for run in runs]
+    curves = [each for each in summaries[:_MAX_CURVES] if each[1].latency_counts]
     parts: list[Table | Figure] = [
         Table("Figures, and ratios to the first", head, rows, tuple(range(1, len(head)))),
         _rates(runs),
     ]
     if curves:
         parts.append(percentile_figure("Latency by percentile", curves))
-    ranks = [(f"{run.name}: {rank_name(rank)}", rank) for run in runs for rank in run.record.ranks]
-    parts.append(busy_figure("Time of each rank", ranks))
+    ranks = [(name, rank) for name, summary in summaries for rank in summary.ranks]
+    parts.append(busy_figure("Time of each rank", [(f"{n}: {r.name}", r) for n, r in ranks]))
+    head, cells = rank_table([rank for _, rank in ranks])
+    rows = tuple((name, *each) for (name, _), each in zip(ranks, cells, strict=True))
+    right = tuple(range(RANK_NAMES + 1, len(head) + 1))
+    parts.append(Table(RANK_CAPTION, ("run", *head), rows, right))
     return Section("Figures", (ONE_RUN_EACH,), tuple(parts))
 
 
 def _rates(runs: Sequence[KeptRun]) -> Figure:
-    known = [(run.name, run.record.throughput_fps or 0.0) for run in runs]
+    known = [(run.name, run.record.summary.throughput_fps or 0.0) for run in runs]
     bars = [Bar(name, (rate,), f"{rate:.2f}" if rate else UNKNOWN) for name, rate in known]
     rows = tuple((bar.name, bar.text) for bar in bars)
     table = Table("Throughput", ("run", "frames/s"), rows, (1,))
@@ -120,9 +124,9 @@ def _each(runs: Sequence[KeptRun]) -> Section:
     names = dict.fromkeys(name for run in runs for name, _ in run.record.conditions)
     rows = [
         ("ended", *(run.record.ended or UNKNOWN for run in runs)),
-        ("frames", *(frames_text(run.record.completed) for run in runs)),
+        ("frames", *(frames_text(run.record.summary.completed) for run in runs)),
         *((n, *(dict(run.record.conditions).get(n, UNKNOWN) for run in runs)) for n in names),
-        ("bottleneck", *(run.record.bottleneck for run in runs)),
+        ("bottleneck", *(run.record.summary.bottleneck for run in runs)),
         ("verify", *(run.record.verify or UNKNOWN for run in runs)),
     ]
     head = ("of the run", *(run.name for run in runs))

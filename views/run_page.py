@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from rankslice.backend.runtime.summary.texts import latency_text
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import digits, joined
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
+from rankslice.measurement.rank_table import (
+    RANK_CAPTION,
+    RANK_NAMES,
+    UNKNOWN,
+    ms_text,
+    rank_table,
+)
 from rankslice.measurement.runs.record import RunRecord
+from rankslice.measurement.summary import RunSummary
 from rankslice.views.board_charts import hardware_section
 from rankslice.views.page import Code, Figure, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
-    TIMES_HEAD,
-    UNKNOWN,
     busy_figure,
     curves_figure,
     frames_sentence,
     histogram_figure,
-    mb_text,
-    ms_text,
     percentile_figure,
     percentiles,
-    rank_name,
-    times_row,
 )
 
-_MOST_CURVES = 8
+_MAX_CURVES = 8
+_TIMES = ("mean", "p50", "p90", "p99", "max")
 
 
 def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
     """Return the page of a run."""
-    accelerators = joined([rank.key for rank in record.ranks[:5]])
-    more = len(record.ranks) - 5
+    summary = record.summary
+    accelerators = joined([rank.key for rank in summary.ranks[:5]])
+    more = len(summary.ranks) - 5
     where = f"{accelerators} and {more} more" if more > 0 else accelerators
     ended = f", {record.ended}" if record.ended else ""
     return Page(
@@ -40,92 +45,73 @@ def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
         f"on {where}{ended}",
         (
             Section("", parts=(Notice("Result", tuple(_result(record))),)),
-            _latency(record),
+            _latency(summary),
             _ranks(record),
-            _energy(record),
-            hardware_section(record, histories),
+            _energy(summary),
+            hardware_section(summary.hardware, histories),
             _how(record),
         ),
     )
 
 
 def _result(record: RunRecord) -> Iterator[str]:
-    yield frames_sentence(record)
-    if record.completed:
-        names = ("p50", "p90", "p99", "max")
-        shown = [f"{name} {ms_text(getattr(record.latency_ms, name))} ms" for name in names]
-        yield f"latency {', '.join(shown)}"
-    yield f"bottleneck: {record.bottleneck}"
+    yield frames_sentence(record.summary)
+    if record.summary.completed:
+        yield latency_text(record.summary.latency_ms)
+    yield f"bottleneck: {record.summary.bottleneck}"
     if record.verify:
         yield record.verify
 
 
-def _latency(record: RunRecord) -> Section:
+def _latency(summary: RunSummary) -> Section:
     about = (
         "Latency counts from a frame's arrival until its results are out."
         " Percentiles are accurate to one per cent."
     )
     figures: tuple[Figure, ...] = ()
-    if record.latency_counts:
+    if summary.latency_counts:
         figures = (
-            percentile_figure("Latency by percentile", [("latency", record)]),
+            percentile_figure("Latency by percentile", [("latency", summary)]),
             histogram_figure(
                 "Frames by latency",
-                *(record.latency_counts, record.latency_ms, "latency, ms"),
+                *(summary.latency_counts, summary.latency_ms, "latency, ms"),
             ),
         )
-    stages = Table(
-        "Mean and percentiles of each stage",
-        TIMES_HEAD,
-        (
-            times_row("preprocessing", record.preprocess_ms),
-            *(
-                times_row(f"{name}{on}", times)
-                for rank in record.ranks
-                for name, on, times in (
-                    (rank_name(rank), "", rank.compute_ms if rank.frames else None),
-                    (rank_name(rank), " for a surge", rank.surge_ms if rank.surge_frames else None),
-                )
-                if times is not None
-            ),
-            times_row("postprocessing", record.postprocess_ms),
-            times_row("end to end", record.latency_ms),
-        ),
-        (1, 2, 3, 4, 5),
+    rows = tuple(
+        (name, *(ms_text(times[each]) for each in _TIMES)) for name, times in _stages(summary)
     )
+    head = ("milliseconds", *_TIMES)
+    stages = Table("Mean and percentiles of each stage", head, rows, (1, 2, 3, 4, 5))
     return Section("Latency", (about,), (*figures, stages))
 
 
+def _stages(summary: RunSummary) -> Iterator[tuple[str, Mapping[str, float]]]:
+    yield "preprocessing", summary.preprocess_ms
+    for rank in summary.ranks:
+        for figures, on in ((rank, ""), (rank.surge, " for a surge")):
+            if figures is not None and figures.frames:
+                yield f"{rank.name}{on}", figures.compute_ms
+    yield "postprocessing", summary.postprocess_ms
+    yield "end to end", summary.latency_ms
+
+
 def _ranks(record: RunRecord) -> Section:
-    gpu = any(rank.gpu_memory_mb is not None for rank in record.ranks)
-    head = (
-        *("rank", "accelerator", "frames", "compute p50", "p99", "wait", "send", "CPU"),
-        *("memory, MB", *(["of the GPU, MB"] if gpu else [])),
-    )
-    rows = tuple(
-        (
-            *(str(rank.rank), rank.key),
-            f"{rank.frames}" if rank.turns == "all" else f"{rank.frames} ({rank.turns})",
-            *(ms_text(rank.compute_ms.p50), ms_text(rank.compute_ms.p99), ms_text(rank.wait_ms)),
-            *(ms_text(rank.send_ms), ms_text(rank.cpu_ms), mb_text(rank.memory_mb)),
-            *([mb_text(rank.gpu_memory_mb)] if gpu else []),
-        )
-        for rank in record.ranks
-    )
-    table = Table("Milliseconds per frame", head, rows, tuple(range(2, len(head))))
-    named = [(rank_name(rank), rank) for rank in record.ranks]
+    ranks = record.summary.ranks
+    head, rows = rank_table(ranks)
+    right = tuple(range(RANK_NAMES, len(head)))
+    table = Table(f"{RANK_CAPTION[:1].upper()}{RANK_CAPTION[1:]}", head, tuple(rows), right)
     curves = [
-        (name, percentiles(rank.compute_counts, rank.compute_ms.max))
-        for name, rank in named[:_MOST_CURVES]
+        (rank.name, percentiles(rank.compute_counts, rank.compute_ms["max"]))
+        for rank in ranks[:_MAX_CURVES]
         if rank.compute_counts
     ]
-    figures = [busy_figure("Time of each rank", named)]
+    figures = [busy_figure("Time of each rank", [(rank.name, rank) for rank in ranks])]
     if curves:
         figures.append(curves_figure("Computing, by percentile", curves, "compute, ms"))
     return Section("Ranks", record.notes, (*figures, table))
 
 
-def _energy(record: RunRecord) -> Section:
+def _energy(summary: RunSummary) -> Section:
     rows = tuple(
         (
             board.board,
@@ -134,7 +120,7 @@ def _energy(record: RunRecord) -> Section:
             UNKNOWN if board.mj_per_frame is None else joules_text(board.mj_per_frame / 1e3),
             f"absent: {board.reason}" if board.joules is None else f"measured by {board.sensor}",
         )
-        for board in record.energy
+        for board in summary.energy
     )
     about = ("Everything that a board's sensor covers, including idle power.",) if rows else ()
     head = ("board", "energy", "mean power", "per frame", "source")
@@ -144,8 +130,8 @@ def _energy(record: RunRecord) -> Section:
 def _how(record: RunRecord) -> Section:
     typed = [Code("Command", shlex.join(record.command))] if record.command else []
     machines = tuple(
-        (str(rank.rank), rank.host, rank.processor or UNKNOWN, str(rank.cores), rank.engine)
-        for rank in record.ranks
+        (str(rank.rank), rank.host, rank.processor or UNKNOWN, str(len(rank.cores)), rank.engine)
+        for rank in record.summary.ranks
     )
     tables = (
         Table("Conditions", ("condition", "value"), record.conditions),

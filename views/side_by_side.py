@@ -9,13 +9,14 @@ from itertools import groupby
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import joined, quoted
-from rankslice.measurement.counts import percentile_ms
+from rankslice.measurement.counts import percentile_ms, total
+from rankslice.measurement.rank_table import UNKNOWN, mb_text, ms_text
 from rankslice.measurement.runs.record import RunRecord
-from rankslice.views.run_parts import UNKNOWN, mb_text, ms_text
+from rankslice.measurement.summary import RunSummary
 
-_LEAST_FOR_P999 = 10_000
+_MIN_FOR_P999 = 10_000
 """Frames from which ten are beyond the 99.9th percentile."""
-_MOST_MOVES = 12
+_MAX_MOVES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +54,49 @@ class Figure:
         return (self.name, *self.texts, *ratios)
 
 
-_Value = Callable[[RunRecord], float | None]
+_Value = Callable[[RunSummary], float | None]
 _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     "throughput, frames/s": (lambda run: run.throughput_fps, lambda value: f"{value:.2f}"),
-    "latency mean, ms": (lambda run: run.latency_ms.mean, ms_text),
-    "latency p50, ms": (lambda run: run.latency_ms.p50, ms_text),
-    "latency p90, ms": (lambda run: run.latency_ms.p90, ms_text),
-    "latency p99, ms": (lambda run: run.latency_ms.p99, ms_text),
+    "latency mean, ms": (lambda run: run.latency_ms["mean"], ms_text),
+    "latency p50, ms": (lambda run: run.latency_ms["p50"], ms_text),
+    "latency p90, ms": (lambda run: run.latency_ms["p90"], ms_text),
+    "latency p99, ms": (lambda run: run.latency_ms["p99"], ms_text),
     "latency p99.9, ms": (lambda run: _p999(run), ms_text),
-    "latency max, ms": (lambda run: run.latency_ms.max, ms_text),
-    "preprocessing mean, ms": (lambda run: run.preprocess_ms.mean, ms_text),
+    "latency max, ms": (lambda run: run.latency_ms["max"], ms_text),
+    "preprocessing mean, ms": (lambda run: run.preprocess_ms["mean"], ms_text),
     "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
-    "postprocessing mean, ms": (lambda run: run.postprocess_ms.mean, ms_text),
+    "postprocessing mean, ms": (lambda run: run.postprocess_ms["mean"], ms_text),
     "energy per frame": (lambda run: run.mj_per_frame, lambda value: joules_text(value / 1e3)),
     "hottest zone, °C": (lambda run: _hottest(run), lambda value: f"{value:.1f}"),
     "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),
-    "memory of the largest rank, MB": (lambda run: max(r.memory_mb for r in run.ranks), mb_text),
+    "memory of the largest rank, MB": (
+        lambda run: max((r.memory_mb for r in run.ranks), default=None),
+        mb_text,
+    ),
     "ranks": (lambda run: len(run.ranks), lambda value: f"{value:.0f}"),
     "window": (lambda run: run.window, lambda value: f"{value:.0f}"),
 }
 
 
-def _p999(run: RunRecord) -> float | None:
-    counts = run.latency_counts
-    is_known = sum(each.count for each in counts) >= _LEAST_FOR_P999
-    return percentile_ms(counts, 99.9) if is_known else None
+def _p999(run: RunSummary) -> float | None:
+    is_known = total(run.latency_counts) >= _MIN_FOR_P999
+    return percentile_ms(run.latency_counts, 99.9) if is_known else None
 
 
-def _hottest(run: RunRecord) -> float | None:
-    ranges = [each for board in run.hardware for each in board.series]
-    zones = [each.max for each in ranges if each.name.partition(".")[0] == "temperature_c"]
-    return max(zones, default=None)
+def _hottest(run: RunSummary) -> float | None:
+    zones = [zone for board in run.hardware for zone in board.of("temperature_c").values()]
+    return max((zone["max"] for zone in zones), default=None)
 
 
-def _slowest(run: RunRecord) -> float | None:
-    return max((rank.compute_ms.mean for rank in run.ranks if rank.frames), default=None)
+def _slowest(run: RunSummary) -> float | None:
+    return max((rank.compute_ms["mean"] for rank in run.ranks if rank.frames), default=None)
 
 
 def figures(runs: Sequence[KeptRun]) -> list[Figure]:
     """Return the figures that at least one run has."""
     found = []
     for name, (value_of, text_of) in _FIGURES.items():
-        values = tuple(value_of(run.record) if run.record.ranks else None for run in runs)
+        values = tuple(value_of(run.record.summary) for run in runs)
         texts = tuple(UNKNOWN if value is None else text_of(value) for value in values)
         if any(value is not None for value in values):
             found.append(Figure(name, values, texts))
@@ -133,11 +135,11 @@ def _unlike(what: str, values: Mapping[str, str]) -> Iterator[str]:
 
 
 def _processors(record: RunRecord) -> str:
-    return ", ".join(sorted({rank.processor or "unknown" for rank in record.ranks}))
+    return ", ".join(sorted({rank.processor or "unknown" for rank in record.summary.ranks}))
 
 
 def _engines(record: RunRecord) -> str:
-    return ", ".join(sorted({rank.engine for rank in record.ranks}))
+    return ", ".join(sorted({rank.engine for rank in record.summary.ranks}))
 
 
 def moves(first: Plan, other: Plan) -> list[str]:
@@ -153,8 +155,8 @@ def moves(first: Plan, other: Plan) -> list[str]:
         enumerate(changes), lambda item: (order[item[1][0]] - item[0], item[1][1], item[1][2])
     )
     found = [_move([change[0] for _, change in group], old, new) for (_, old, new), group in runs]
-    more = len(found) - _MOST_MOVES
-    return [*found[:_MOST_MOVES], *([f"and {more} more groups of layers"] if more > 0 else [])]
+    more = len(found) - _MAX_MOVES
+    return [*found[:_MAX_MOVES], *([f"and {more} more groups of layers"] if more > 0 else [])]
 
 
 def _places(plan: Plan) -> dict[str, tuple[str, ...]]:

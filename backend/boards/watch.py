@@ -27,8 +27,7 @@ from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
 from rankslice.backend.launch.messages import MESSAGE, Told, first_message, is_sudden
-from rankslice.backend.launch.samples import OnSample
-from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.backend.runtime.figures.sampling import OnSample, Sample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
 

@@ -23,7 +23,7 @@ from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
 from .faults.private import PrivateFolder
 from .figures.events import EventRing, open_ring
-from .figures.rank_figures import helper_processes
+from .figures.rank_usage import helper_processes
 from .job import Job, Rank
 from .job.check import sound
 from .options import RunOptions, parse_options

@@ -48,7 +48,7 @@ from .environment import start_again_with
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
 from .figures.energy import SensorError, find_sensor
-from .figures.rank_figures import GpuMemory, peak_memory_mb
+from .figures.rank_usage import GpuMemory, peak_memory_mb
 from .job import Facts, Rank, Tensor
 from .job.strict import as_record
 from .options import RunOptions

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
-from rankslice.backend.runtime.engines.acceleration import Acceleration
+from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import find_package, first_line

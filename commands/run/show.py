@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import (
     compute_texts,
     frames_text,
@@ -25,15 +24,16 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
+from rankslice.measurement.rank_table import RANK_CAPTION, RANK_NAMES, rank_table
 from rankslice.session.run_notes import rank_notes, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankslice.backend.runtime.summary.work import OnRoute
+    from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
     from rankslice.commands.run.surviving import Survived
-    from rankslice.measurement.hardware import HardwareSummary
-    from rankslice.measurement.summary import EnergySummary, RankSummary, RunSummary
+    from rankslice.measurement.board_history import HardwareSummary
+    from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.verify import Verification
     from rankslice.session.run import FinishedRun
 
@@ -44,53 +44,23 @@ _MAX_CLASSES = 1_000_000
 
 def print_run(summary: RunSummary, console: Console) -> None:
     """Print what a run showed, rank by rank, and what limits it."""
-    table = new_table(
-        ("rank", "accelerator", "host", "compute p50", "p99", "wait", "send", "memory"),
-        right=range(3, 8),
-        caption="milliseconds per frame; peak memory in MB",
-    )
-    has_surge = summary.surge_window is not None
-    if has_surge:
-        for heading in ("surge p50", "p99"):
-            table.add_column(heading, justify="right")
-    takes_turns = any(rank.turns != ALL for rank in summary.ranks)
-    if takes_turns:
-        table.add_column("frames")
-    turns_on_surge = any(rank.surge and rank.surge.turns != ALL for rank in summary.ranks)
-    if turns_on_surge:
-        table.add_column("surge frames")
-    has_gpu_memory = any(rank.gpu_memory_mb is not None for rank in summary.ranks)
-    if has_gpu_memory:
-        table.add_column("of the GPU")
-    for rank in summary.ranks:
-        surge = rank.surge
-        table.add_row(
-            str(rank.rank),
-            escape(shortened(rank.key)),
-            escape(shortened(rank.host)),
-            *_compute_cells(rank, may_be_idle=has_surge),
-            f"{rank.wait_ms:.2f}",
-            f"{rank.send_ms:.2f}",
-            f"{rank.memory_mb:.0f}",
-            *(_compute_cells(surge, may_be_idle=True) if surge else ()),
-            *([str(rank.turns)] if takes_turns else []),
-            *([str(surge.turns)] if surge and turns_on_surge else []),
-            *([_megabytes(rank.gpu_memory_mb)] if has_gpu_memory else []),
-        )
+    head, rows = rank_table(summary.ranks)
+    table = new_table(head, right=range(RANK_NAMES, len(head)), caption=RANK_CAPTION)
+    for row in rows:
+        table.add_row(*(escape(shortened(cell)) for cell in row))
     console.print(table)
     for line in rank_notes(summary.ranks):
         print_line(console, line)
     rate, of = summary.throughput_fps, summary.throughput_of
     windows = summary.window, summary.surge_window
     console.print(rate_text(summary.completed, rate, of, *windows))
-    if has_surge:
+    if summary.surge_window is not None:
         for line in route_texts(summary.completed, summary.on_surge, summary.switches):
             print_line(console, line)
     for line in _failures(summary.failed, summary.failures):
         print_line(console, line)
-    if dropped := summary.dropped:
-        count = len(dropped) + summary.more_dropped
-        console.print(f"{count} arrivals dropped: {numbers_text(dropped, count)}")
+    if count := summary.all_dropped:
+        console.print(f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}")
     if summary.completed:
         console.print(latency_text(summary.latency_ms))
         print_line(console, _stage_means(summary))
@@ -135,17 +105,6 @@ def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
         yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
 
 
-def _compute_cells(work: RankSummary | OnRoute, *, may_be_idle: bool) -> tuple[str, str]:
-    """Return median and 99th percentile of a rank's time on a route, dashes if it had no frame."""
-    if may_be_idle and not work.frames:
-        return "-", "-"
-    return f"{work.compute_ms['p50']:.2f}", f"{work.compute_ms['p99']:.2f}"
-
-
-def _megabytes(amount: float | None) -> str:
-    return "-" if amount is None else f"{amount:.0f}"
-
-
 def _stage_means(summary: RunSummary) -> str:
     """Return the mean time of each stage: source, ranks, sink; then from end to end."""
     ranks = summary.ranks
@@ -159,7 +118,7 @@ def _stage_means(summary: RunSummary) -> str:
     return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
 
 
-def _energies(boards: Sequence[EnergySummary]) -> Iterator[str]:
+def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
     """Yield the energy of each board; then where it is absent, and why."""
     absent: dict[str, list[str]] = defaultdict(list)
     for board in boards:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -34,7 +32,7 @@ def print_simulation(simulated: Simulated, console: Console) -> None:
     windows = simulation.window, simulation.surge_window
     console.print(rate_text(simulation.completed, rate, simulation.rate_of, *windows))
     if simulation.surge_window is not None:
-        switches = [asdict(change) for change in simulation.switches]
+        switches = simulation.switches
         for line in route_texts(simulation.completed, simulation.on_surge, switches):
             print_line(console, line)
     if simulation.waiting_max:

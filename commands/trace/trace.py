@@ -18,7 +18,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import digits, joined
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of

@@ -115,7 +115,7 @@ class Simulation:
 
     @property
     def _stretches(self) -> list[tuple[int, int, str]]:
-        return stretches([asdict(change) for change in self.switches], self.completed)
+        return stretches(self.switches, self.completed)
 
     @property
     def is_steady(self) -> bool:

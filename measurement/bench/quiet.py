@@ -20,7 +20,7 @@ from rankslice.backend.runtime.system.cores import (
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.records import Bench, BoardFacts, Machine, Noise
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 
 MOST_OTHER_CORES = 0.2
 """Processor time of others over time from which a start was disturbed. A job's guard, mpirun's

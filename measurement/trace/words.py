@@ -10,10 +10,11 @@ from enum import Enum
 import numpy as np
 
 from rankslice.backend.runtime.figures.events import COMPUTE
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.job import ALL
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import digits, joined, quoted
-from rankslice.measurement.summary import RankSummary, RunSummary
+from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
 from rankslice.measurement.trace.path import CriticalPath, Part, Span, What, critical_path
 from rankslice.measurement.trace.waits import RankUse, Wait, uses
@@ -214,7 +215,7 @@ def _shared_core(
     span: Span,
     rank: int,
     ranks: Sequence[RankUse],
-    summaries: Sequence[RankSummary],
+    summaries: Sequence[RankFigures],
 ) -> Limit | None:
     """Return the core that a rank shares with others which compute at the same time."""
     plan = found.plan
@@ -244,7 +245,7 @@ def _shared_core(
     return Limit(Kind.core, text, max(overlaps.values()), tuple(members))
 
 
-def _computes_on_its_core(rank: RankSummary) -> bool:
+def _computes_on_its_core(rank: RankFigures) -> bool:
     """Return whether a rank's own processor computes, and does not only wait for another one."""
     return rank.cpu_ms >= _ON_THE_CORE * rank.compute_ms["mean"] > 0
 

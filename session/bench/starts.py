@@ -26,7 +26,7 @@ from rankslice.measurement.bench.records import (
     Start,
     Subject,
 )
-from rankslice.measurement.hardware import BoardHistory, HardwareSummary
+from rankslice.measurement.board_history import BoardHistory, HardwareSummary
 from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Listeners, PreparedRun, prepare, run

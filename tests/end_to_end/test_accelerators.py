@@ -78,8 +78,9 @@ def test_cpu_gpu_and_npu_of_one_board_give_what_the_cpu_alone_gives(tmp_path: Pa
         ("LiteRT's GPU accelerator", 5, 5),
         ("LiteRT's NPU accelerator", 4, 4),
     ] == [
-        (record["by"], record["operators"], record["of"])
-        for record in (rank.accelerated or {} for rank in summary.ranks)
+        (record.by, record.operators, record.of)
+        for record in (rank.accelerated for rank in summary.ranks)
+        if record
     ]
 
 
@@ -185,7 +186,9 @@ def test_segments_of_one_rank_have_a_process_each_and_all_end_with_the_job(tmp_p
     done = finished(folder)
     assert done.summary.verify is not None
     assert done.summary.verify.passed, done.summary.verify.complaint
-    assert [7, 6] == [(rank.accelerated or {})["operators"] for rank in done.summary.ranks]
+    assert [7, 6] == [
+        rank.accelerated and rank.accelerated.operators for rank in done.summary.ranks
+    ]
     assert [] == processes_of(folder)
 
 

@@ -41,8 +41,8 @@ def test_slices_read_digits_as_well_as_the_whole(tmp_path: Path) -> None:
     assert cpu is None
     assert gpu is not None
     assert npu is not None
-    assert ("WebGpu", gpu["of"], 1) == (gpu["by"], gpu["operators"], gpu["partitions"])
-    assert ("QNN", npu["of"], 1) == (npu["by"], npu["operators"], npu["partitions"])
+    assert ("WebGpu", gpu.of, 1) == (gpu.by, gpu.operators, gpu.partitions)
+    assert ("QNN", npu.of, 1) == (npu.by, npu.operators, npu.partitions)
 
 
 @needs_plugins_and_gpu

@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
+from rankslice.backend.runtime.figures.rank_figures import (
+    EnergyFigures,
+    RankFigures,
+    RouteFigures,
+    SinkFigures,
+    SourceFigures,
+)
+from rankslice.backend.runtime.figures.rank_usage import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.throughput import frames_to_fill, throughput_fps
-from rankslice.measurement.summary import EnergySummary, RunSummary, summarise
+from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Verification
 
 
@@ -35,7 +43,7 @@ def rank(
         "cores": [number if core is None else core],
         "engine": "onnxruntime",
         "frames": 100,
-        "turns": asdict(turns),
+        "turns": turns,
         "compute_ms": {"mean": compute, "p50": compute, "p99": compute, "max": compute},
         "wait_ms": 0.0,
         "send_ms": 0.5,
@@ -63,16 +71,10 @@ def changes(*frames: int) -> Any:
     """Return what a source reports of changes at these frames, to the surge first."""
     return {
         "surge_window": 6,
-        "switches": [
-            {
-                "time_s": 0.1 * number,
-                "frame": frame,
-                "route": ("surge", "normal")[number % 2],
-                "waiting": 8,
-                "reason": "8 frames were waiting",
-            }
+        "switches": tuple(
+            Change(0.1 * number, frame, ("surge", "normal")[number % 2], 8, "8 were waiting")
             for number, frame in enumerate(frames)
-        ],
+        ),
     }
 
 
@@ -80,7 +82,7 @@ SOURCE = {
     "frames": 100,
     "window": 4,
     "fps": None,
-    "dropped": [],
+    "dropped": (),
     "latency_ms": {"mean": 10.5, "p50": 10.0, "p90": 11.0, "p99": 12.0, "max": 13.0},
     "preprocess_ms": {"mean": 2.0, "p50": 2.0, "p99": 3.0, "max": 3.0},
 }
@@ -90,7 +92,32 @@ SINK = {"postprocess_ms": {"mean": 0.1, "p50": 0.1, "p99": 0.2, "max": 0.2}}
 def summary(*ranks: Any, period_ms: float = 10.0, **source: Any) -> RunSummary:
     """Return the summary of 100 frames that came out one per period."""
     records = [{**ranks[0], "source": {**SOURCE, **source}, "sink": SINK}, *ranks[1:]]
-    return summarise(records, np.arange(100) * period_ms / 1e3)
+    return summarise(measured(records), np.arange(100) * period_ms / 1e3)
+
+
+def measured(records: Sequence[Any]) -> list[RankFigures]:
+    """Return the records of what ranks report."""
+    kinds: dict[str, Any] = {
+        "source": SourceFigures,
+        "sink": SinkFigures,
+        "surge": RouteFigures,
+        "energy": EnergyFigures,
+        "cores": tuple,
+        "apart": tuple,
+        "not_warmed_up": tuple,
+    }
+
+    def made(name: str, value: Any) -> Any:
+        kind = kinds.get(name)
+        if kind is None or kind is tuple:
+            return value if kind is None else tuple(value)
+        known = {each.name for each in fields(kind)}
+        return kind(**{each: value[each] for each in value if each in known})
+
+    return [
+        RankFigures(**{name: made(name, value) for name, value in record.items()})
+        for record in records
+    ]
 
 
 def test_the_stages_at_both_ends_have_times_of_their_own() -> None:
@@ -220,7 +247,7 @@ def test_a_rank_never_computes_for_more_than_the_whole_time(
 
 
 def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
-    found = summary(rank(0), rank(1), dropped=[7, 9])
+    found = summary(rank(0), rank(1), dropped=(7, 9))
     assert (100, 100, (7, 9), 4) == (found.frames, found.completed, found.dropped, found.window)
     assert SOURCE["latency_ms"] == found.latency_ms
     assert 100.0 == pytest.approx(found.throughput_fps)
@@ -230,32 +257,32 @@ def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
 
 def test_the_source_may_be_any_rank() -> None:
     records = [{**rank(0), "sink": SINK}, {**rank(1), "source": SOURCE}]
-    assert 4 == summarise(records, np.arange(100.0)).window
+    assert 4 == summarise(measured(records), np.arange(100.0)).window
 
 
 def test_a_boards_energy_is_spread_over_the_frames_that_came_out() -> None:
     told = {"joules": 5.0, "seconds": 1.25, "mean_w": 4.0}
-    measured = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
+    counted = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
     absent = {"board": "b", "source": "absent", "sensor": None, "reason": "no sensor"}
-    found = summary({**rank(0), "energy": measured}, rank(1), {**rank(2), "energy": absent})
+    found = summary({**rank(0), "energy": counted}, rank(1), {**rank(2), "energy": absent})
     assert (
-        EnergySummary("a", "measured", "hwmon ina219", 5.0, 1.25, 4.0, 50.0),
-        EnergySummary("b", "absent", None, reason="no sensor"),
+        EnergyFigures("a", "measured", "hwmon ina219", 5.0, 1.25, 4.0, 50.0),
+        EnergyFigures("b", "absent", None, reason="no sensor"),
     ) == found.energy
 
 
 def test_energy_of_no_frames_is_that_of_none() -> None:
     told = {"joules": 5.0, "seconds": 1.25, "mean_w": 4.0}
-    measured = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
-    records = [{**rank(0), "energy": measured, "source": SOURCE, "sink": SINK}]
-    (energy,) = summarise(records, np.zeros(0)).energy
+    counted = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
+    records = [{**rank(0), "energy": counted, "source": SOURCE, "sink": SINK}]
+    (energy,) = summarise(measured(records), np.zeros(0)).energy
     assert (5.0, None) == (energy.joules, energy.mj_per_frame)
 
 
 def test_a_summary_is_plain_json() -> None:
     verdict = Verification(True, True, 0.0, 0.0, 100)
     records = [{**rank(0), "source": SOURCE, "sink": SINK}]
-    record = replace(summarise(records, np.arange(100.0)), verify=verdict).to_json()
+    record = replace(summarise(measured(records), np.arange(100.0)), verify=verdict).to_json()
     back = json.loads(json.dumps(record, allow_nan=False))
     assert [0] == back["ranks"][0]["cores"]
     assert {"mean", "p50", "p90", "p99", "max"} == set(back["latency_ms"])
@@ -325,8 +352,8 @@ def test_a_source_that_gives_no_more_frames_is_the_bottleneck() -> None:
 def test_a_core_that_ranks_share_is_the_bottleneck_when_it_is_busy() -> None:
     ranks = [rank(number, compute=2, cpu=3, core=0) for number in range(3)]
     assert (
-        "core 0 of board: ranks 0 and 1 and 2 keep it busy for 9 ms of the 10 ms per frame,"
-        " 6 ms of that computing" == summary(*ranks).bottleneck
+        "core 0 of board (ranks 0, 1 and 2) is busy for 9 ms of the 10 ms per frame, of which"
+        " 6 ms computing" == summary(*ranks).bottleneck
     )
 
 
@@ -346,7 +373,7 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(
     frames: int, window: int, is_told: bool
 ) -> None:
     records = [{**rank(0), "source": {**SOURCE, "window": window}, "sink": SINK}]
-    found = summarise(records, np.arange(frames) / 100)
+    found = summarise(measured(records), np.arange(frames) / 100)
     assert is_told == (found.throughput_fps is not None)
     assert is_told == (found.throughput_of == "steady state")
     needed = f"give more than {2 * max(10, window)}"
@@ -371,8 +398,8 @@ def test_a_rank_that_uses_most_of_a_core_is_named_though_another_one_shares_it()
 def test_ranks_that_wait_for_their_common_core_while_they_compute_are_told_as_its_crowd() -> None:
     ranks = [rank(number, compute=8, cpu=4, core=0) for number in range(2)]
     assert (
-        "core 0 of board: ranks 0 and 1 keep it busy for 8 ms of the 10 ms per frame,"
-        " 8 ms of that computing" == summary(*ranks).bottleneck
+        "core 0 of board (ranks 0 and 1) is busy for 8 ms of the 10 ms per frame, of which"
+        " 8 ms computing" == summary(*ranks).bottleneck
     )
 
 
@@ -456,8 +483,8 @@ def test_frames_that_come_at_a_rate_limit_though_a_rank_is_busy_with_each() -> N
 def test_a_core_that_sends_most_of_the_time_is_busier_than_a_rank_that_computes_less() -> None:
     ranks = [end(0, compute=4, cpu=9.8, read_share=0.2), rank(1, compute=8)]
     assert (
-        "core 0 of board: rank 0 keeps it busy for 9.8 ms of the 10 ms per frame,"
-        " 4 ms of that computing, 2 ms reading frames" == summary(*ranks).bottleneck
+        "core 0 of board (rank 0) is busy for 9.8 ms of the 10 ms per frame, of which 2 ms reading"
+        " frames, 4 ms computing" == summary(*ranks).bottleneck
     )
 
 
@@ -483,10 +510,11 @@ def test_no_sentence_states_more_than_the_whole(
         cores_of = list(range(core, core + cores))
         ranks.append({**rank(number), "cores": cores_of, "steady": steady if is_steady else None})
     records = [{**ranks[0], "source": {**SOURCE, "fps": fps}, "sink": SINK}, *ranks[1:]]
-    text = summarise(records, np.arange(frames) * period_ms / 1e3).bottleneck
+    text = summarise(measured(records), np.arange(frames) * period_ms / 1e3).bottleneck
     parts = re.findall(r"(\S+) ms of the (\S+) ms per frame", text)
     assert all(float(part) <= float(whole) for part, whole in parts), text
-    for busy, computing in re.findall(r"for (\S+) ms of the .* (\S+) ms of that computing", text):
+    core = r"busy for (\S+) ms of the .*, of which .*?(\S+) ms computing"
+    for busy, computing in re.findall(core, text):
         assert float(computing) <= float(busy), text
     assert (frames > 20) == bool(parts), text
 

@@ -54,7 +54,7 @@ def test_at_the_word_of_the_launcher_a_stream_ends_and_all_that_entered_comes_ou
         endless = {"unlimited": True, "drain": True, "stream": True, **rhythm}
         records = run(built, connection, monkeypatch, **endless)
         connection.wait_for_results(has_failed=False)
-    assert len(taken) == records[0]["source"]["frames"] > 20
+    assert len(taken) == records[0].source.frames > 20
     np.testing.assert_array_equal(read_results(built / "results.bin").values(0), taken)
 
 

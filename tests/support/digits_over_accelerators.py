@@ -48,8 +48,8 @@ class Answers:
     @property
     def accelerated(self) -> list[tuple[str, bool]]:
         """By whom each rank is accelerated, and whether in full."""
-        records = [rank.accelerated or {} for rank in self.summary.ranks]
-        return [(record["by"], record["operators"] == record["of"]) for record in records]
+        records = [rank.accelerated for rank in self.summary.ranks]
+        return [(record.by, record.is_full) for record in records if record]
 
 
 def litert_board() -> dict[str, Any]:

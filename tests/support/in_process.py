@@ -6,11 +6,11 @@ import threading
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from twin import ThreadLinks
 
 from rankslice.backend.runtime.errors import ElsewhereError
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.framework.reading.read_driver import read_driver
@@ -22,7 +22,7 @@ def run_in_process(
     *,
     eager_bytes: int = 4096,
     direct: Collection[tuple[int, int]] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RankFigures]:
     """Run a build folder without MPI; return the measurements of all ranks, by rank.
 
     Everything is as under mpirun, except that ranks are not bound to their cores.
@@ -42,7 +42,7 @@ def run_in_process(
     if results == RunOptions().results:  # not in the folder where the tests run
         results = folder / results
     options = replace(options, bind=False, results=results)
-    records: list[dict[str, Any]] = []
+    records: list[RankFigures] = []
     failures: dict[int, BaseException] = {}
 
     def work(rank: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from traces import Times, chain_trace
 
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span
 from rankslice.measurement.trace.words import findings

@@ -15,7 +15,7 @@ from browsers import DESKTOP, PHONE, Elements, opened
 from kept_runs import kept_run, plan, rank_run, run_record
 
 from rankslice.commands.bench.bench import compare
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 from rankslice.views.kept_bench import KeptBench
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page

@@ -16,7 +16,7 @@ from traces import Times, chain_trace
 from rankslice.backend.runtime.figures.events import SEND, WAIT
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import PERFETTO
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.trace.clocks import Clock
 from rankslice.measurement.trace.events import on_one_clock
 from rankslice.measurement.trace.journeys import journeys

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
+from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
 from . import EngineSettings, hint, wrong_option
-from .acceleration import Acceleration, refuse_fallback
 from .litert_package import find_package, first_line
 from .own_process import read_log
 from .signature import FileTensor, match_tensors

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FrameError, JobError, is_of_memory
+from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
 from ..job.facts import VARIABLES
 from ..sizes import Slot
 from . import Engine, EngineSettings, wrong_option
-from .acceleration import Acceleration, refuse_fallback
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ..affinity import bind_to_cores
 from ..errors import FrameError, JobError, is_of_memory
+from ..figures.acceleration import Acceleration, refuse_fallback
 from ..figures.operators import OperatorSpans, read_profile
 from ..job import Tensor
 from . import EngineSettings
-from .acceleration import Acceleration, refuse_fallback
 from .cuda_stream import CudaError
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
 from .onnxruntime_open import OPEN_SIZES, OpenRuns

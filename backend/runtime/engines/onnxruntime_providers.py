@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JobError
+from ..figures.acceleration import Acceleration
 from . import EngineSettings, hint
-from .acceleration import Acceleration
 from .onnxruntime_plugins import PLUGINS, find_device, is_plugin, plugin_of
 
 CPU = "CPUExecutionProvider"

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
-from ..figures.rank_figures import helper_processes
+from ..figures.acceleration import Acceleration
+from ..figures.rank_usage import helper_processes
 from ..job import Tensor, typed_view
 from ..job.strict import as_record
-from .acceleration import Acceleration
 from .signature import refuse_open_sizes
 
 _PR_SET_PDEATHSIG = 1
@@ -288,7 +288,7 @@ class _Served:
         self._engine = module.open_engine(as_record(EngineSettings, request["settings"]))
         self._engine.load(Path(request["path"]), self._inputs, self._outputs)
         found = self._engine.acceleration()
-        return {"acceleration": found and found.to_json()}
+        return {"acceleration": found and asdict(found)}
 
     def do_frame(self) -> None:
         """Wait for a frame, and compute it where its tensors are."""

@@ -9,22 +9,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..system.files import ROOT, number_in
 from ..system.sensors import POWERCAP, Channel, channels
 from .nvml import LIBRARY, find_nvml
 
 _PERIOD_S = 0.005
-_RUN_PERIOD_S = 0.1
-"""Between two readings of a power sensor: enough for a run, and little processor time."""
 _COUNTER_PERIOD_S = 10.0
 """Counters are read only often enough to notice each restart at zero."""
 _TRIES, _PAUSE_S = 3, 0.01
 _ANSWER_S = 3.0
 """How long the last reading may take."""
-
-_NO_SENSOR = "there is no power sensor that this account may read"
 
 
 class SensorError(Exception):
@@ -209,40 +204,3 @@ def _gpus(library: str) -> list[_Meter]:
     name = f"NVML {', '.join(nvml.names)}"
     meters = _Meter(name, nvml.energy_uj, None), _Meter(name, nvml.power_mw, 1e-3)
     return [meter for meter in meters if meter.look() is not None][:1]
-
-
-class BoardEnergy:
-    """Counts a board's energy during a run, on the board's first rank; on others nothing.
-
-    It covers all that the sensor sees, as a rule the whole board, including idle power and other
-    programs.
-    """
-
-    def __init__(self, boards: Sequence[str], rank: int) -> None:
-        """Look for the sensor; ``boards`` are those of the job's ranks."""
-        self._board = boards[rank]
-        self._is_first = boards.index(self._board) == rank
-        self._sensor = find_sensor(period_s=_RUN_PERIOD_S) if self._is_first else None
-
-    def during(self, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Run, and return the record of the run; on the board's first rank with ``energy``.
-
-        ``energy`` has ``board``, ``source`` and ``sensor``; if the source is ``measured``,
-        ``joules``, ``seconds`` and ``mean_w``; if it is ``absent``, the ``reason``.
-        """
-        if not self._is_first:
-            return run()
-        if self._sensor is None:
-            absent = {"source": "absent", "sensor": None, "reason": _NO_SENSOR}
-            return {**run(), "energy": {"board": self._board, **absent}}
-        with self._sensor as sensor:
-            record = run()
-            found: dict[str, Any]
-            try:
-                joules, seconds = sensor.joules(), sensor.seconds
-                figures = {"joules": joules, "seconds": seconds, "mean_w": joules / seconds}
-            except SensorError as error:
-                found = {"source": "absent", "reason": f"{sensor.name}: {error}"}
-            else:
-                found = {"source": "measured", **figures}
-        return {**record, "energy": {"board": self._board, "sensor": sensor.name, **found}}

@@ -10,6 +10,7 @@ import numpy as np
 _SMALLEST_S = 1e-7
 GROWTH = math.log(1.01)
 """Logarithm of by how much each bucket is wider than the one before."""
+_PERCENTS = (50, 90, 99)
 _BUCKETS = 2600
 """From 0.1 us to some hours, in steps of one per cent."""
 
@@ -64,16 +65,16 @@ class Histogram:
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
         return min(_SMALLEST_S * math.exp((bucket + 0.5) * GROWTH), self.max_s)
 
-    def counts_ms(self) -> list[list[float]]:
+    def counts_ms(self) -> tuple[tuple[float, ...], ...]:
         """Return where durations lie, the shortest first: from, to (in milliseconds), how many."""
         self.sort()
-        found = [(bucket, count) for bucket, count in enumerate(self._counts.tolist()) if count]
-        return [[_begin_ms(bucket), _begin_ms(bucket + 1), count] for bucket, count in found]
+        filled = [(bucket, count) for bucket, count in enumerate(self._counts.tolist()) if count]
+        return tuple((_begin_ms(bucket), _begin_ms(bucket + 1), count) for bucket, count in filled)
 
-    def summary_ms(self, *percents: float) -> dict[str, float]:
-        """Return ``{"mean": ..., "p50": ..., ..., "max": ...}`` in milliseconds."""
-        summary = {f"p{percent:g}": 1e3 * self.percentile_s(percent) for percent in percents}
-        return {"mean": 1e3 * self.mean_s, **summary, "max": 1e3 * self.max_s}
+    def summary_ms(self) -> dict[str, float]:
+        """Return mean, percentiles and maximum in milliseconds."""
+        percentiles = {f"p{percent}": 1e3 * self.percentile_s(percent) for percent in _PERCENTS}
+        return {"mean": 1e3 * self.mean_s, **percentiles, "max": 1e3 * self.max_s}
 
 
 def _begin_ms(bucket: int) -> float:

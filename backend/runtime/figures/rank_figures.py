@@ -1,129 +1,191 @@
-"""What a rank measures while it runs: time, processor time, memory."""
+"""What a rank and its board measured during a run: one record, for the report and all who read it.
+
+A rank fills it in (``pipeline/rank.py``), the report is its JSON, and its types say what a report
+may hold. Times are in milliseconds per frame that the rank handles.
+"""
 
 from __future__ import annotations
 
-import math
-import os
-import resource
-import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
 
 from ..job import ALL, Turns
-from ..system.processes import cpu_s_of, memory_of
-from .histogram import SORTED_AT_ONCE, Histogram
-from .nvml import find_nvml
+from ..job.strict import Only, between
+from ..sources.switching import Change
+from .acceleration import Acceleration
 
-helper_processes: set[int] = set()
-"""Numbers of the processes that work for this one; their time and memory count as its own."""
+MAX_COUNTS = 10_000
 
-MIN_WARM_UP = 10
-"""The steady state begins after as many frames as the window holds, but at least after these; on a
-rank that takes turns, after those of them that it handles."""
-
-NOT_COMPUTED = -math.inf
-"""The time of a segment on a frame that has failed there, or before."""
+_TIMES = ("mean", "p50", "p90", "p99", "max")
+_STEADY = ("frames", "compute_share", "cpu_share")
 
 
-class StepTimes:
-    """The time that the segments, the source or the sink take, by frame and in the steady state."""
-
-    def __init__(
-        self,
-        segments: int,
-        window: int,
-        turns: Turns = ALL,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        """Count from now on, for a rank with so many segments, on the frames of its turns."""
-        self.histogram = Histogram()
-        """Per frame that it handles, all segments together."""
-        self.count = 0
-        """How many frames were counted."""
-        self._segments = segments
-        # The first frame of its own is not in its steady state in any case.
-        self._left_out = max(1, turns.count_in(max(window, MIN_WARM_UP)))
-        self._clock = clock
-        self._open: dict[int, tuple[int, float]] = {}
-        self._begin_s = self._end_s = self._begin_cpu_s = self._busy_s = self._waited_s = 0.0
-
-    def add(self, frame: int, seconds: float, waited_s: float = 0.0) -> None:
-        """Count one run on one frame, which has just ended; no frame that failed.
-
-        ``waited_s``: for how long it waited for the world outside besides.
-        """
-        if self.count >= self._left_out and seconds > NOT_COMPUTED:
-            self._busy_s += seconds
-            self._waited_s += waited_s
-            self._end_s = self._clock()
-        if self._segments > 1:
-            runs, total = self._open.pop(frame, (0, 0.0))
-            seconds += total
-            if runs + 1 < self._segments:
-                self._open[frame] = (runs + 1, seconds)
-                return
-        if seconds > NOT_COMPUTED:
-            self.histogram.add(seconds)
-            self.count += 1
-            if self.count == self._left_out:
-                self._begin_s, self._begin_cpu_s = self._clock(), cpu_s()
-            if not self.count % SORTED_AT_ONCE:
-                self.histogram.sort()
-
-    def shares(self) -> tuple[float, float]:
-        """Return the shares of the steady state in which it worked, and waited for the world."""
-        passed_s = self._end_s - self._begin_s
-        return (self._busy_s / passed_s, self._waited_s / passed_s) if passed_s > 0 else (0.0, 0.0)
-
-    def steady(self) -> dict[str, float] | None:
-        """Return the figures of the steady state; ``None`` if there was none.
-
-        Called at the end of the run. ``compute_share`` is the share of time in which a segment ran;
-        ``cpu_share`` is the processor time of all threads over the time until now, above 1 if
-        several cores worked.
-        """
-        now_s = self._clock()
-        if self._end_s <= self._begin_s:
-            return None
-        return {
-            "frames": self.count - self._left_out,
-            "compute_share": self.shares()[0],
-            "cpu_share": (cpu_s() - self._begin_cpu_s) / (now_s - self._begin_s),
-        }
+def _has_times(values: Mapping[str, float]) -> bool:
+    return {*values} == {*_TIMES} and all(0 <= value < 1e15 for value in values.values())
 
 
-def cpu_s() -> float:
-    """Return the processor time of all threads of this rank so far, in seconds."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, helper_processes))
+def _has_shares(values: Mapping[str, float]) -> bool:
+    return {*_STEADY} <= {*values} and all(0 <= value < 1e15 for value in values.values())
 
 
-def peak_memory_mb() -> float:
-    """Return the peak resident memory in 10^6 bytes; ``ru_maxrss`` would count the launcher's."""
-    found = memory_of("self", "VmHWM")
-    return (found + sum(memory_of(process, "VmHWM") for process in helper_processes)) / 1e6
+def are_counts(counts: Sequence[Sequence[float]]) -> bool:
+    """Return whether each has two limits and a number, and begins where the last one ends or later.
+
+    The limits are in milliseconds.
+    """
+    if len(counts) > MAX_COUNTS or any(len(each) != 3 for each in counts):
+        return False
+    limits = [limit for low, high, _ in counts for limit in (low, high)]
+    are_sound = all(1e-9 <= low < high < 1e15 and 1 <= count < 1e15 for low, high, count in counts)
+    return are_sound and limits == sorted(limits)
 
 
-class GpuMemory:
-    """The memory that this rank uses on the board's NVIDIA GPUs; make it before engines load.
+Amount: TypeAlias = Annotated[float, between(0, 1e15)]
+Number: TypeAlias = Annotated[int, between(0, 1 << 62)]
+Times: TypeAlias = Annotated[dict[str, float], Only(_has_times, "mean, p50, p90, p99 and max")]
+Counts: TypeAlias = Annotated[
+    tuple[tuple[float, ...], ...], Only(are_counts, "ascending limits, and how many lie between")
+]
+"""How many values lie where: lower limit, upper limit, number."""
+Steady: TypeAlias = Annotated[
+    dict[str, float], Only(_has_shares, "frames, compute_share and cpu_share")
+]
 
-    Engines keep their memory, so their final use is the peak.
+
+def _shown(heading: str, unit: str) -> dict[str, str]:
+    """Say that tables of ranks show a field; the unit is ``ms`` or ``MB``."""
+    return {"heading": heading, "unit": unit}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFigures:
+    """A rank's part in the frames that took a route."""
+
+    frames: Number
+    """How many it handled."""
+    compute_ms: Times
+    """All segments of the route together."""
+    compute_counts: Counts = ()
+    turns: Turns = ALL
+    """Which frames of the route it handles: not all if several ranks take turns."""
+    steady: Steady | None = None
+    """What it did after the first frames: ``frames``, ``compute_share`` and ``cpu_share`` of the
+    time (the latter over 1 where several cores worked). Of the source's rank ``read_share``, and
+    ``no_frame_share``, in which no frame had come though there was room; of the sink's
+    ``write_share``, and ``not_taken_share``, in which the reader of its results took none. ``None``
+    where no others came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFigures:
+    """What the source measured."""
+
+    frames: Number
+    """How many entered."""
+    window: Annotated[int, between(1, 1 << 62)]
+    fps: Annotated[float, Only(lambda value: value > 0, "a number above 0")] | None
+    """At which frames arrive; ``None``: as fast as they are taken, or at times of a file."""
+    latency_ms: Times
+    """From arrival to completion."""
+    latency_counts: Counts = ()
+    preprocess_ms: Times
+    """Of reading a frame and making model inputs of it."""
+    dropped: tuple[Number, ...] = ()
+    """Arrivals that found no room, by number, ascending."""
+    more_dropped: Number = 0
+    """Those beyond the first, whose numbers are not kept."""
+    timed_by_file: bool = False
+    surge_window: Annotated[int, between(1, 1 << 62)] | None = None
+    """``None``: there is one route."""
+    switches: tuple[Change, ...] = ()
+    """Changes of the route."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFigures:
+    """What the sink measured."""
+
+    postprocess_ms: Times
+    """Of taking a frame's outputs and appending them to the results."""
+    failed: Number = 0
+    """Frames without results."""
+    failures: Annotated[tuple[str, ...], Only(lambda texts: len(texts) <= 1000, "a thousand")] = ()
+    """Of the first of them, where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFigures:
+    """The energy of one board while the run lasted.
+
+    It is of all that the board's sensor sees, also what the board draws at rest.
     """
 
-    def __init__(self, accelerator: str) -> None:
-        """Look for GPUs, if the rank's ``accelerator`` is one."""
-        self._nvml = find_nvml() if accelerator.startswith("gpu") else None
-        self._before = self._nvml.used_bytes() if self._nvml is not None else None
+    board: str
+    source: Annotated[str, Only({"measured", "absent"}.__contains__, "measured or absent")]
+    """``absent``: all figures are ``None``."""
+    sensor: str | None
+    """By the system's own names; ``None``: there is none that may be read."""
+    joules: Amount | None = None
+    seconds: Amount | None = None
+    """For which it was counted."""
+    mean_w: Amount | None = None
+    mj_per_frame: Amount | None = None
+    """All of it over the frames that came out, in millijoules; unknown to ranks."""
+    reason: str | None = None
+    """Why it is absent."""
 
-    def bytes(self) -> int | None:
-        """Return the memory of this process and its helpers; ``None`` if unknown.
 
-        If the driver numbers processes otherwise, as in containers, it is the growth of all use
-        since the start.
-        """
-        if self._nvml is None:
-            return None
-        own = self._nvml.used_bytes_of({os.getpid(), *helper_processes})
-        now = self._nvml.used_bytes()
-        if own is not None or now is None or self._before is None:
-            return own
-        return max(0, now - self._before) or None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures(RouteFigures):
+    """What a rank did, on the usual route and on that for a surge."""
+
+    rank: Number
+    key: str
+    host: str
+    cores: tuple[Number, ...]
+    engine: str
+    wait_ms: Amount = field(metadata=_shown("wait", "ms"))
+    """Mean time in which the computing thread had nothing to do, nor had another one of its only
+    core."""
+    send_ms: Amount = field(metadata=_shown("send", "ms"))
+    """Mean time from the start of each send until its slot was reusable; overlaps computing."""
+    cpu_ms: Amount = field(metadata=_shown("CPU", "ms"))
+    """Mean processor time, of all threads."""
+    wall_s: Amount
+    memory_mb: Amount = field(metadata=_shown("memory", "MB"))
+    """Peak resident memory in 10^6 bytes."""
+    gpu_memory_mb: Amount | None = field(default=None, metadata=_shown("of the GPU", "MB"))
+    """On NVIDIA's GPUs in 10^6 bytes; ``None``: it has none, or the driver does not tell."""
+    processor: str = ""
+    """Of its board; empty: unknown."""
+    python: str = ""
+    numpy: str = ""
+    mpi: str = ""
+    accelerated: Acceleration | None = None
+    """``None`` where nothing is meant to be accelerated."""
+    warm_up_ms: Amount = 0.0
+    """Time of the runs on zeros before frame 0, of all its segments together."""
+    not_warmed_up: tuple[str, ...] = ()
+    """Segments without such a run, and why: ``segment 0: it draws random numbers``."""
+    not_direct: str = ""
+    """Why ranks of one board exchange messages instead of sharing memory; empty: they share it."""
+    apart: tuple[str, ...] = ()
+    """Which of source and sink have a thread of their own here."""
+    surge: RouteFigures | None = None
+    """What it did on the route for a surge; ``None``: there is one route."""
+    source: SourceFigures | None = None
+    sink: SinkFigures | None = None
+    energy: EnergyFigures | None = None
+    """Of its board, on the board's first rank."""
+
+    @property
+    def name(self) -> str:
+        """What the rank is called in tables."""
+        return f"rank {self.rank} ({self.key})"
+
+
+def ends_of(ranks: Sequence[RankFigures]) -> tuple[SourceFigures, SinkFigures]:
+    """Return what source and sink measured, which some of a job's ranks have."""
+    source = next(rank.source for rank in ranks if rank.source is not None)
+    return source, next(rank.sink for rank in ranks if rank.sink is not None)

@@ -38,6 +38,10 @@ class Sample:
     """Kinds of values that the board does not tell."""
 
 
+OnSample = Callable[[str, Sample], None]
+"""Told the name of a board, and what it and its ranks are like now; in threads, once a second."""
+
+
 def split_name(name: str) -> tuple[str, int | str]:
     """Return the quantity that a name of a value has, and the number of the rank, or the part."""
     quantity, _, part = name.partition(".")

@@ -36,15 +36,16 @@ def faults(hint: Any, value: object, path: str = "") -> Iterator[Fault]:
     """Yield what is wrong with a value that should have a type.
 
     Types may be ``str``, ``int``, ``float`` (finite), ``bool``, dataclasses of such fields, tuples
-    of one type, unions of these with ``None``, and :data:`PAIRS`. :class:`Only` adds a condition.
-    A dataclass is an object with exactly its fields, or an instance; a tuple is a list, too.
+    of one type, dictionaries with texts as keys, unions of these with ``None``, and :data:`PAIRS`.
+    :class:`Only` adds a condition. A dataclass is an object with exactly its fields, or an
+    instance; a tuple is a list, too.
     """
     if is_optional(hint):
         if value is not None:
             yield from faults(get_args(hint)[0], value, path)
     elif get_origin(hint) is Annotated:
         yield from _narrow_faults(hint, value, path)
-    elif is_dataclass(hint) or hint == PAIRS:
+    elif is_dataclass(hint) or hint == PAIRS or get_origin(hint) is dict:
         yield from _object_faults(hint, value, path)
     elif get_origin(hint) is tuple:
         yield from _list_faults(get_args(hint)[0], value, path)
@@ -105,6 +106,8 @@ def _object_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
     if hint == PAIRS:
         value = dict(value) if isinstance(value, tuple) else value
         hints = dict.fromkeys(value, str) if isinstance(value, dict) else {}
+    elif get_origin(hint) is dict:
+        hints = dict.fromkeys(value, get_args(hint)[1]) if isinstance(value, dict) else {}
     else:
         hints = field_types(hint)
         value = vars_of(value) if type(value) is hint else value

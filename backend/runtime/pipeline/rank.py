@@ -19,10 +19,11 @@ from ..affinity import bind_to_cores, check_binding
 from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
-from ..figures.energy import BoardEnergy
 from ..figures.events import EventRing
-from ..figures.rank_figures import cpu_s, peak_memory_mb
+from ..figures.rank_figures import RankFigures
+from ..figures.rank_usage import BoardEnergy, cpu_s, peak_memory_mb
 from ..job import Job
+from ..job.strict import as_record, plain
 from ..keeper import ROLE_DRAIN, connect as connect_to_keeper
 from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
@@ -209,7 +210,7 @@ class _Rank:
         self._adopt(self._channels.post(thread))
         self._loop.wake()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> RankFigures:
         """Run until the stream has ended everywhere; return this rank's measurements."""
         setup = self._setup
         if setup.cores:
@@ -274,39 +275,36 @@ class _Rank:
             self._failure = where + text, error
         self._loop.wake()
 
-    def _measurements(self, wall_s: float, cpu_s: float) -> dict[str, Any]:
+    def _measurements(self, wall_s: float, cpu_s: float) -> RankFigures:
         spec, transport = self._setup.spec, self._setup.transport
         frames = max(1, self._segments.frames)
-        record: dict[str, Any] = {
-            "rank": spec.rank,
-            "key": spec.key,
-            "host": socket.gethostname(),
-            "cores": list(spec.cores),
-            "engine": spec.engine,
-            "wait_ms": 1e3 * self._computing.waited_s / frames,
-            "send_ms": 1e3 * sum(end.busy_s for end in self._outgoing) / frames,
-            "cpu_ms": 1e3 * cpu_s / frames,
-            "wall_s": wall_s,
-            "memory_mb": peak_memory_mb(),
-            "processor": processor(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "mpi": getattr(transport, "library", ""),
-            "not_direct": self._not_direct,
-            "apart": [name for name in self._threads if self._threads[name].name != "compute"],
-            **self._segments.figures(),
-        }
+        source, sink = self._source, self._sink
         shares: dict[str, float] = {}
-        if self._source is not None:
-            record["source"] = self._source.figures()
-            shares["read_share"], shares["no_frame_share"] = self._source.reads.shares()
-        if self._sink is not None:
-            record["sink"] = self._sink.figures(self._setup.job.ranks)
-            shares["write_share"], shares["not_taken_share"] = self._sink.writes.shares()
-        for computed in (record, record.get("surge", {})):
-            if computed.get("steady"):
-                computed["steady"] |= shares
-        return record
+        if source is not None:
+            shares["read_share"], shares["no_frame_share"] = source.reads.shares()
+        if sink is not None:
+            shares["write_share"], shares["not_taken_share"] = sink.writes.shares()
+        return RankFigures(
+            rank=spec.rank,
+            key=spec.key,
+            host=socket.gethostname(),
+            cores=spec.cores,
+            engine=spec.engine,
+            wait_ms=1e3 * self._computing.waited_s / frames,
+            send_ms=1e3 * sum(end.busy_s for end in self._outgoing) / frames,
+            cpu_ms=1e3 * cpu_s / frames,
+            wall_s=wall_s,
+            memory_mb=peak_memory_mb(),
+            processor=processor(),
+            python=platform.python_version(),
+            numpy=np.__version__,
+            mpi=getattr(transport, "library", ""),
+            not_direct=self._not_direct,
+            apart=tuple(n for n, thread in self._threads.items() if thread.name != "compute"),
+            source=None if source is None else source.figures(),
+            sink=None if sink is None else sink.figures(self._setup.job.ranks),
+            **self._segments.figures(shares),
+        )
 
 
 def _recorder(setup: Setup, folder: Path) -> Recorder:
@@ -362,7 +360,7 @@ def run_rank(
     on_start: Callable[[], None] = lambda: None,
     on_step: OnStep | None = None,
     events: EventRing | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RankFigures]:
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
     Args:
@@ -395,17 +393,18 @@ def run_rank(
             energy = BoardEnergy([each.board for each in job.ranks], spec.rank)
             clocks = _sample(setup)
             on_start()
-            record = energy.during(rank.run)
+            measured, joules = energy.during(rank.run)
+            measured = replace(measured, energy=joules)
             _sample(setup, clocks)
-            records = share(transport, record)
+            shared = share(transport, plain(RankFigures, measured))
             events.close()
         if options.report is not None and spec.rank == job.sink:
-            _write_report(options.report, records)
+            _write_report(options.report, shared)
     except NeighbourDiedError:
         raise
     except JobError as error:
         raise type(error)(f"{spec.name}: {error}") from error.__cause__
-    return records
+    return [as_record(RankFigures, each) for each in shared]
 
 
 def _sample(setup: Setup, before: Sequence[Sample] = ()) -> list[Sample]:
@@ -418,10 +417,10 @@ def _sample(setup: Setup, before: Sequence[Sample] = ()) -> list[Sample]:
     return samples
 
 
-def _write_report(path: Path, records: list[dict[str, Any]]) -> None:
+def _write_report(path: Path, ranks: list[dict[str, Any]]) -> None:
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps({"ranks": records}, indent=1) + "\n")
+        temporary.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n")
         temporary.replace(path)
     except OSError as error:
         raise JobError(f"report {path}: {reason_of(error)}") from None

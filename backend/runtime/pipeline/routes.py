@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ..figures.events import EventRing
+from ..figures.rank_figures import SourceFigures
 from ..sinks import Sink
 from ..sources import Source
 from ..sources.arrivals import Arrivals
@@ -96,17 +97,12 @@ class RoutedSource(SourceStage):
         """Number of the route of all frames that are inside."""
         return self.choice.route
 
-    def figures(self) -> dict[str, Any]:
-        """Return what the stage measured."""
+    def figures(self) -> SourceFigures:
         # If the stream ends where the next frame is read, the last change had no frame.
-        taken = [asdict(change) for change in self.choice.changes if change.frame < self.frame]
+        taken = tuple(change for change in self.choice.changes if change.frame < self.frame)
         window, surge_window = (entry.window for entry in self._entries)
-        return {
-            **super().figures(),
-            "window": window,
-            "surge_window": surge_window,
-            "switches": taken,
-        }
+        measured = super().figures()
+        return replace(measured, window=window, surge_window=surge_window, switches=taken)
 
     def is_ready(self) -> bool:
         """A frame waits and its route has room, or the source is exhausted."""

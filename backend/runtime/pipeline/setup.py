@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from ..direct.memory import Memory
 from ..engines import Engine, EngineSettings, TellsOperators, engine_settings, open_engine
-from ..engines.acceleration import total
 from ..engines.own_process import OwnProcessEngine
 from ..errors import JobError
+from ..figures.acceleration import total
 from ..figures.events import EventRing
 from ..figures.operators import RankOperators, write_operators
-from ..figures.rank_figures import GpuMemory, StepTimes
+from ..figures.rank_figures import RouteFigures
+from ..figures.rank_usage import GpuMemory, StepTimes
 from ..job import Job, PlacedSegment, Rank
+from ..job.strict import vars_of
 from ..options import RunOptions
 from ..recording import Recorder
 from ..sinks import open_sinks
@@ -181,28 +183,31 @@ class LoadedSegments:
             found = f"the file of operators cannot be written: {error.strerror}"
             raise JobError(f"{self._setup.spec.name}: {found}") from None
 
-    def figures(self) -> dict[str, Any]:
-        """Return the segments' part of the rank's measurements."""
+    def figures(self, shares: Mapping[str, float]) -> dict[str, Any]:
+        """Return the segments' part of :class:`RankFigures`.
+
+        ``shares`` are those of source and sink in the steady state.
+        """
         gpu_bytes = self._gpu_memory.bytes()
         return {
             "accelerated": total(engine.acceleration() for engine in self._engines),
             "warm_up_ms": 1e3 * self._warm_up.seconds,
-            "not_warmed_up": self._warm_up.left_out,
+            "not_warmed_up": tuple(self._warm_up.left_out),
             "gpu_memory_mb": None if gpu_bytes is None else 1e-6 * gpu_bytes,
-            **self._computed(USUAL),
-            **({"surge": self._computed(SURGE)} if self.times[SURGE:] else {}),
+            **vars_of(self._on_route(USUAL, shares)),
+            "surge": self._on_route(SURGE, shares) if self.times[SURGE:] else None,
         }
 
-    def _computed(self, route: int) -> dict[str, Any]:
-        """Return what the rank computed on a route."""
-        found, rank = self.times[route], self._setup.spec.rank
-        return {
-            "compute_ms": found.histogram.summary_ms(50, 99),
-            "compute_counts": found.histogram.counts_ms(),
-            "steady": found.steady(),
-            "frames": found.count,
-            "turns": asdict(self._setup.job.routes[route].ranks[rank].turns),
-        }
+    def _on_route(self, route: int, shares: Mapping[str, float]) -> RouteFigures:
+        times, rank = self.times[route], self._setup.spec.rank
+        steady = times.steady()
+        return RouteFigures(
+            frames=times.count,
+            compute_ms=times.histogram.summary_ms(),
+            compute_counts=times.histogram.counts_ms(),
+            turns=self._setup.job.routes[route].ranks[rank].turns,
+            steady=steady and {**steady, **shares},
+        )
 
     @property
     def frames(self) -> int:

@@ -16,7 +16,8 @@ from ..errors import BoundError, FrameError, JobError
 from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import SORTED_AT_ONCE, Histogram
-from ..figures.rank_figures import NOT_COMPUTED, StepTimes
+from ..figures.rank_figures import SinkFigures, SourceFigures
+from ..figures.rank_usage import NOT_COMPUTED, StepTimes
 from ..job import ALL, EACH, Rank, Turns
 from ..keeper import Entered
 from ..recording import TakeFrame
@@ -406,19 +407,18 @@ class SourceStage(Stage):
         if isinstance(self._arrivals, Live):
             self._arrivals.on_arrival = wake
 
-    def figures(self) -> dict[str, Any]:
-        """Return what the stage measured."""
-        return {
-            "frames": self.frame,
-            "window": self._window,
-            "latency_ms": self.latencies.summary_ms(50, 90, 99),
-            "latency_counts": self.latencies.counts_ms(),
-            "preprocess_ms": self.reads.histogram.summary_ms(50, 99),
-            "dropped": self._arrivals.dropped,
-            "fps": self._arrivals.fps,
-            "more_dropped": self._arrivals.more_dropped,
-            "timed_by_file": isinstance(self._arrivals, Timed) and self._arrivals.fps is None,
-        }
+    def figures(self) -> SourceFigures:
+        return SourceFigures(
+            frames=self.frame,
+            window=self._window,
+            latency_ms=self.latencies.summary_ms(),
+            latency_counts=self.latencies.counts_ms(),
+            preprocess_ms=self.reads.histogram.summary_ms(),
+            dropped=tuple(self._arrivals.dropped),
+            fps=self._arrivals.fps,
+            more_dropped=self._arrivals.more_dropped,
+            timed_by_file=isinstance(self._arrivals, Timed) and self._arrivals.fps is None,
+        )
 
     def end_stream(self) -> None:
         """Let in what has arrived, and nothing else; called by another thread."""
@@ -565,13 +565,13 @@ class SinkStage(Stage):
         (ring,) = self._writes
         values_in(ring.slots[ring.written % ring.depth])[:] = self.frame, 0
 
-    def figures(self, ranks: Sequence[Rank]) -> dict[str, Any]:
+    def figures(self, ranks: Sequence[Rank]) -> SinkFigures:
         """Return what the stage measured, and which frames failed on which of the job's ranks."""
-        return {
-            "postprocess_ms": self.writes.histogram.summary_ms(50, 99),
-            "failed": self.failed,
-            "failures": [failure.told(frame, ranks) for frame, failure in self.failures],
-        }
+        return SinkFigures(
+            postprocess_ms=self.writes.histogram.summary_ms(),
+            failed=self.failed,
+            failures=tuple(failure.told(frame, ranks) for frame, failure in self.failures),
+        )
 
     def _end(self) -> None:
         for sink in self._sinks:

@@ -1,19 +1,19 @@
-"""The rate of a run, and what limits it, as far as its figures show that."""
+"""What limits the rate: of a run, and by the same rules of a trace, a simulation and a plan."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..job import ALL
+from ..figures.rank_figures import RankFigures, SourceFigures, ends_of
+from ..job import ALL, Turns
 from ..job.strict import vars_of
-from ..job.wording import digits
+from ..job.wording import digits, joined
 from .texts import frames_text
 from .throughput import (
     BOTH_ROUTES,
@@ -25,15 +25,105 @@ from .throughput import (
     throughput_fps,
     too_few_text,
 )
-from .work import RankWork
 
-_BUSY = 0.7
+BUSY = 0.7
 """Share of the time per frame from which something counts as the bottleneck."""
 _ALWAYS = 0.85
 """Share from which a source that reads a frame or has none to read never waits for room."""
 _COUNTS = 0.1
 """Share from which a part is told, and a difference means something."""
-_READS, _COMPUTES, _WRITES = "reading frames", "computing", "writing results"
+READS, COMPUTES, WRITES = "reading frames", "computing", "writing results"
+_READ_FASTER = "frames that are read faster"
+_NO_PARTS: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Something that works on frames one after the other, and may limit the rate.
+
+    Shares are of the time, from 0 to 1.
+    """
+
+    kind: str
+    """``rank``, ``core``, ``link``, ``source`` or ``sink``."""
+    name: str
+    share: float
+    """In which it is busy."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """With what, as far as that is known."""
+    ranks: tuple[int, ...] = ()
+    """That take part in it."""
+    on_core: float = 0.0
+    """Share in which a rank keeps each of its cores busy; less than it computes if it waits for a
+    core."""
+    would_help: tuple[str, ...] = ()
+
+    def text(self, period_ms: float) -> str:
+        """Return how busy it is, of the time in which a frame comes out."""
+        of = f"of the {digits(period_ms)} ms per frame"
+
+        def ms(share: float) -> str:
+            return f"{digits(min(1.0, share) * period_ms)} ms"
+
+        parts = ", ".join(f"{ms(share)} {name}" for name, share in self.parts.items())
+        if self.kind == "rank" and {*self.parts} == {COMPUTES}:
+            text = f"{self.name} computes {ms(self.share)} {of}"
+        elif self.kind in ("source", "sink"):
+            text = f"{self.name}: {next(iter(self.parts))} takes {ms(self.share)} {of}"
+        else:
+            text = f"{self.name} is busy for {ms(self.share)} {of}"
+            if parts:  # those of a core are not all that it does
+                text += f"{', of which' if self.kind == 'core' else ':'} {parts}"
+        helps = f"; {' or '.join(self.would_help)} would make it faster"
+        return text + helps * bool(self.would_help)
+
+
+def busiest(loads: Iterable[Load]) -> Load:
+    """Return what limits the rate: the busiest.
+
+    A core counts with all that its ranks do. It is told where it is busier than any of them, or
+    where they compute and wait for it by turns.
+    """
+    cores: list[Load] = []
+    others: list[Load] = []
+    for load in loads:
+        (cores if load.kind == "core" else others).append(load)
+    other = max(others, key=lambda each: each.share)
+    if not cores:
+        return other
+    core = max(cores, key=lambda each: each.share)
+    if core.share < BUSY:
+        return other
+    if other.kind == "rank" and other.share >= BUSY and {*other.ranks} <= {*core.ranks}:
+        tells_more = len(core.ranks) > 1 and other.on_core < BUSY
+    else:
+        tells_more = core.share > other.share + _COUNTS * (other.share >= BUSY)
+    return core if tells_more else other
+
+
+def core_load(
+    host: str, core: int, ranks: Sequence[int], share: float, parts: Mapping[str, float] = _NO_PARTS
+) -> Load:
+    """Return the load of a core of a board by all that its ranks do."""
+    users = f"rank{'s' * (len(ranks) > 1)} {joined([str(rank) for rank in ranks])}"
+    name = f"core {core} of {host} ({users})"
+    return Load(kind="core", name=name, share=min(1.0, share), parts=parts, ranks=tuple(ranks))
+
+
+def link_load(board: str, share: float, *, is_outgoing: bool) -> Load:
+    """Return the load of one direction of a board's link."""
+    name = f"sending from {board}" if is_outgoing else f"receiving on {board}"
+    return Load(kind="link", name=name, share=share)
+
+
+def rank_name(rank: int, key: str, turns: Turns = ALL) -> str:
+    """Return what a rank is called in sentences."""
+    return f"rank {rank} ({key}{f'; frames {turns}' * (turns != ALL)})"
+
+
+def fewer_layers(ranks: int, turns: Turns) -> tuple[str, ...]:
+    """Return what makes one of so many ranks faster, if it computes."""
+    return (f"fewer layers{' or frames' * (turns != ALL)} there",) if ranks > 1 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,71 +140,65 @@ class Pace:
     """A sentence."""
 
 
-def pace_of(
-    records: Sequence[Mapping[str, Any]],
-    ranks: Sequence[RankWork],
-    completed_s: NDArray[np.float64] | None,
-) -> Pace:
+def pace_of(ranks: Sequence[RankFigures], completed_s: NDArray[np.float64] | None) -> Pace:
     """Return the rate of a run.
 
     Args:
-        records: the ranks' measurements, as the report has them.
-        ranks: the same as records.
+        ranks: what they measured.
         completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
             all frames that did not fail came out.
     """
-    source = next(record["source"] for record in records if "source" in record)
-    sink = next(record["sink"] for record in records if "sink" in record)
-    switches = tuple(source.get("switches", ()))
-    window = max(source["window"], source.get("surge_window") or 0)
+    source, sink = ends_of(ranks)
+    window = max(source.window, source.surge_window or 0)
     if completed_s is None:
-        completed = source["frames"] - sink.get("failed", 0)
-        wall_s = max(record["wall_s"] for record in records)
-        found = completed / wall_s if wall_s else 0.0
+        completed = source.frames - sink.failed
+        wall_s = max(rank.wall_s for rank in ranks)
+        fps = completed / wall_s if wall_s else 0.0
         of = STEADY if completed > 2 * frames_to_fill(window) else ""
     else:
-        completed, (found, of) = len(completed_s), throughput_fps(completed_s, window)
-    if not found or of != STEADY:
+        completed, (fps, of) = len(completed_s), throughput_fps(completed_s, window)
+    if not fps or of != STEADY:
         return Pace(completed, None, TOO_FEW, too_few_text(completed, window))
-    found_routes = stretches(switches, completed)
-    if len({route for _, _, route in found_routes}) > 1:
+    parts = stretches(source.switches, completed)
+    if len({route for _, _, route in parts}) > 1:
         text = "unknown: frames took two routes, and their results were not kept"
         if completed_s is not None:
-            text = _on_most_taken(found_routes, ranks, source, completed_s)
-        return Pace(completed, found, BOTH_ROUTES, text)
-    on_route = _on_route(found_routes[0][2], ranks)
-    return Pace(completed, found, STEADY, _bottleneck(on_route, found, source))
+            text = _on_most_taken(parts, ranks, source, completed_s)
+        return Pace(completed, fps, BOTH_ROUTES, text)
+    return Pace(completed, fps, STEADY, _limit(_on_route(parts[0][2], ranks), fps, source))
 
 
 def _on_most_taken(
-    found: Sequence[tuple[int, int, str]],
-    ranks: Sequence[RankWork],
-    source: Mapping[str, Any],
+    parts: Sequence[tuple[int, int, str]],
+    ranks: Sequence[RankFigures],
+    source: SourceFigures,
     completed_s: NDArray[np.float64],
 ) -> str:
     """Say what limits the rate on the one of two routes that most frames took."""
-    frames = {route: sum(e - b for b, e, each in found if each == route) for _, _, route in found}
+    frames: dict[str, int] = defaultdict(int)
+    for begin, end, route in parts:
+        frames[route] += end - begin
     most = max(frames, key=lambda route: frames[route])
     # The first frame of a stretch fills the route.
-    spans = [(b, e) for b, e, route in found if route == most]
+    spans = [(begin, end) for begin, end, route in parts if route == most]
     passed_s = sum(float(completed_s[end - 1] - completed_s[begin]) for begin, end in spans)
     count = sum(end - begin - 1 for begin, end in spans)
     where = f"on the {most} route ({frames[most]} of {frames_text(len(completed_s))})"
     if passed_s <= 0:
         return f"{where} too few frames came out between two changes of the route to determine it"
     rate = count / passed_s
-    loads = [_with_load(rank, rate / frames[most]) for rank in _on_route(most, ranks)]
-    return f"{where}, {_bottleneck(loads, rate, source)}"
+    loaded = [_with_load(rank, rate / frames[most]) for rank in _on_route(most, ranks)]
+    return f"{where}, {_limit(loaded, rate, source)}"
 
 
-def _on_route(route: str, ranks: Sequence[RankWork]) -> Sequence[RankWork]:
+def _on_route(route: str, ranks: Sequence[RankFigures]) -> Sequence[RankFigures]:
     """Return ranks with what they did on a route in the place of the usual one's."""
     if route != SURGE:
         return ranks
     return [replace(rank, **vars_of(rank.surge)) if rank.surge else rank for rank in ranks]
 
 
-def _with_load(rank: RankWork, rate: float) -> RankWork:
+def _with_load(rank: RankFigures, rate: float) -> RankFigures:
     """Return a rank with the load that it has while frames are on the route.
 
     Its own steady state has the time in which they were on the other one, too.
@@ -123,93 +207,86 @@ def _with_load(rank: RankWork, rate: float) -> RankWork:
     return replace(rank, steady={**(rank.steady or {}), "compute_share": share, "cpu_share": 0.0})
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Something that may limit the rate."""
-
-    share: float
-    """Of the time in which it is busy, from 0 to 1."""
-    text: str
-    rank: RankWork | None = None
-    """If it is a rank's core, or its computing thread."""
-
-
-def _bottleneck(ranks: Sequence[RankWork], rate: float, source: Mapping[str, Any]) -> str:
+def _limit(ranks: Sequence[RankFigures], rate: float, source: SourceFigures) -> str:
     """Say what limits the rate in the steady state: a rank, a core, an end, or the world outside.
 
     Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
     takes turns, too, though it may take longer for a frame.
     """
     period_ms = 1e3 / rate
-    of = f"of the {digits(period_ms)} ms per frame"
-
-    def ms(share: float) -> str:
-        return f"{digits(min(1.0, share) * period_ms)} ms"
-
     slowest = max(ranks, key=_compute_share)
-    busiest = f"the busiest, {_name(slowest)}, computes {ms(_compute_share(slowest))} {of}"
+    name = rank_name(slowest.rank, slowest.key, slowest.turns)
+    computing = {COMPUTES: _compute_share(slowest)}
+    most = Load(kind="rank", name=name, share=computing[COMPUTES], parts=computing)
+    computes = most.text(period_ms).removeprefix(name)
     no_frame = max(_steady(rank, "no_frame_share") for rank in ranks)
     reads = max(_steady(rank, "read_share") for rank in ranks)
-    outside = f"no frame has come for {ms(no_frame)} {of}"
-    fps, are_listed = source["fps"], source.get("timed_by_file", False)
-    if fps is not None:
-        outside = f"{fps:g} frames/s arrive"
-    elif are_listed:
+    outside = (
+        f"no frame has come for {digits(no_frame * period_ms)} ms of the {digits(period_ms)} ms"
+        " per frame"
+    )
+    if source.fps is not None:
+        outside = f"{source.fps:g} frames/s arrive"
+    elif source.timed_by_file:
         outside = "frames arrive at the times of --arrivals"
-    from_outside = f"the source: {outside}; {busiest}"
+    from_outside = f"the source: {outside}; the busiest, {name},{computes}"
     if no_frame >= _COUNTS and no_frame + reads >= _ALWAYS:
         return from_outside
-    load = max(_loads(ranks, ms, of), key=lambda each: each.share)
-    core, busy, crowd = _busiest_core(ranks)
-    if busy >= _BUSY and _is_told_by_core(load, busy, crowd):
-        parts = _parts(crowd, busy)
-        numbers = " and ".join(str(rank.rank) for rank in crowd)
-        keep = f"ranks {numbers} keep" if len(crowd) > 1 else f"rank {numbers} keeps"
-        others = [f", {ms(parts[name])} {name}" for name in (_READS, _WRITES) if name in parts]
-        computing = f"{ms(parts.get(_COMPUTES, 0.0))} of that computing"
-        return f"{core}: {keep} it busy for {ms(busy)} {of}, {computing}{''.join(others)}"
-    if load.share >= _BUSY:
-        return load.text
-    if are_listed or no_frame >= 1 - _BUSY or rate >= _BUSY * (fps or math.inf):
+    load = busiest(_loads(ranks))
+    if load.share >= BUSY:
+        return load.text(period_ms)
+    if (
+        source.timed_by_file
+        or no_frame >= 1 - BUSY
+        or rate >= BUSY * (math.inf if source.fps is None else source.fps)
+    ):
         return from_outside
     return (
-        f"no rank: {busiest}; the rest is waiting for other ranks, which a larger --window may hide"
+        f"no rank: the busiest, {name},{computes}; the rest is waiting for other ranks, which a"
+        " larger --window may hide"
     )
 
 
-def _name(rank: RankWork) -> str:
-    turns = "" if rank.turns == ALL else f"; frames {rank.turns}"
-    return f"rank {rank.rank} ({rank.key}{turns})"
-
-
-def _loads(ranks: Sequence[RankWork], ms: Callable[[float], str], of: str) -> Iterator[_Load]:
-    """Yield what each rank, the threads of source and sink, and the reader of results take."""
-    faster = "would make it faster"
-    reading = ["frames that are read faster"]
-    if len({rank.host for rank in ranks}) > 1:
-        reading.append("another --source-board")
-    reading_faster = f"; {' or '.join(reading)} {faster}"
+def _loads(ranks: Sequence[RankFigures]) -> Iterator[Load]:
+    """Yield what each rank, core, and thread of source and sink takes, and who reads results."""
+    has_boards = len({rank.host for rank in ranks}) > 1
+    reading = (_READ_FASTER, "another --source-board") if has_boards else (_READ_FASTER,)
+    users: dict[tuple[str, int], list[RankFigures]] = defaultdict(list)
     for rank in ranks:
+        for core in rank.cores:
+            users[rank.host, core].append(rank)
         parts = _parts([rank], 1.0)
-        fewer = "fewer layers" if rank.turns == ALL else "fewer layers or frames"
-        advice = [f"{fewer} there"] if len(ranks) > 1 and _COMPUTES in parts else []
-        text = f"{_name(rank)} computes {ms(_compute_share(rank))} {of}"
-        if parts.keys() - {_COMPUTES}:
-            told = ", ".join(f"{ms(part)} {name}" for name, part in parts.items())
-            text = f"{_name(rank)} is busy for {ms(sum(parts.values()))} {of}: {told}"
-            advice += reading if _READS in parts else []
-        text += f"; {' or '.join(advice)} {faster}" if advice else ""
-        yield _Load(sum(parts.values()), text, rank)
-        for name, thread, takes, advised in (
-            ("read_share", "source", "the source: reading frames takes", reading_faster),
-            ("write_share", "sink", "the sink: writing results takes", ""),
-            ("not_taken_share", "sink", "the sink: whoever reads the results takes", ""),
+        yield Load(
+            kind="rank",
+            name=rank_name(rank.rank, rank.key, rank.turns),
+            share=sum(parts.values()),
+            parts=parts,
+            ranks=(rank.rank,),
+            on_core=_core_share(rank),
+            would_help=(
+                *(fewer_layers(len(ranks), rank.turns) if COMPUTES in parts else ()),
+                *(reading if READS in parts else ()),
+            ),
+        )
+        for name, thread, part, would_help in (
+            ("read_share", "source", READS, reading),
+            ("write_share", "sink", WRITES, ()),
+            ("not_taken_share", "sink", "whoever reads the results", ()),
         ):
             share = _steady(rank, name) * (thread in rank.apart)
-            yield _Load(share, f"{takes} {ms(share)} {of}{advised}")
+            yield Load(
+                kind=thread,
+                name=f"the {thread}",
+                share=share,
+                parts={part: share},
+                would_help=would_help,
+            )
+    for (host, core), crowd in users.items():
+        share = min(1.0, sum(map(_core_share, crowd)))
+        yield core_load(host, core, [rank.rank for rank in crowd], share, _parts(crowd, share))
 
 
-def _parts(ranks: Sequence[RankWork], whole: float) -> dict[str, float]:
+def _parts(ranks: Sequence[RankFigures], whole: float) -> dict[str, float]:
     """Return in which shares of the time ranks do what with their computing thread, or only core.
 
     Args:
@@ -219,49 +296,26 @@ def _parts(ranks: Sequence[RankWork], whole: float) -> dict[str, float]:
     parts: dict[str, float] = defaultdict(float)
     for rank in ranks:
         is_one_core = len(rank.cores) == 1 and rank.accelerated is None
-        parts[_COMPUTES] += _compute_share(rank)
-        parts[_READS] += _steady(rank, "read_share") * (is_one_core or "source" not in rank.apart)
-        parts[_WRITES] += _steady(rank, "write_share") * (is_one_core or "sink" not in rank.apart)
+        parts[READS] += _steady(rank, "read_share") * (is_one_core or "source" not in rank.apart)
+        parts[COMPUTES] += _compute_share(rank)
+        parts[WRITES] += _steady(rank, "write_share") * (is_one_core or "sink" not in rank.apart)
     total = sum(parts.values())
     scale = min(1.0, whole / total) if total else 1.0
-    told = {name: scale * parts[name] for name in (_READS, _COMPUTES, _WRITES)}
-    most = max(told.values())
-    return {name: part for name, part in told.items() if part >= _COUNTS * most and part}
+    most = max(parts.values())
+    return {n: scale * part for n, part in parts.items() if part >= _COUNTS * most and part}
 
 
-def _is_told_by_core(load: _Load, busy: float, crowd: Sequence[RankWork]) -> bool:
-    """Return whether it is not a single rank, or something else, that is the busiest."""
-    if load.share < _BUSY or load.rank is None or load.rank not in crowd:
-        return busy > load.share + _COUNTS * (load.share >= _BUSY)
-    return len(crowd) > 1 and _core_share(load.rank) < _BUSY
-
-
-def _steady(rank: RankWork, name: str) -> float:
+def _steady(rank: RankFigures, name: str) -> float:
     """Return a share of the steady state, 0 to 1; 0 if there was none."""
     return min(1.0, (rank.steady or {}).get(name, 0.0))
 
 
-def _compute_share(rank: RankWork) -> float:
-    """Return in which part of the steady state a rank computed, 0 to 1."""
+def _compute_share(rank: RankFigures) -> float:
     return _steady(rank, "compute_share")
 
 
-def _core_share(rank: RankWork) -> float:
+def _core_share(rank: RankFigures) -> float:
     """Return in which part of the steady state a rank kept each of its cores busy, 0 to 1."""
     if not rank.steady or not rank.cores:
         return 0.0
     return min(1.0, rank.steady["cpu_share"] / len(rank.cores))
-
-
-def _busiest_core(ranks: Sequence[RankWork]) -> tuple[str, float, list[RankWork]]:
-    """Return the core that works most, in which part of the time (0 to 1), and its ranks."""
-    load: dict[tuple[str, int], float] = defaultdict(float)
-    crowd: dict[tuple[str, int], list[RankWork]] = defaultdict(list)
-    for rank in ranks:
-        for core in rank.cores:
-            load[rank.host, core] += _core_share(rank)
-            crowd[rank.host, core].append(rank)
-    if not load:
-        return "", 0.0, []
-    host, core = max(load, key=lambda place: load[place])
-    return f"core {core} of {host}", min(1.0, load[host, core]), crowd[host, core]

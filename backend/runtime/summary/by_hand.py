@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ..errors import JobError
+from ..figures.rank_figures import RankFigures, ends_of
 from ..job import Job
 from ..keeper import is_kept
 from ..options import RunOptions
@@ -22,19 +22,18 @@ from .texts import (
     scores_classes,
     top_classes,
 )
-from .work import RankWork, work_of
 
 _MOST_FRAMES = 10
 """Frames whose classes are printed."""
 _CLASSES = 3
 
 
-def print_summary(records: Sequence[Mapping[str, Any]], job: Job, options: RunOptions) -> None:
+def print_summary(ranks: Sequence[RankFigures], job: Job, options: RunOptions) -> None:
     """Print frames, rate, latency, what each rank did, the bottleneck, and classes.
 
     Called on the sink's rank, which has the results.
     """
-    text = "".join(f"{line}\n" for line in _lines(records, job, _results(job, options)))
+    text = "".join(f"{line}\n" for line in _lines(ranks, job, _results(job, options)))
     with contextlib.suppress(OSError):  # whoever reads it may have gone
         os.write(1, text.encode())
 
@@ -47,20 +46,16 @@ def _results(job: Job, options: RunOptions) -> Results | None:
     return None
 
 
-def _lines(
-    records: Sequence[Mapping[str, Any]], job: Job, results: Results | None
-) -> Iterator[str]:
-    ranks = [RankWork(**work_of(record)) for record in records]
-    pace = pace_of(records, ranks, None if results is None else results.completed_s)
-    source, sink = records[job.source]["source"], records[job.sink]["sink"]
-    windows = source["window"], source.get("surge_window")
-    yield rate_text(pace.completed, pace.fps, pace.of, *windows)
-    if sink["failed"]:
-        yield f"{frames_text(sink['failed'])} failed, without results"
-    if dropped := len(source["dropped"]) + source["more_dropped"]:
+def _lines(ranks: Sequence[RankFigures], job: Job, results: Results | None) -> Iterator[str]:
+    pace = pace_of(ranks, None if results is None else results.completed_s)
+    source, sink = ends_of(ranks)
+    yield rate_text(pace.completed, pace.fps, pace.of, source.window, source.surge_window)
+    if sink.failed:
+        yield f"{frames_text(sink.failed)} failed, without results"
+    if dropped := len(source.dropped) + source.more_dropped:
         yield f"{dropped} arrivals dropped"
     if pace.completed:
-        yield latency_text(source["latency_ms"])
+        yield latency_text(source.latency_ms)
     for rank in ranks:
         computes = " and ".join(compute_texts(rank)) or "nothing"
         name = job.ranks[rank.rank].name

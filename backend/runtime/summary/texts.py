@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..figures.rank_figures import RankFigures
 from ..job import Tensor
-from .work import RankWork
 
 
 def frames_text(number: int) -> str:
@@ -36,7 +36,7 @@ def latency_text(latency_ms: Mapping[str, float]) -> str:
     return f"latency {', '.join(f'{name} {latency_ms[name]:.2f} ms' for name in names)}"
 
 
-def compute_texts(rank: RankWork) -> Iterator[str]:
+def compute_texts(rank: RankFigures) -> Iterator[str]:
     """Yield a rank's mean time on each route, of two only those on which it had frames."""
     if rank.surge is None or rank.frames:
         yield f"{rank.compute_ms['mean']:.2f} ms"

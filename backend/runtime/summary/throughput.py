@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..figures.rank_figures import MIN_WARM_UP
-from ..sources.switching import ROUTE_NAMES
+from ..figures.rank_usage import MIN_WARM_UP
+from ..sources.switching import ROUTE_NAMES, Change
 
 NORMAL, SURGE = ROUTE_NAMES
 
@@ -45,9 +44,9 @@ def throughput_fps(completed_s: NDArray[np.float64], window: int) -> tuple[float
     return rate, STEADY if steady else "all frames"
 
 
-def stretches(switches: Sequence[Mapping[str, Any]], frames: int) -> list[tuple[int, int, str]]:
+def stretches(switches: Sequence[Change], frames: int) -> list[tuple[int, int, str]]:
     """Return first frame, the one after the last, and route of frames that took the same one."""
-    begins = [(0, NORMAL), *((each["frame"], each["route"]) for each in switches), (frames, NORMAL)]
+    begins = [(0, NORMAL), *((each.frame, each.route) for each in switches), (frames, NORMAL)]
     return [
         (begin, end, route)
         for (begin, route), (end, _) in itertools.pairwise(begins)

@@ -131,7 +131,7 @@ def test_a_job_in_process_runs_until_the_source_ends(
     results = tmp_path / "results.bin"
     records = run_in_process(built, RunOptions(("count:7",), frames=frames, results=results))
     assert_all_came_out(results, expected)
-    assert [expected] == [each["source"]["frames"] for each in records if "source" in each]
+    assert [expected] == [each.source.frames for each in records if each.source]
 
 
 def test_a_job_of_mpirun_runs_until_the_source_ends(built: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_report_that_is_newer_than_the_record_counts_alone(copied: Path) -> No
     (copied / "report.json").write_text(json.dumps(report))
     found = package.report(copied)
     assert () == found.runs[0].record.conditions
-    assert 4321.0 == found.runs[0].record.ranks[0].memory_mb
+    assert 4321.0 == found.runs[0].record.summary.ranks[0].memory_mb
     assert "only the ranks' report of its last run is available" in found.differences[0]
 
 

@@ -90,7 +90,7 @@ def test_with_drop_each_line_names_its_arrival(built: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     arrivals = [line["arrival"] for line in lines]
     ranks = json.loads((built / "report.json").read_text())["ranks"]
-    (dropped,) = (rank["source"]["dropped"] for rank in ranks if "source" in rank)
+    (dropped,) = (rank["source"]["dropped"] for rank in ranks if rank["source"])
     assert dropped
     assert sorted({*range(2000)} - {*dropped}) == arrivals
     assert [f"random {arrival}" for arrival in arrivals] == [line["input"] for line in lines]

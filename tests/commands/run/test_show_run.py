@@ -10,19 +10,20 @@ import pytest
 from command_line import rankslice
 from rich.console import Console
 
+from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.figures.rank_figures import RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.backend.runtime.summary.work import OnRoute
 from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.hardware import HardwareSummary
-from rankslice.measurement.summary import RankSummary, RunSummary
+from rankslice.measurement.board_history import HardwareSummary
+from rankslice.measurement.summary import RunSummary
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
 
 
 def ran(*compute_ms: float) -> RunSummary:
     ranks = tuple(
-        RankSummary(
+        RankFigures(
             rank=number,
             key=f"board_cpu{number}",
             host="board",
@@ -33,6 +34,7 @@ def ran(*compute_ms: float) -> RunSummary:
             wait_ms=0.0,
             send_ms=0.0,
             cpu_ms=0.0,
+            wall_s=1.0,
             memory_mb=80.0,
         )
         for number, mean in enumerate(compute_ms)
@@ -81,17 +83,17 @@ def test_ranks_of_two_routes_have_columns_for_both_and_dashes_where_they_had_no_
     summary = ran(1.0, 2.0)
     times = {**TIMES, "p50": 3.0, "p99": 4.0, "mean": 3.5}
     ranks = (
-        replace(summary.ranks[0], surge=OnRoute(frames=0, compute_ms=TIMES)),
+        replace(summary.ranks[0], surge=RouteFigures(frames=0, compute_ms=TIMES)),
         replace(
             *(summary.ranks[1],),
             frames=0,
-            surge=OnRoute(frames=2, compute_ms=times, turns=Turns(2, (1,))),
+            surge=RouteFigures(frames=2, compute_ms=times, turns=Turns(2, (1,))),
         ),
     )
     shown = printed(replace(summary, ranks=ranks, surge_window=6))
     cells = [[each.strip() for each in row.split("│")] for row in shown.splitlines()]
-    assert ["1.00", "1.00", "0.00", "0.00", "80", "-", "-", "all", ""] == cells[3][4:]
-    assert ["-", "-", "0.00", "0.00", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
+    assert ["1.00", "1.00", "0.00", "0.00", "0.00", "80", "–", "–", "all", ""] == cells[3][4:]
+    assert ["–", "–", "0.00", "0.00", "0.00", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
     assert "surge p50" in shown
     assert "window 4 (for a surge 6)" in shown
     assert "rank 0 1.00 ms, rank 1 3.50 ms for a surge, postprocessing" in shown
@@ -201,7 +203,7 @@ def test_the_best_classes_are_shown_without_names_too(built: Path) -> None:
     ("tf32", "told"), [(False, ", without TF32"), (True, ", float32 as TF32"), (None, "")]
 )
 def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, told: str) -> None:
-    record = {"by": "CUDA", "operators": 7, "of": 7, "partitions": 1, "others": [], "tf32": tf32}
+    record = Acceleration("CUDA", 7, 7, 1, tf32=tf32)
     summary = ran(43.19)
     (rank,) = summary.ranks
     shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))
@@ -209,16 +211,12 @@ def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, t
 
 
 def test_a_run_on_nvidias_gpu_says_what_was_used_and_what_not() -> None:
-    record = {
-        "by": "CUDA",
-        "operators": 7,
-        "of": 7,
-        "partitions": 1,
-        "others": [],
-        "tf32": False,
-        "uses": ["device buffers", "blocking sync"],
-        "without": {"CUDA graph": "it has If", "pinned slots": "a: no"},
-    }
+    record = Acceleration(
+        *("CUDA", 7, 7, 1),
+        tf32=False,
+        uses=("device buffers", "blocking sync"),
+        without={"CUDA graph": "it has If", "pinned slots": "a: no"},
+    )
     summary = ran(43.19)
     (rank,) = summary.ranks
     shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))

@@ -177,10 +177,10 @@ def test_a_job_changes_the_route_where_it_is_predicted(tmp_path: Path) -> None:
         results=tmp_path / "results.bin", frames=len(times_s), arrivals=tmp_path / "trace.txt",
         normal_fps=100.0, normal_after_s=0.3,
     )  # fmt: skip
-    ran = next(r["source"] for r in run_in_process(folder, told) if "source" in r)
-    assert ["surge", "normal"] == [change["route"] for change in ran["switches"]]
+    ran = next(r.source for r in run_in_process(folder, told) if r.source)
+    assert ["surge", "normal"] == [change.route for change in ran.switches]
     assert ["surge", "normal"] == [change.route for change in found.switches]
-    assert [change["frame"] for change in ran["switches"]] == pytest.approx(
+    assert [change.frame for change in ran.switches] == pytest.approx(
         [change.frame for change in found.switches], abs=8
     )
 

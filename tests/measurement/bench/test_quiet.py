@@ -19,7 +19,7 @@ from rankslice.measurement.bench.quiet import (
     unseen,
 )
 from rankslice.measurement.bench.records import BoardFacts, Noise
-from rankslice.measurement.hardware import BoardHistory
+from rankslice.measurement.board_history import BoardHistory
 from rankslice.views.bench_texts import notes_of
 
 QUIETLY = bench([start([MS] * 60)])

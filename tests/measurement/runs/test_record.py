@@ -44,7 +44,7 @@ def test_lies_in_any_field_are_one_message_or_text_on_the_page(tmp_path: Path) -
 
 def test_counts_out_of_order_are_refused(tmp_path: Path) -> None:
     record = json.loads(run_text(RECORD))
-    record["latency_counts"].reverse()
+    record["summary"]["latency_counts"].reverse()
     (tmp_path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(RankSliceError, match="has counts that are not in order"):
+    with pytest.raises(RankSliceError, match="expected ascending limits"):
         read_run(tmp_path / "run.json")

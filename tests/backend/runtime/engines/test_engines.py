@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.direct.memory import make_memory, map_memory
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
-from rankslice.backend.runtime.engines.acceleration import Acceleration, total
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.engines.onnxruntime_providers import (
     Provider,
@@ -23,6 +22,7 @@ from rankslice.backend.runtime.engines.onnxruntime_providers import (
     find_provider,
 )
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.acceleration import Acceleration, total
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.slots import Ring
 
@@ -284,7 +284,9 @@ def test_what_is_accelerated_says_whether_float32_is_tf32() -> None:
         provider = nvidias_provider("CUDA", use_tf32=value)
         found = count_operators(session, provider, Path("part.0.onnx"))
         assert Acceleration("CUDA", 1, 1, 1, tf32=tf32) == found
-        assert tf32 == (total([None, found]) or {})["tf32"]
+        whole = total([None, found])
+        assert whole is not None
+        assert tf32 == whole.tf32
 
 
 def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:

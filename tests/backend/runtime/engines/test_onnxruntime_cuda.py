@@ -21,9 +21,10 @@ from toy_cuda import NOT_CAPTURED, NOT_PARTITIONED, ToyDriver, ToyOnnxRuntime
 from toys import toy_library
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, cuda_stream, open_engine
-from rankslice.backend.runtime.engines.acceleration import Acceleration, total
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.acceleration import Acceleration, total
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.job import Tensor, typed_view
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
@@ -395,11 +396,10 @@ def test_values_of_every_type_pass_unchanged(gpu: Gpu, dtype: str) -> None:
 def test_a_rank_says_what_all_its_sub_models_use() -> None:
     graph = Acceleration("CUDA", 1, 1, uses=ALL)
     plain = Acceleration("CUDA", 1, 1, uses=ALL[::2], without={ALL[1]: "it has If"})
-    found = total([graph, plain]) or {}
-    assert (["device buffers", "pinned slots", "blocking sync"], {"CUDA graph": "it has If"}) == (
-        found["uses"],
-        found["without"],
-    )
+    found = total([graph, plain])
+    assert found is not None
+    assert ("device buffers", "pinned slots", "blocking sync") == found.uses
+    assert {"CUDA graph": "it has If"} == found.without
 
 
 def test_a_pipeline_over_cpu_and_gpu_gives_the_results_of_the_cpu(gpu: Gpu, tmp_path: Path) -> None:
@@ -412,12 +412,12 @@ def test_a_pipeline_over_cpu_and_gpu_gives_the_results_of_the_cpu(gpu: Gpu, tmp_
     write_job(folder, plan.with_ranks([first, second]))
     found, records = ran(folder, tmp_path)
     assert expected == found
-    assert [None, ["device buffers", "CUDA graph", "pinned slots", "blocking sync"]] == [
-        record["accelerated"] and record["accelerated"]["uses"] for record in records
+    assert [None, ("device buffers", "CUDA graph", "pinned slots", "blocking sync")] == [
+        record.accelerated and record.accelerated.uses for record in records
     ]
 
 
-def ran(folder: Path, place: Path) -> tuple[bytes, list[dict[str, Any]]]:
+def ran(folder: Path, place: Path) -> tuple[bytes, list[RankFigures]]:
     """Run a folder; return its results and the ranks' records."""
     results = place / "results.bin"
     records = run_in_process(folder, RunOptions(frames=9, results=results))

@@ -21,7 +21,7 @@ from rankslice.backend.runtime.direct.memory import Memory, make_memory, map_mem
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.engines.own_process import OwnProcessEngine, start_processes
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.figures import rank_figures
+from rankslice.backend.runtime.figures import rank_usage
 from rankslice.backend.runtime.job import Tensor
 
 X, Y = Tensor("x", "float32", (3,)), Tensor("y", "float32", (3,))
@@ -126,12 +126,12 @@ def test_it_computes_on_the_cores_of_the_thread_that_loads() -> None:
 
 
 def test_its_memory_and_time_count_as_the_ranks() -> None:
-    before = rank_figures.peak_memory_mb()
+    before = rank_usage.peak_memory_mb()
     with null_engine() as engine:
         engine.load(Path("none"), [X], [Y])
-        assert rank_figures.peak_memory_mb() > before + 5
-        assert rank_figures.cpu_s() > 0.01
-    assert rank_figures.peak_memory_mb() < before + 5
+        assert rank_usage.peak_memory_mb() > before + 5
+        assert rank_usage.cpu_s() > 0.01
+    assert rank_usage.peak_memory_mb() < before + 5
 
 
 def test_it_ends_with_its_rank_even_if_that_is_killed() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from toys import toy_library
 
-from rankslice.backend.runtime.figures import rank_figures
+from rankslice.backend.runtime.figures import rank_usage
 from rankslice.backend.runtime.figures.energy import Sensor, find_sensor
 from rankslice.backend.runtime.figures.nvml import Nvml, find_nvml
-from rankslice.backend.runtime.figures.rank_figures import GpuMemory
+from rankslice.backend.runtime.figures.rank_usage import GpuMemory
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def tells(library: str, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(rank_figures, "find_nvml", lambda: find_nvml(library))
+    monkeypatch.setattr(rank_usage, "find_nvml", lambda: find_nvml(library))
     return monkeypatch
 
 

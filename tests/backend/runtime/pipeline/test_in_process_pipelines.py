@@ -233,10 +233,10 @@ def test_no_more_frames_than_the_window_are_inside(tmp_path: Path) -> None:
     folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     use_null_engine(folder, sleep_ms=2)
     options = RunOptions(results=folder / "results.bin", frames=40, window=3)
-    source = next(r["source"] for r in run_in_process(folder, options) if "source" in r)
+    source = next(r.source for r in run_in_process(folder, options) if r.source)
     # Five sleeps of 2 ms lie on the way of a frame, and at most two frames are before it.
-    assert source["latency_ms"]["p50"] >= 8
-    assert source["window"] == 3
+    assert source.latency_ms["p50"] >= 8
+    assert source.window == 3
 
 
 def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) ->
     use_null_engine(folder)
     options = RunOptions(results=folder / "results.bin", frames=5)
     records = run_in_process(folder, options)
-    (read,) = (record["source"]["preprocess_ms"] for record in records if "source" in record)
-    (written,) = (record["sink"]["postprocess_ms"] for record in records if "sink" in record)
+    (read,) = (record.source.preprocess_ms for record in records if record.source)
+    (written,) = (record.sink.postprocess_ms for record in records if record.sink)
     assert 0 < read["mean"] <= read["max"]
     assert 0 < written["mean"] <= written["max"]
 
@@ -285,11 +285,11 @@ def test_a_rank_computes_or_waits_and_sends_messages_for_as_long_as_they_take(
         folder, RunOptions(frames=40, direct=direct is None), direct=direct, eager_bytes=0
     )
     for record in records:
-        passed_ms = record["compute_ms"]["mean"] + record["wait_ms"]
-        assert passed_ms <= 1e3 * record["wall_s"] / 40
+        passed_ms = record.compute_ms["mean"] + record.wait_ms
+        assert passed_ms <= 1e3 * record.wall_s / 40
     # The others have two segments, so a frame comes each 6 ms, and it takes this one 3 ms.
-    assert records[1]["wait_ms"] > 1
-    sent = [record["send_ms"] for record in records]
+    assert records[1].wait_ms > 1
+    sent = [record.send_ms for record in records]
     assert [0, 0, 0] == sent if direct is None else min(sent) > 0
 
 
@@ -306,10 +306,10 @@ def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> Non
     options = RunOptions(
         results=folder / "results.bin", frames=100, fps=1000, overflow="drop", queue=4
     )
-    source = next(r["source"] for r in run_in_process(folder, options) if "source" in r)
-    assert source["dropped"]
-    assert source["frames"] + len(source["dropped"]) == 100
-    assert len(read_results(folder / "results.bin")) == source["frames"]
+    source = next(r.source for r in run_in_process(folder, options) if r.source)
+    assert source.dropped
+    assert source.frames + len(source.dropped) == 100
+    assert len(read_results(folder / "results.bin")) == source.frames
 
 
 def test_a_frame_rate_below_the_pipelines_is_kept(built: Path) -> None:

@@ -391,7 +391,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
 
     monkeypatch.setattr(Executor, "_wait", lambda executor: asleep.append(executor.at))
     (record,) = run_rank(job, folder, options, ThreadLinks(1).transport(0))
-    assert (50, []) == (record["source"]["frames"], asleep)
+    assert (50, []) == (record.source.frames, asleep)
 
 
 def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_channel() -> None:
@@ -743,7 +743,7 @@ def test_one_thread_of_a_rank_at_a_time_calls_mpi(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(ranks), "main") as pool:
         futures = [pool.submit(run_rank, job, folder, options, rank) for rank in ranks]
         records = [future.result(60) for future in futures]
-    assert 60 == records[0][0]["source"]["frames"]
+    assert 60 == records[0][0].source.frames
     for rank in ranks:
         assert "compute" in rank.callers
         assert any(name.startswith("main") for name in rank.callers)

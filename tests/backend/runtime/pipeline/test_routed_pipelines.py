@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,10 +18,11 @@ from in_process import run_in_process
 from jobs import FIGURE_2_RANKS, FIRST_CORE, figure_2, unsliced_outputs
 from strategies import Network, assignments, networks, pairs_of
 
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import setup
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.sources.switching import Seen
+from rankslice.backend.runtime.sources.switching import Change, Seen
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.reading.read_driver import read_driver
 
@@ -91,7 +91,7 @@ def check_routed(data: st.DataObject, network: Network, frames: int) -> None:
         )
         records = run_in_process(folder, options, direct=data.draw(pairs_of(ranks)))
         check_results(folder, frames)
-        routes = [change["route"] for change in changes_of(records)]
+        routes = [change.route for change in changes_of(records)]
         assert len(routes) > 1
         assert all(one != other for one, other in itertools.pairwise(routes))
 
@@ -103,9 +103,9 @@ def check_results(folder: Path, frames: int) -> None:
         np.testing.assert_array_equal(values, results.values(output))
 
 
-def changes_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def changes_of(records: Sequence[RankFigures]) -> tuple[Change, ...]:
     """Return the changes of the route that the source tells of."""
-    (changes,) = (each["source"]["switches"] for each in records if "source" in each)
+    (changes,) = (each.source.switches for each in records if each.source)
     return list(changes)
 
 
@@ -136,8 +136,8 @@ def test_without_times_of_arrivals_frames_take_one_route(
     folder = build_routed(tmp_path, figure_2(), WHOLE, FIGURE_2_RANKS)
     options = RunOptions(results=folder / "results.bin", exact=True, frames=30, switch=switch)
     records = run_in_process(folder, options)
-    assert expected == [change["frame"] for change in changes_of(records)]
-    assert [0 if expected else 30, 0, 0, 0] == [record["frames"] for record in records]
+    assert expected == [change.frame for change in changes_of(records)]
+    assert [0 if expected else 30, 0, 0, 0] == [record.frames for record in records]
     check_results(folder, 30)
 
 
@@ -158,10 +158,10 @@ def test_a_burst_takes_the_route_for_a_surge_and_what_comes_later_the_normal_one
     )
     records = run_in_process(folder, options)
     first, second, *_ = changes_of(records)
-    assert ("surge", "normal") == (first["route"], second["route"])
-    assert first["frame"] <= 1
-    assert first["reason"].endswith(" frames were waiting")
-    assert 40 <= second["frame"] < 70
+    assert ("surge", "normal") == (first.route, second.route)
+    assert first.frame <= 1
+    assert first.reason.endswith(" frames were waiting")
+    assert 40 <= second.frame < 70
     check_results(folder, 70)
 
 
@@ -171,10 +171,10 @@ def test_a_queue_that_is_shorter_than_the_usual_mark_can_begin_a_surge(tmp_path:
     options = RunOptions(results=folder / "results.bin", arrivals=tmp_path / "trace.txt", queue=4)
     records = run_in_process(folder, replace(options, frames=4))
     (change,) = changes_of(records)
-    assert "surge" == change["route"]
+    assert "surge" == change.route
     # Those that arrive while the source looks are seen at the next look.
-    assert change["frame"] <= 1
-    assert change["reason"].endswith(" frames were waiting")
+    assert change.frame <= 1
+    assert change.reason.endswith(" frames were waiting")
     assert 4 == len(read_results(folder / "results.bin").records)
 
 
@@ -186,12 +186,12 @@ def test_ranks_tell_what_they_computed_on_each_route(
     options = RunOptions(results=folder / "results.bin", frames=50)
     records = run_in_process(folder, options)
     changes = changes_of(records)
-    ends = [*(change["frame"] for change in changes), 50]
+    ends = [*(change.frame for change in changes), 50]
     on_surge = sum(
-        end - change["frame"]
+        end - change.frame
         for change, end in zip(changes, ends[1:], strict=True)
-        if change["route"] == "surge"
+        if change.route == "surge"
     )
     assert 0 < on_surge < 50
-    assert [50 - on_surge, 0, 0, 0] == [record["frames"] for record in records]
-    assert [0, *[on_surge] * 3] == [record["surge"]["frames"] for record in records]
+    assert [50 - on_surge, 0, 0, 0] == [record.frames for record in records]
+    assert [0, *[on_surge] * 3] == [record.surge and record.surge.frames for record in records]

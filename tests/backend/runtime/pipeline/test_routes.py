@@ -235,7 +235,7 @@ def test_a_change_before_a_frame_that_does_not_come_is_not_told() -> None:
     job.told.route = SURGE
     job.let_in()
     assert job.source.finished
-    assert [] == job.source.figures()["switches"]
+    assert () == job.source.figures().switches
 
 
 def test_the_sink_waits_for_all_results_of_a_frame() -> None:
@@ -274,4 +274,4 @@ def test_times_of_changes_count_from_the_first_look(monkeypatch: pytest.MonkeyPa
     job.let_out()
     job.source.take_credits()
     job.let_in()
-    assert [2.5] == [change["time_s"] for change in job.source.figures()["switches"]]
+    assert [2.5] == [change.time_s for change in job.source.figures().switches]

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.figures.rank_figures import MIN_WARM_UP, StepTimes
+from rankslice.backend.runtime.figures.rank_usage import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import ALL, EACH, Tensor, Turns
 from rankslice.backend.runtime.pipeline import stages as stages_module
 from rankslice.backend.runtime.pipeline.slots import Ring
@@ -293,7 +293,7 @@ def test_work_and_waits_of_the_source_are_told_apart(clock: Clock) -> None:
         stage.step()
         clock.now_s += 2e-3  # there is no room
     assert (pytest.approx(0.6, rel=0.02), pytest.approx(0.2, rel=0.02)) == stage.reads.shares()
-    assert 6 == pytest.approx(stage.figures()["preprocess_ms"]["mean"])
+    assert 6 == pytest.approx(stage.figures().preprocess_ms["mean"])
 
 
 def test_a_source_lacks_frames_until_they_arrive_by_the_clock(clock: Clock) -> None:

@@ -15,6 +15,7 @@ from jobs import build_folder, unsliced_outputs
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines.null_engine import NullEngine
+from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring, View
@@ -48,7 +49,7 @@ def parsed(text: str) -> onnx.ModelProto:
     return model
 
 
-def run(place: Path, text: str, values: NDArray[Any]) -> tuple[dict[str, Any], NDArray[Any], Path]:
+def run(place: Path, text: str, values: NDArray[Any]) -> tuple[RankFigures, NDArray[Any], Path]:
     """Run a model on one rank; return the rank's record, the first output, and the folder."""
     model = parsed(text)
     folder = build_folder(place, model, dict.fromkeys([n.name for n in model.graph.node], 0))
@@ -64,14 +65,15 @@ def test_an_engine_has_run_once_before_frame_0(tmp_path: Path) -> None:
         f"{HEAD} g (float[4] x) => (float[4] y) {{ y = Relu (x) }}",
         np.ones((3, 4), np.float32),
     )
-    assert record["warm_up_ms"] > 0
-    assert ([], 3) == (record["not_warmed_up"], record["source"]["frames"])
+    assert record.warm_up_ms > 0
+    assert record.source is not None
+    assert ((), 3) == (record.not_warmed_up, record.source.frames)
 
 
 def test_random_numbers_are_those_of_a_model_that_was_not_warmed_up(tmp_path: Path) -> None:
     values = np.ones((4, 1, 8), np.float32)
     record, found, folder = run(tmp_path, RANDOM, values)
-    assert ["segment 0: it draws random numbers"] == record["not_warmed_up"]
+    assert ("segment 0: it draws random numbers",) == record.not_warmed_up
     (expected,) = unsliced_outputs(folder, [str(tmp_path / "x.npz")], 4)
     assert expected.tobytes() == found.tobytes()
     assert len({frame.tobytes() for frame in found}) == 4
@@ -85,7 +87,7 @@ def test_a_model_that_takes_no_zeros_runs_all_the_same(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     record, found, _ = run(tmp_path, text, np.array([[5, 6], [7, 5]]))
-    (told,) = record["not_warmed_up"]
+    (told,) = record.not_warmed_up
     assert told.startswith(f"segment 0: {reason}")
     expected = [[1, 2], [3, 1]] if text == INDEX else [[20, 16], [14, 20]]
     assert expected == found.tolist()

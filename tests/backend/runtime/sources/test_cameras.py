@@ -57,10 +57,10 @@ def test_with_drop_the_rest_comes_in_order(tmp_path: Path) -> None:
         ("camera:0",), frames=30, queue=1, overflow="drop", results=results, window=1
     )
     records = run_in_process(folder_in(tmp_path), options)
-    (source,) = (each["source"] for each in records if "source" in each)
-    kept = [number for number in range(30) if number not in source["dropped"]]
+    (source,) = (each.source for each in records if each.source)
+    kept = [number for number in range(30) if number not in source.dropped]
     assert kept == [number_of(frame) for frame in read_results(results).values(0)]
-    assert len(kept) == source["frames"]
+    assert len(kept) == source.frames
 
 
 @pytest.mark.usefixtures("camera")

@@ -204,9 +204,9 @@ def test_only_frames_that_are_there_count_as_dropped(clip: str, tmp_path: Path) 
         (clip,), fps=20_000.0, queue=1, overflow="drop", results=tmp_path / "results.bin"
     )
     records = run_in_process(folder, options)
-    (source,) = (each["source"] for each in records if "source" in each)
-    assert set(source["dropped"]) < set(range(12))
-    assert 12 == source["frames"] + len(source["dropped"])
+    (source,) = (each.source for each in records if each.source)
+    assert set(source.dropped) < set(range(12))
+    assert 12 == source.frames + len(source.dropped)
 
 
 def test_frames_too_large_are_refused_before_one_is_decoded(
@@ -238,9 +238,9 @@ def test_frames_arrive_at_the_rate_of_the_video_unless_told_otherwise(
     folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 1})
     results = tmp_path / "results.bin"
     records = run_in_process(folder, RunOptions((clip,), results=results, **options))
-    (source,) = (each["source"] for each in records if "source" in each)
+    (source,) = (each.source for each in records if each.source)
     found = read_results(results)
-    assert (fps, 12, []) == (source["fps"], source["frames"], source["dropped"])
+    assert (fps, 12, ()) == (source.fps, source.frames, source.dropped)
     assert list(range(12)) == [number_of(frame) for frame in found.values(0)]
     assert found.completed_s[-1] - found.completed_s[0] >= 0.8 * least_s
 
@@ -251,5 +251,5 @@ def test_frames_of_a_video_may_come_at_the_times_of_a_trace(clip: str, tmp_path:
     folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 0})
     options = RunOptions((clip,), arrivals=trace, results=tmp_path / "results.bin")
     records = run_in_process(folder, options)
-    (source,) = (each["source"] for each in records if "source" in each)
-    assert (3, None, True) == (source["frames"], source["fps"], source["timed_by_file"])
+    (source,) = (each.source for each in records if each.source)
+    assert (3, None, True) == (source.frames, source.fps, source.timed_by_file)

@@ -6,11 +6,12 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.framework.reading.records import Only
 
-MOST_SAMPLES = 3600
+MAX_SAMPLES = 3600
 """Of a board that are kept: of longer runs every second one, every fourth one, and so on."""
 
 
@@ -27,6 +28,10 @@ class BoardHistory:
     """Kinds of values that the board does not tell."""
 
 
+def _have_ranges(series: dict[str, dict[str, float]]) -> bool:
+    return all({*values} == {"min", "mean", "max"} for values in series.values())
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareSummary:
     """What a board was like while frames went through its ranks."""
@@ -34,7 +39,7 @@ class HardwareSummary:
     board: str
     samples: int
     """Those in which a rank there had finished frames since the one before."""
-    series: dict[str, dict[str, float]]
+    series: Annotated[dict[str, dict[str, float]], Only(_have_ranges, "min, mean and max of each")]
     """By name: ``min``, ``mean`` and ``max``. A counter's growth is their difference."""
     absent: tuple[str, ...]
     """Kinds of values that the board does not tell."""
@@ -75,7 +80,7 @@ class _Board:
         if self.seen % self.every == 0:
             self.samples.append(sample)
         self.seen += 1
-        if len(self.samples) > MOST_SAMPLES:
+        if len(self.samples) > MAX_SAMPLES:
             del self.samples[1::2]
             self.every *= 2
         if any(name.startswith("frames_per_s.") and value for name, value in sample.values.items()):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ..errors import JobError
 
@@ -35,10 +34,6 @@ class Acceleration:
         """Whether all operators are known to run on the accelerator."""
         return self.operators is not None and self.operators == self.of
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, for a rank's record."""
-        return {**asdict(self), "others": list(self.others), "uses": list(self.uses)}
-
 
 def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     """Raise :class:`JobError` unless all operators of the sub-model ``name`` are accelerated."""
@@ -56,8 +51,8 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     )
 
 
-def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
-    """Return the sum over a rank's sub-models as plain values; ``None`` if none is accelerated."""
+def total(found: Iterable[Acceleration | None]) -> Acceleration | None:
+    """Return the sum over a rank's sub-models; ``None`` if none is accelerated."""
     parts = [part for part in found if part is not None]
     if not parts:
         return None
@@ -72,7 +67,7 @@ def total(found: Iterable[Acceleration | None]) -> dict[str, Any] | None:
         tf32=parts[0].tf32,
         uses=tuple(name for name in parts[0].uses if name not in without),
         without=without,
-    ).to_json()
+    )
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

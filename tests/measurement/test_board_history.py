@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.measurement import hardware
-from rankslice.measurement.hardware import MOST_SAMPLES, HardwareLog
+from rankslice.measurement.board_history import MAX_SAMPLES, HardwareLog
 
 
 def sample(second: int, *, busy: bool = True, **values: float) -> Sample:
@@ -41,12 +40,12 @@ def test_a_history_has_every_sample_with_its_time() -> None:
 
 def test_a_long_run_is_kept_more_coarsely_and_its_extremes_are_not_lost() -> None:
     log = HardwareLog()
-    for second in range(5 * MOST_SAMPLES):
+    for second in range(5 * MAX_SAMPLES):
         log.add("edge01", sample(second, temperature_c=99.0 if second == 4001 else 50.0))
     (history,), (summary,) = log.histories(), log.summaries()
     steps = {b - a for a, b in zip(history.times_ns, history.times_ns[1:], strict=False)}
     assert {8} == steps
-    assert len(history.times_ns) <= hardware.MOST_SAMPLES
+    assert len(history.times_ns) <= MAX_SAMPLES
     assert 99.0 == summary.series["temperature_c"]["max"]
 
 

@@ -102,7 +102,7 @@ def test_the_first_rank_sums_power_up_while_the_run_lasts(folder: Path, chip: Pa
     assert energy.mean_w == pytest.approx(WATTS)
     assert energy.joules == pytest.approx(WATTS * energy.seconds)
     assert energy.mj_per_frame == pytest.approx(1e3 * WATTS * energy.seconds / FRAMES)
-    assert [True, False] == ["energy" in record for record in records(folder)]
+    assert [True, False] == [bool(record["energy"]) for record in records(folder)]
 
 
 def test_a_counter_is_read_at_the_beginning_and_the_end(folder: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_rank_on_nvidias_gpu_tells_its_energy_and_memory(
     assert energy["mean_w"] == pytest.approx(40, rel=0.1)
     assert [None, 811.0] == [rank["gpu_memory_mb"] for rank in figures["ranks"]]
     assert "of the GPU" in ended.out
-    assert ["-", "811"] == [
+    assert ["–", "811"] == [
         line.split("│")[-2].strip() for line in ended.out.splitlines() if "│" in line
     ]
 
@@ -202,4 +202,4 @@ def test_each_board_tells_its_own(tmp_path: Path, chip: Path) -> None:
     give_sensors(folder, tmp_path / "sys")
     energies = ran(folder).summary.energy
     assert [("one", "measured"), ("two", "measured")] == [(e.board, e.source) for e in energies]
-    assert [True, False, True] == ["energy" in record for record in records(folder)]
+    assert [True, False, True] == [bool(record["energy"]) for record in records(folder)]

@@ -22,6 +22,7 @@ from PIL import Image
 from real_jobs import debians_mpirun
 
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
+from rankslice.backend.runtime.figures.rank_figures import SourceFigures
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.version import RUNTIME_VERSION
@@ -320,10 +321,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_result_of_a_frame_that_did_not_enter_is_refused() -> None:
-    records = [{}, {"source": {"frames": 4, "dropped": [1]}}]
-    assert [0, 2, 4] == _arrivals(records, [0, 1, 3])
+    times: dict[str, float] = {}
+    source = SourceFigures(
+        frames=4, window=1, fps=None, latency_ms=times, preprocess_ms=times, dropped=(1,)
+    )
+    assert [0, 2, 4] == _arrivals(source, [0, 1, 3])
     with pytest.raises(RankSliceError, match=r"has frame 4, and 4 frames entered"):
-        _arrivals(records, [0, 4])
+        _arrivals(source, [0, 4])
 
 
 @pytest.mark.ci

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
-from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_engine import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import find_package, first_line
@@ -33,6 +32,7 @@ from rankslice.backend.runtime.engines.onnxruntime_providers import (
     short_name,
 )
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
 from rankslice.commands.inspect.internals import (

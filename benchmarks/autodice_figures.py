@@ -36,10 +36,9 @@ from front_end import OTHERS
 from numpy.typing import NDArray
 from timing import console, machine
 
-from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profile import profile_model
-from rankslice.commands.profile.profiler import Profiler
+from rankslice.commands.profile.profiler import Profiler, profile_model
+from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile_file import read_profile
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.cost_model import evaluate

@@ -120,8 +120,7 @@ def measure_profile(network: str, folder: Path) -> None:
     What an earlier call measured is kept: each span has moments of all calls.
     """
     from rankslice.commands.profile.options import ProfileOptions
-    from rankslice.commands.profile.profile import profile_model
-    from rankslice.commands.profile.profiler import Profiler
+    from rankslice.commands.profile.profiler import Profiler, profile_model
 
     file = profile_file(network, folder)
     with Profiler(

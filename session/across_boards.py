@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
-from rankslice.backend.boards.watch import Watches
+from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME

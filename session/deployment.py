@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankslice.backend.boards.answers import naming_folder
-from rankslice.backend.boards.deploy import (
+from rankslice.backend.boards.board_packages import (
     Deployed,
     Package,
     deploy_packages,

@@ -269,16 +269,15 @@ PLUGINS = {
     "backend/runtime/engines": None,
     "backend/runtime/sources": None,
     "commands/*": frozenset({"cli", "function", "options", "show"}),
+    "backend/agent/*": frozenset({"main"}),
 }
 """Folders of plug-ins -> the names of their files that others of the kind may have, too."""
 
 SHARED_NAMES = """
-    accelerators arguments arrival_times bench charts check classes clock_samples co_runner
-    conversion cores cuts deploy errors events facts failure figures files format hardware
-    histogram job keeper links load loadgen main memory messages names operators options output
-    page parts preflight probe processes profile quiet record recording records report routes
-    shapes spans state survival switching tables texts timeline turns unsliced warm_up watch
-    weights wording
+    arguments arrival_times charts classes cores errors events facts failure figures files
+    format hardware histogram job keeper loadgen memory messages names operators options output
+    page parts processes quiet record recording records report routes shapes spans state
+    switching tables texts timeline turns unsliced warm_up weights wording
 """
 """Names that files of different kinds still have; no others may."""
 

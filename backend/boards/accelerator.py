@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.answers import Answer, Done, read_answer
-from rankslice.backend.boards.deploy import Package, deploy_packages, read_package
+from rankslice.backend.boards.board_packages import Package, deploy_packages, read_package
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import requirements, write_profiler_package

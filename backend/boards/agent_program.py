@@ -34,7 +34,7 @@ def agent_modules(part: str) -> dict[str, str]:
 def _loader(part: str) -> str:
     """Return source that lets the modules of a part be imported; they are packed to travel."""
     modules = agent_modules(part)
-    loader = modules.pop("backend.agent.load")
+    loader = modules.pop("backend.agent.text_modules")
     packed = base64.b85encode(zlib.compress(json.dumps(modules).encode(), 9)).decode()
     unpack = f"json.loads(zlib.decompress(base64.b85decode({packed!r})))"
     return f"{loader}\nimport base64, json, zlib\n\ntake({unpack})\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
-from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.login import address_for
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options

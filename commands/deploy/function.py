@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankslice.backend.boards.deploy import Deployed
+from rankslice.backend.boards.board_packages import Deployed
 from rankslice.commands.arguments import checked, path_of
 from rankslice.session.deployment import deploy as deploy_packages, plan_all_deployments
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankslice.backend.boards.deploy import Deployed
+from rankslice.backend.boards.board_packages import Deployed
 from rankslice.commands.output import print_line, shortened
 from rankslice.session.deployment import Deployment
 

@@ -161,8 +161,8 @@ def explore(
     from rankslice.commands.explore.explore import unfinished_files
     from rankslice.commands.explore.function import explore as explore_mappings
     from rankslice.commands.explore.show import print_exploration
-    from rankslice.commands.profile.listener import Listener
     from rankslice.commands.profile.show import ProfileTalk
+    from rankslice.commands.profile.span_bench import Listener
     from rankslice.exploration.results.front_files import exploration_to_json
 
     sizes = parse_sizes(shape, at_most)

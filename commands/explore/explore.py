@@ -12,11 +12,10 @@ from pathlib import Path
 
 from rankslice.commands.explore.evaluators import MappingRunner, MappingSimulator, mapping_text
 from rankslice.commands.explore.run_cache import RunCache
-from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profile import profile_model
-from rankslice.commands.profile.profiler import Profiler
+from rankslice.commands.profile.profiler import Profiler, profile_model
 from rankslice.commands.profile.show import refinement_text
+from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.objectives import available_objectives

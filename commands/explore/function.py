@@ -18,7 +18,7 @@ from rankslice.commands.arguments import (
 )
 from rankslice.commands.explore.explore import ExploreOptions, explore as explore_mappings
 from rankslice.commands.options import refuse_with
-from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.span_bench import Listener
 from rankslice.exploration.objectives import parse_objectives
 from rankslice.exploration.results.candidates import Exploration
 from rankslice.exploration.search.methods import (

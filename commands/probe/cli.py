@@ -92,7 +92,7 @@ def _check_platform(
     json_file: Path | None,
 ) -> None:
     """Show what would keep a job from running on the boards of a platform."""
-    from rankslice.commands.probe.check import check_platform
+    from rankslice.commands.probe.check_platform import check_platform
     from rankslice.commands.probe.findings import FAIL
     from rankslice.commands.probe.show import print_findings
 

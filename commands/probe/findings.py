@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.boards.deploy import Package
-from rankslice.backend.boards.probe import Conversation
+from rankslice.backend.boards.board_packages import Package
+from rankslice.backend.boards.conversation import Conversation
 from rankslice.backend.boards.probed import BoardReport
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan

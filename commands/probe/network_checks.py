@@ -5,10 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.conversation import (
+    BoardLinks,
+    Conversation,
+    address_towards,
+    clock_ahead_s,
+    measure_routes,
+)
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probe import Conversation, address_towards, clock_ahead_s
 from rankslice.commands.probe.findings import (
     FAIL,
     HERE,

@@ -8,10 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.boards.links import BoardLinks, measure_routes
+from rankslice.backend.boards.conversation import (
+    BoardLinks,
+    Conversation,
+    address_towards,
+    conversations,
+    measure_routes,
+    report_of,
+)
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probe import Conversation, address_towards, conversations, report_of
 from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes

@@ -122,8 +122,7 @@ def profile(
 ) -> None:
     refuse_shared_files(context)
     from rankslice.commands.profile.options import ProfileOptions
-    from rankslice.commands.profile.profile import profile_model
-    from rankslice.commands.profile.profiler import Profiler
+    from rankslice.commands.profile.profiler import Profiler, profile_model
     from rankslice.commands.profile.show import (
         ProfileTalk,
         print_left_out,

@@ -19,8 +19,7 @@ from rankslice.commands.arguments import (
 )
 from rankslice.commands.options import refuse_with
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profile import profile_model
-from rankslice.commands.profile.profiler import Profiler
+from rankslice.commands.profile.profiler import Profiler, profile_model
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import PlatformSource
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from rankslice.backend.boards.accelerator import Greeting, Reading, Timings
-from rankslice.commands.profile.bench import Bench
 from rankslice.commands.profile.frames import frames_of
-from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.readings import median_s, moments_of, with_readings
+from rankslice.commands.profile.span_bench import Bench, Listener
 from rankslice.commands.profile.targets import (
     Target,
     alike_targets,
@@ -35,6 +33,7 @@ from rankslice.exploration.problem.devices import default_keys, kinds_and_device
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import FrameBytes, default_overheads
+from rankslice.exploration.search.planned import fastest_slices
 from rankslice.exploration.times.refinement import Refinement, Round, refine
 from rankslice.exploration.times.span_times import (
     MeasuredTimes,
@@ -49,7 +48,13 @@ from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceErro
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import PROFILE, check_output, write_output
 from rankslice.framework.platform import Platform
-from rankslice.framework.profile import Profile, ProfiledKind, ProfiledModel, profile_to_json
+from rankslice.framework.profile import (
+    Profile,
+    ProfiledKind,
+    ProfiledModel,
+    Span as ProfiledSpan,
+    profile_to_json,
+)
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
@@ -421,4 +426,70 @@ def _described(model: Model, segments: SpanSegments) -> ProfiledModel:
         sha256=file_sha256(model.path),
         inputs=model.graph.inputs,
         layers=tuple(layer.name for layer in segments.layers),
+    )
+
+
+def with_readings(kind: ProfiledKind, readings: Iterable[tuple[Span, Reading]]) -> ProfiledKind:
+    spans = {(span.first, span.last): span for span in kind.spans}
+    for span, reading in readings:
+        spans[span] = _joined(spans.get(span), span, reading)
+    return replace(kind, spans=tuple(spans[span] for span in sorted(spans)))
+
+
+def moments_of(kind: ProfiledKind) -> dict[Span, int]:
+    """Return at how many moments spans were measured; none: it could not be measured."""
+    return {(span.first, span.last): len(span.moments) for span in kind.spans}
+
+
+def median_s(reading: Reading) -> float:
+    seconds = _joined(None, (0, 0), reading).seconds
+    assert seconds is not None
+    return seconds
+
+
+def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledSpan:
+    before = old.samples_ns if old is not None else ()
+    energy = reading.energy_uj
+    memory, gpu = reading.memory_bytes, reading.gpu_bytes
+    return ProfiledSpan(
+        first=span[0],
+        last=span[1],
+        samples_ns=(*before, *reading.samples_ns),
+        moments=(
+            *(old.moments if old else ()),
+            *([len(reading.samples_ns)] * bool(reading.samples_ns)),
+        ),
+        memory_bytes=memory if memory is not None else old.memory_bytes if old else None,
+        energy_uj=energy if energy is not None else old.energy_uj if old else None,
+        problem=None if before else reading.problem,
+        refused=reading.refused and not before,
+        gpu_bytes=gpu if gpu is not None else old.gpu_bytes if old else None,
+    )
+
+
+_FIRST_SHARE = 0.8
+"""Of a time limit: what is left after it is for the slices of plans."""
+
+
+def profile_model(
+    profiler: Profiler,
+    *,
+    refined: bool = True,
+    seconds: float | None = None,
+    on_round: Callable[[Round], None] = lambda done: None,
+) -> Refinement | None:
+    """Measure a model's first spans, and those of the fastest pipeline until its times are true.
+
+    Args:
+        profiler: ready.
+        refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
+        seconds: after which nothing more is begun; ``None``: all is measured.
+        on_round: called with each plan that was tried.
+    """
+    limit = TimeLimit(seconds)
+    profiler.measure_first(limit.share(_FIRST_SHARE) if refined else limit)
+    if not refined:
+        return None
+    return profiler.refine(
+        lambda times: fastest_slices(profiler.problem(times)), on_round=on_round, limit=limit
     )

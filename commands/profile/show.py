@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.commands.profile.listener import Listener
+from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.refinement import Refinement
 from rankslice.exploration.times.span_times import Slice

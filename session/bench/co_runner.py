@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from rankslice.backend.agent.jobs.co_runner import TELL
+from rankslice.backend.agent.jobs.co_run import TELL
 from rankslice.backend.boards.answers import CoRunnerReport
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.remote_process import RemoteProcess

@@ -13,7 +13,7 @@ import pytest
 from command_line import rankslice as command
 from real_jobs import CORES, chain_folder, let_ranks_sleep
 
-from rankslice.backend.agent.jobs.co_runner import places, start as start_co_runner
+from rankslice.backend.agent.jobs.co_run import places, start as start_co_runner
 from rankslice.backend.agent.jobs.folders import RefusedError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.measurement.bench.records import read_bench

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.agent.probe.hardware import hardware
+from rankslice.backend.agent.probe.machine_files import hardware
 from rankslice.backend.boards.probed import BoardReport, Environment
 from rankslice.framework.reading.records import read_record
 

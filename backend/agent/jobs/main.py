@@ -6,13 +6,13 @@ import errno
 from pathlib import Path
 
 from ..protocol import Answer, Request, send
-from .co_runner import co_run
+from .co_run import co_run
 from .folders import DISK_FULL, HOME, RefusedError
+from .job_watch import watch
 from .packages import commit, receive, room
-from .preflight import look, measure
+from .prepare_run import look, measure
 from .python_packages import make_environment
 from .runs import fetch
-from .watch import watch
 
 
 def main(request: Request) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ..protocol import Answer, Request, send
 from ..system import home
-from .accelerators import load
+from .device_files import load
 from .environments import environment, mpiruns, open_mpi, pythons
-from .hardware import architecture, free_mb, hardware
+from .machine_files import architecture, free_mb, hardware
 from .network import addresses, connection, exchange, interfaces, listen, reach
 
 IDLE_S = 120

@@ -41,17 +41,17 @@ from rankslice.backend.boards.answers import (
     WatchReport,
     answer_in,
 )
-from rankslice.backend.boards.deploy import Package, deploy_packages
-from rankslice.backend.boards.links import BoardLinks
-from rankslice.backend.boards.login import Login
-from rankslice.backend.boards.preflight import CheckedBoards, check_boards, copy_inputs
-from rankslice.backend.boards.probe import (
+from rankslice.backend.boards.board_packages import Package, deploy_packages
+from rankslice.backend.boards.conversation import (
+    BoardLinks,
     Conversation,
     address_towards,
     clock_ahead_s,
     load_complaints,
     report_of as asked_report,
 )
+from rankslice.backend.boards.login import Login
+from rankslice.backend.boards.preflight import CheckedBoards, check_boards, copy_inputs
 from rankslice.backend.boards.probed import (
     BoardReport,
     Cluster,
@@ -62,7 +62,7 @@ from rankslice.backend.boards.probed import (
     ProbedBoard,
 )
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.backend.boards.watch import Watches
+from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.job import Rank
 from rankslice.commands import output

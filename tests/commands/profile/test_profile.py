@@ -17,10 +17,9 @@ from command_line import COMMAND, rankslice
 from real_jobs import chain
 
 from rankslice.backend.runtime.version import RUNTIME_VERSION
-from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profile import profile_model
-from rankslice.commands.profile.profiler import Profiler
+from rankslice.commands.profile.profiler import Profiler, profile_model
+from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile.time_limit import Expectation, TimeLimit
 from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.span_times import Slice, first_spans, is_long

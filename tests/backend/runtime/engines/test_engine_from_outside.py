@@ -12,7 +12,7 @@ import pytest
 from jobs import FIRST_CORE
 
 import rankslice.backend.runtime.engines as engines
-from rankslice.backend.boards.probe import packages_of_jobs
+from rankslice.backend.boards.conversation import packages_of_jobs
 from rankslice.backend.runtime.engines import EngineSettings, engine_version, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions

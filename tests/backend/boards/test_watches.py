@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rankslice.backend.boards.clock_samples import MOST_SAMPLES, ClockSamples
+from rankslice.backend.boards.watches import MOST_SAMPLES, ClockSamples
 
 
 def test_an_answer_belongs_to_the_number_that_was_sent() -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rankslice.backend.boards.deploy import package_folder, read_package
+from rankslice.backend.boards.board_packages import package_folder, read_package
+from rankslice.backend.boards.conversation import conversations, report_of
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probe import conversations, report_of
 from rankslice.backend.boards.probed import BoardReport
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun

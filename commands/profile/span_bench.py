@@ -16,16 +16,16 @@ from rankslice.backend.boards.accelerator import (
     deploy_profiler,
     profiler_package,
 )
-from rankslice.backend.boards.deploy import Package
+from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.commands.profile.frames import SeenFrames
-from rankslice.commands.profile.listener import Listener
 from rankslice.commands.profile.options import ProfileOptions
 from rankslice.commands.profile.targets import Target
+from rankslice.commands.profile.time_limit import Expectation
 from rankslice.exploration.times.span_times import Span
 from rankslice.framework.errors import CollectedMistakes
 from rankslice.framework.files.names import safe_file_name
@@ -34,6 +34,26 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.build_folder import SSH_CONFIG
+
+
+class Listener:
+    """Receives the progress of measuring; this one ignores it."""
+
+    def step(self, text: str) -> None:
+        """Receive the current step."""
+
+    def note(self, text: str) -> None:
+        """Receive something that the user should know."""
+
+    def expect(self, what: Expectation) -> None:
+        """Receive the expected duration."""
+
+    def begin(self, key: str, spans: int) -> None:
+        """Receive how many spans will be measured on an accelerator."""
+
+    def measured(self, key: str) -> None:
+        """Receive that one more of them has been measured."""
+
 
 _IDLE_S = 1.0
 _ENERGY_S = 0.25

@@ -18,8 +18,8 @@ from typing import Any
 
 from ..protocol import Answer, Request, send
 from .folders import RefusedError, run_of, write
+from .prepare_run import FOLDERS, exports
 from .runs import DAEMON, end_processes, processes_of
-from .scripts import FOLDERS, exports
 
 MESSAGES = "messages"
 MAX_MESSAGES = 100

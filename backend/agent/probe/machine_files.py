@@ -15,7 +15,7 @@ from ...runtime.system.processes import meminfo, status_of
 from ...runtime.system.sensors import Channel, channels
 from ..protocol import Answer
 from ..system import shown
-from .accelerators import ICDS, devices, libraries
+from .device_files import ICDS, devices, libraries
 
 
 def hardware(root: Path) -> Answer:

@@ -18,21 +18,16 @@ from rankslice.measurement.bench.figures import (
     own_ratios,
 )
 from rankslice.measurement.bench.histogram import DurationHistogram
-from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench, BoardFacts
-from rankslice.views.bench_texts import (
-    LATENCY_HEAD,
-    PERCENTILE_HEAD,
-    RATE_HEAD,
-    RATIO_HEAD,
-    advice_texts,
-    latency_row,
+from rankslice.views.bench_tables import (
+    advice,
+    latency_table,
     names_of,
-    notes_of,
+    notes,
     number_text,
-    percentile_row,
-    rate_row,
-    ratio_row,
+    percentile_table,
+    rate_table,
+    ratio_table,
 )
 from rankslice.views.charts import (
     Bin,
@@ -44,7 +39,7 @@ from rankslice.views.charts import (
     interval_chart,
     line_chart,
 )
-from rankslice.views.page import Figure, Notice, Page, Part, Section, Table
+from rankslice.views.content import Figure, Page, Part, Section, Table
 from rankslice.views.scales import Axis
 
 _MOST_POINTS = 240
@@ -57,9 +52,11 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
     """Return the page of a benchmark, which may begin with sections of other modules."""
     found, names = all_series(bench), names_of(bench)
     ratios = own_ratios(bench)
-    sections = [*first, Section("Rates and latencies", parts=tuple(_tables(bench, found)))]
+    note, warning = notes(bench, found)
+    tables = (warning, rate_table(bench, found), latency_table(bench, found), note)
+    sections = [*first, Section("Rates and latencies", parts=tables)]
     if ratios:
-        sections.append(_ratio_section(bench, ratios))
+        sections.append(_ratio_section(names, ratios))
     for number, load in enumerate(bench.loads):
         own = [series for series in found if series.load == number]
         if own:
@@ -71,57 +68,34 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
                 Section(f"{load.name[:1].upper()}{load.name[1:]}", (text,) if text else (), parts)
             )
     sections.append(_stage_section(bench, found[0]))
-    sections.append(Section("Accuracy", parts=tuple(_accuracy(bench, found))))
+    sections.append(Section("Accuracy", parts=_accuracy(bench, found)))
     sections.append(Section("Machine", parts=(_machine(bench),)))
     facts = f"{bench.machine.processor}, {bench.machine.cores} cores"
     starts = f"{len(found[0].starts)} starts of {bench.frames} frames each"
     return Page(f"Benchmark of {joined(names)}", f"{facts}; {starts}", tuple(sections))
 
 
-def _tables(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
-    if disturbed := unquiet(bench):
-        yield Notice("Warning", tuple(_sentences(disturbed)), warns=True)
-    rates = tuple(rate_row(bench, each) for each in found)
-    yield Table("rates and mean latencies", RATE_HEAD, rates, (2, 3, 4, 5))
-    latencies = tuple(latency_row(bench, each) for each in found)
-    right = tuple(range(2, len(LATENCY_HEAD)))
-    yield Table("latencies, ms", LATENCY_HEAD, latencies, right)
-    if notes := tuple(_sentences(notes_of(bench, found))):
-        yield Notice("Notes", notes)
+def _accuracy(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Part, ...]:
+    if len(found[0].starts) < 2:
+        return ()
+    return percentile_table(bench, found), advice(bench, found)
 
 
-def _accuracy(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[Part]:
-    """Yield where percentiles are with a confidence of 95 per cent, and what would tell means."""
-    if len(found[0].starts) > 1:
-        rows = tuple(percentile_row(bench, each) for each in found)
-        right = tuple(range(2, len(PERCENTILE_HEAD)))
-        yield Table("percentiles of latencies, ms", PERCENTILE_HEAD, rows, right)
-        yield Notice("Advice", tuple(f"{text}." for text in advice_texts(bench, found)))
-
-
-def _sentences(texts: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    return (f"{text[:1].upper()}{text[1:]}." for text in texts)
-
-
-def _ratio_section(bench: Bench, ratios: Sequence[Ratio]) -> Section:
-    first, second = names_of(bench)
-    rows = tuple(ratio_row(ratio) for ratio in ratios)
-    table = Table(f"{first} over {second}", RATIO_HEAD, rows, (2, 3))
-    known = [each for each in ratios if each.ratio.is_known]
-    figures = []
-    if known:
-        estimates = [
-            Estimate(
-                f"{each.load}: {each.figure}",
-                *(each.ratio.value, each.ratio.low, each.ratio.high),
-                number_text(each.ratio.value),
-            )
-            for each in known
-        ]
-        svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
-        figures.append(Figure(f"{first} over {second}, 95 % intervals", svg, table))
+def _ratio_section(names: Sequence[str], ratios: Sequence[Ratio]) -> Section:
+    table = ratio_table(names, ratios)
+    estimates = [
+        Estimate(
+            f"{one.load}: {one.figure}",
+            *(one.ratio.value, one.ratio.low, one.ratio.high),
+            number_text(one.ratio.value),
+        )
+        for one in ratios
+        if one.ratio.is_known
+    ]
+    svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
+    figures = [Figure(f"{table.caption}, 95 % intervals", svg)] if estimates else []
     text = "Measured in turns: each pair of starts gives one ratio."
-    return Section(f"{first} over {second}", (text,), (table, *figures))
+    return Section(table.caption, (text,), (table, *figures))
 
 
 def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterator[Figure]:
@@ -146,9 +120,7 @@ def _percentile_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Fi
         for percent, value in curve
     )
     svg = line_chart(series, Axis("percentile", "percentile"), _LATENCY)
-    return Figure(
-        "latency by percentile", svg, Table("", ("job", "percentile", "ms"), rows, (1, 2))
-    )
+    return Figure("latency by percentile", svg, Table("", ("job", "percentile", "ms"), rows))
 
 
 def _starts_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
@@ -161,7 +133,7 @@ def _starts_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure
     turns = Axis("turn")
     only = marks if len(own) == 1 else []
     svg = line_chart(series, turns, Axis("mean latency, ms"), y_marks=only)
-    table = Table("", ("job", "turn", "mean ms"), tuple(rows), (1, 2))
+    table = Table("", ("job", "turn", "mean ms"), tuple(rows))
     return Figure("mean latency of each start", svg, table)
 
 
@@ -191,7 +163,7 @@ def _warm_up_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figur
         marks.append(Mark(end, f"warm-up of {name}" if len(own) > 1 else "end of the warm-up"))
         rows += [(name, f"{frame}", f"{value:.6g}") for frame, value in points]
     svg = line_chart(series, Axis("frame"), _LATENCY, x_marks=marks)
-    table = Table("", ("job", "frame", "median ms"), tuple(rows), (1, 2))
+    table = Table("", ("job", "frame", "median ms"), tuple(rows))
     return Figure("first frames, and the warm-up", svg, table)
 
 
@@ -204,7 +176,7 @@ def _stage_section(bench: Bench, series: SeriesFigures) -> Section:
         (_stage_name(stage), ranks[stage.rank].key, *map(number_text, _stage_times(stage)))
         for stage in shown
     )
-    table = Table("times of computing, ms", head, rows, (2, 3, 4, 5, 6))
+    table = Table("times of computing, ms", head, rows)
     figures = [_histogram_figure(_stage_name(stage), stage.histogram) for stage in shown]
     return Section(f"Stages of {name}", (f"In the {load}.",), (table, *figures))
 
@@ -234,9 +206,7 @@ def _histogram_figure(name: str, histogram: DurationHistogram) -> Figure:
     ]
     rows = tuple((f"{each.low:.6g}", f"{each.high:.6g}", f"{each.count:g}") for each in bins)
     svg = histogram_chart(bins, Axis("compute, ms"))
-    return Figure(
-        f"compute of {name}", svg, Table("", ("from ms", "to ms", "frames"), rows, (0, 1, 2))
-    )
+    return Figure(f"compute of {name}", svg, Table("", ("from ms", "to ms", "frames"), rows))
 
 
 def _machine(bench: Bench) -> Table:

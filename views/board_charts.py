@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from rankslice.framework.wording import digits
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
-from rankslice.views.charts import Axis, Point, Series, line_chart
-from rankslice.views.page import Figure, Section, Table
+from rankslice.views.charts import Point, Series, line_chart
+from rankslice.views.content import Figure, Section, Table
+from rankslice.views.scales import Axis
 
 _CHARTS = {
     "temperature_c": "Temperature, °C",
@@ -42,7 +43,7 @@ def hardware_section(
         return Section("Hardware", (about, *absent))
     about = "One sample a second; only seconds in which frames went through count."
     head = ("board", "value", "min", "mean", "max")
-    table = Table("Boards and ranks", head, rows, (2, 3, 4))
+    table = Table("Boards and ranks", head, rows)
     return Section("Hardware", (about, *absent), (*hardware_figures(histories), table))
 
 
@@ -69,7 +70,7 @@ def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> F
     rows = tuple(
         (each.name, f"{point.x:.1f}", f"{point.y:.6g}") for each in shown for point in each.points
     )
-    return Figure(caption, svg, Table(caption, ("of", "seconds", caption), rows, (1, 2)))
+    return Figure(caption, svg, Table(caption, ("of", "seconds", caption), rows))
 
 
 def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]:

@@ -6,37 +6,28 @@ long names run into nothing; values that an axis cannot show are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rankslice.framework.files.templates import render_markup
+from markupsafe import Markup
+
 from rankslice.framework.wording import printable
-from rankslice.views.scales import Axis, Scale, Tick
-
-__all__ = [
-    "Axis",
-    "Bar",
-    "Bin",
-    "Estimate",
-    "Frame",
-    "Mark",
-    "Point",
-    "Series",
-    "histogram_chart",
-    "interval_chart",
-    "line_chart",
-    "stacked_bars",
-]
+from rankslice.views.scales import Axis, Scale
+from rankslice.views.svg import element, picture
 
 WIDTH = 440
 """Of a chart; this and all other lengths are pixels."""
-_LEFT, _RIGHT = 58, 424
+LEFT, RIGHT = 58, 424
+"""Of its plot."""
 _PLOT = 230
+_BELOW = 42
 _LINE = 19
 _ROW = 44
 _COLOURS = 8
 _LETTERS = 50
 """How many letters have room in a line."""
+_MAX_DOTS = 12
+"""On a line of more points only the line is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,89 +88,6 @@ class Bar:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A line above the chart: a colour, and what has it."""
-
-    colour: int
-    text: str
-    y: float
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """A filled rectangle."""
-
-    colour: int
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line through points, or an interval."""
-
-    colour: int
-    points: str
-    """As SVG has them: ``1,2 3,4``."""
-    kind: str = "curve"
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A point."""
-
-    colour: int
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A text in the chart."""
-
-    x: float
-    y: float
-    text: str
-    side: str = ""
-    """``end`` or ``middle``: where its place is; otherwise that is its beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The axes of a chart, and where its plot lies."""
-
-    width: int
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
-    x_label: str
-    y_label: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawing:
-    """All that the template writes."""
-
-    label: str
-    frame: Frame
-    keys: tuple[Key, ...] = ()
-    areas: tuple[Area, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    dots: tuple[Dot, ...] = ()
-    across: tuple[float, ...] = ()
-    """Heights of lines from left to right."""
-    down: tuple[float, ...] = ()
-    """Where lines from top to bottom are."""
-    labels: tuple[Label, ...] = ()
-
-
 def line_chart(
     series: Sequence[Series],
     x: Axis,
@@ -187,82 +95,81 @@ def line_chart(
     *,
     x_marks: Sequence[Mark] = (),
     y_marks: Sequence[Mark] = (),
-) -> str:
+) -> Markup:
     """Return a chart of lines or dots, with intervals from top to bottom where points have them."""
-    top, keys = _keys([each.name for each in series] if len(series) > 1 else [])
+    top, keys = _keys([one.name for one in series] if len(series) > 1 else [])
     bottom = top + _PLOT
-    points = [point for each in series for point in each.points]
-    across = Scale(x, [*(p.x for p in points), *(m.value for m in x_marks)], _LEFT, _RIGHT)
-    ends = [each for p in points for each in (p.y, p.low, p.high) if each is not None]
+    points = [point for one in series for point in one.points]
+    across = Scale(x, [*(p.x for p in points), *(m.value for m in x_marks)], LEFT, RIGHT)
+    ends = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
     up = Scale(y, [*ends, *(mark.value for mark in y_marks)], bottom, top)
-    drawing = _Drawing(f"{y.label} over {x.label}", _frame(top, bottom, x, y, across, up), keys)
-    for number, each in enumerate(series):
-        colour = number % _COLOURS
-        shown = [p for p in each.points if across.shows(p.x) and up.shows(p.y)]
+    lines: list[Markup] = []
+    dots: list[Markup] = []
+    for number, one in enumerate(series):
+        shown = [p for p in one.points if across.shows(p.x) and up.shows(p.y)]
         places = [(across.pixel(point.x), up.pixel(point.y)) for point in shown]
-        intervals = [
-            _interval(colour, [(at, up.pixel(point.low)), (at, up.pixel(point.high))])
-            for point, (at, _) in zip(shown, places, strict=True)
-            if point.low is not None and up.shows(point.low)
-            if point.high is not None and up.shows(point.high)
-        ]
-        line = [Curve(colour, _path(places))] if each.is_joined and len(places) > 1 else []
-        dots = () if line and len(places) > 12 else (Dot(colour, *place) for place in places)
-        drawing = replace(
-            drawing,
-            curves=(*drawing.curves, *intervals, *line),
-            dots=(*drawing.dots, *dots),
-        )
-    return _svg(_marked(drawing, across, up, x_marks, y_marks))
+        for point, (at, _) in zip(shown, places, strict=True):
+            low, high = point.low, point.high
+            if low is not None and high is not None and up.shows(low) and up.shows(high):
+                lines.append(_line(number, [(at, up.pixel(low)), (at, up.pixel(high))], "interval"))
+        is_line = one.is_joined and len(places) > 1
+        if is_line:
+            lines.append(_line(number, places, "curve"))
+        if not is_line or len(places) <= _MAX_DOTS:
+            dots += (_dot(number, *place) for place in places)
+    marks = _marks(across, up, x_marks, y_marks)
+    label = f"{y.label} over {x.label}"
+    parts = (*axes(across, bottom, top, up), *keys, *lines, *dots, *marks)
+    return picture(label, WIDTH, bottom + _BELOW, parts)
 
 
-def histogram_chart(bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()) -> str:
+def histogram_chart(bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()) -> Markup:
     """Return a histogram of frames."""
     top, _ = _keys([])
     bottom = top + _PLOT
-    ends = [end for each in bins for end in (each.low, each.high)]
-    across = Scale(x, [*ends, *(mark.value for mark in x_marks)], _LEFT, _RIGHT)
+    ends = [end for one in bins for end in (one.low, one.high)]
+    across = Scale(x, [*ends, *(mark.value for mark in x_marks)], LEFT, RIGHT)
     y = Axis("frames")
-    up = Scale(y, [0.0, *(each.count for each in bins)], bottom, top, whole=True)
-    areas = tuple(
-        Area(0, left, height, max(1.0, round(across.pixel(each.high) - left - 0.5, 1)), depth)
-        for each in bins
-        if across.shows(each.low) and across.shows(each.high) and up.shows(each.count)
-        for left, height in [(across.pixel(each.low), up.pixel(each.count))]
-        if (depth := round(bottom - height, 1)) > 0
-    )
-    frame = _frame(top, bottom, x, y, across, up)
-    drawing = _Drawing(f"{y.label} over {x.label}", frame, areas=areas)
-    return _svg(_marked(drawing, across, up, x_marks, ()))
+    up = Scale(y, [0.0, *(one.count for one in bins)], bottom, top, whole=True)
+    areas = []
+    for one in bins:
+        if across.shows(one.low) and across.shows(one.high) and up.shows(one.count):
+            left, height = across.pixel(one.low), up.pixel(one.count)
+            if height < bottom:
+                width = max(1.0, across.pixel(one.high) - left - 0.5)
+                areas.append(_area(0, left, height, width, bottom - height))
+    marks = _marks(across, up, x_marks, ())
+    parts = (*axes(across, bottom, top, up), *areas, *marks)
+    return picture(f"frames over {x.label}", WIDTH, bottom + _BELOW, parts)
 
 
 def interval_chart(
     estimates: Sequence[Estimate], axis: Axis, *, reference: Mark | None = None
-) -> str:
+) -> Markup:
     """Return a chart with a line for each value and its interval, the name above it."""
-    values = [end for each in estimates for end in (each.value, each.low, each.high)]
-    across, drawing = _rows(
-        [(each.name, each.text) for each in estimates],
-        *(axis, [*values, *([reference.value] if reference else [])], []),
-        lines_above=1 if reference else 0,
-    )
-    curves, dots = [], []
-    for number, each in enumerate(estimates):
-        if all(map(across.shows, (each.value, each.low, each.high))):
-            y = drawing.frame.top + (number + 0.7) * _ROW
-            ends = [(across.pixel(each.low), y), (across.pixel(each.high), y)]
-            curves.append(_interval(0, ends))
-            dots.append(Dot(0, across.pixel(each.value), round(y, 1)))
-    drawing = replace(drawing, curves=tuple(curves), dots=tuple(dots))
+    values = [end for one in estimates for end in (one.value, one.low, one.high)]
+    marked = [reference.value] if reference else []
+    top = 6 + _LINE * len(marked)
+    across = Scale(axis, [*values, *marked], WIDTH - RIGHT, RIGHT)
+    names = [(one.name, one.text) for one in estimates]
+    lines, dots = [], []
+    for number, one in enumerate(estimates):
+        if all(map(across.shows, (one.value, one.low, one.high))):
+            y = top + (number + 0.7) * _ROW
+            lines.append(
+                _line(0, [(across.pixel(one.low), y), (across.pixel(one.high), y)], "interval")
+            )
+            dots.append(_dot(0, across.pixel(one.value), y))
+    parts = [*lines, *dots]
     if reference and across.shows(reference.value):
         at = across.pixel(reference.value)
-        side = "end" if at > WIDTH / 2 else ""
-        text = Label(at, drawing.frame.top - 6, _shortened(reference.text, _LETTERS // 2), side)
-        drawing = replace(drawing, down=(at,), labels=(*drawing.labels, text))
-    return _svg(drawing)
+        text = _shortened(reference.text, _LETTERS // 2)
+        parts.append(_upright(at, top, top + _ROW * len(names)))
+        parts.append(_over(at, top - 6, text, "end" if at > WIDTH / 2 else ""))
+    return _rows(names, across, top, parts)
 
 
-def stacked_bars(bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> str:
+def stacked_bars(bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> Markup:
     """Return a bar for each name, with a part for each kind; all of them begin at zero.
 
     Args:
@@ -270,108 +177,104 @@ def stacked_bars(bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> str:
         kinds: what the parts are.
         axis: linear.
     """
+    top, keys = _keys(kinds, begin=6)
     sums = [sum(part for part in bar.parts if part > 0) for bar in bars]
-    across, drawing = _rows(
-        [(bar.name, bar.text) for bar in bars], axis, [0.0, *sums], kinds, whole=True
-    )
+    across = Scale(axis, [0.0, *sums], WIDTH - RIGHT, RIGHT, whole=True)
     areas = []
     for number, bar in enumerate(bars):
         begin = 0.0
         for colour, part in enumerate(bar.parts):
             if part > 0 and across.shows(begin + part):
                 left, right = across.pixel(begin), across.pixel(begin + part)
-                y = drawing.frame.top + number * _ROW + 22
-                areas.append(
-                    Area(colour % _COLOURS, left, y, max(0.5, round(right - left, 1)), 15.0)
-                )
+                y = top + number * _ROW + 22
+                areas.append(_area(colour, left, y, max(0.5, right - left), 15))
                 begin += part
-    return _svg(replace(drawing, areas=tuple(areas)))
+    return _rows([(bar.name, bar.text) for bar in bars], across, top, [*keys, *areas])
+
+
+def axes(across: Scale, bottom: float, top: float, up: Scale | None = None) -> Iterator[Markup]:
+    """Yield the axes of a plot with its grid; ``up`` is the vertical one, if there is one."""
+    left, right = across.start, across.end
+    for tick in across.ticks:
+        yield element("line", class_="grid", x1=tick.at, x2=tick.at, y1=top, y2=bottom)
+        yield element("text", tick.text, class_="dim middle", x=tick.at, y=bottom + 18)
+    for tick in up.ticks if up else ():
+        yield element("line", class_="grid", x1=left, x2=right, y1=tick.at, y2=tick.at)
+        yield element("text", tick.text, class_="dim end", x=left - 6, y=tick.at + 4)
+    yield element("line", class_="axis", x1=left, x2=right, y1=bottom, y2=bottom)
+    yield element("line", class_="axis", x1=left, x2=left, y1=top, y2=bottom)
+    label = across.axis.label
+    yield element("text", label, class_="middle", x=(left + right) / 2, y=bottom + _BELOW - 6)
+    if up:
+        yield element("text", up.axis.label, x=4, y=14)
 
 
 def _rows(
-    names: Sequence[tuple[str, str]],
-    axis: Axis,
-    values: Sequence[float],
-    kinds: Sequence[str],
-    *,
-    whole: bool = False,
-    lines_above: int = 0,
-) -> tuple[Scale, _Drawing]:
-    """Return the scale and the beginning of a chart with a row for each name."""
-    top, keys = _keys(kinds, labelled=False)
-    top += _LINE * lines_above
+    names: Sequence[tuple[str, str]], across: Scale, top: float, content: Sequence[Markup]
+) -> Markup:
+    """Return a chart with a row for each name, which has a text at its right."""
     bottom = top + _ROW * len(names)
-    left = WIDTH - _RIGHT
-    across = Scale(axis, values, left, _RIGHT, whole=whole)
-    labels = []
+    parts = [*axes(across, bottom, top), *content]
     for number, (name, text) in enumerate(names):
         y = top + number * _ROW + 16
-        room = max(12, _LETTERS - len(text) - 2)
-        labels.append(Label(left + 6, y, _shortened(name, room)))
+        parts.append(
+            _over(across.start + 6, y, _shortened(name, max(12, _LETTERS - len(text) - 2)))
+        )
         if text:
-            labels.append(Label(_RIGHT, y, text, "end"))
-    frame = Frame(
-        WIDTH, bottom + 42, left, _RIGHT, top, bottom, axis.label, "", across.ticks, y_ticks=()
-    )
-    return across, _Drawing(axis.label, frame, keys, labels=tuple(labels))
+            parts.append(_over(RIGHT, y, text, "end"))
+    return picture(across.axis.label, WIDTH, bottom + _BELOW, parts)
 
 
-def _keys(names: Sequence[str], *, labelled: bool = True) -> tuple[float, tuple[Key, ...]]:
+def _keys(names: Sequence[str], begin: float = 26) -> tuple[float, list[Markup]]:
     """Return where the plot begins, and a line above it for each name."""
-    begin = 26 if labelled else 6
-    keys = tuple(
-        Key(number % _COLOURS, _shortened(name, _LETTERS), begin + _LINE * number + 6)
-        for number, name in enumerate(names)
-    )
+    keys = []
+    for number, name in enumerate(names):
+        y = begin + _LINE * number + 6
+        colour = element("rect", class_="area", x=4, y=y - 10, width=11, height=11, rx=2)
+        text = element("text", _shortened(name, _LETTERS), x=20, y=y)
+        keys.append(element("g", colour, text, class_=f"series-{number % _COLOURS}"))
     return begin + _LINE * len(names), keys
 
 
-def _frame(top: float, bottom: float, x: Axis, y: Axis, across: Scale, up: Scale) -> Frame:
-    return Frame(
-        *(WIDTH, bottom + 42, _LEFT, _RIGHT, top, bottom),
-        *(x.label, y.label, across.ticks, up.ticks),
-    )
-
-
-def _marked(
-    drawing: _Drawing,
-    across: Scale,
-    up: Scale,
-    x_marks: Sequence[Mark],
-    y_marks: Sequence[Mark],
-) -> _Drawing:
-    """Return a drawing with lines for marks; their texts stand one below the other."""
-    frame = drawing.frame
-    labels = list(drawing.labels)
-    down = []
-    for number, mark in enumerate(mark for mark in x_marks if across.shows(mark.value)):
-        at = across.pixel(mark.value)
-        down.append(at)
-        is_left = at > (frame.left + frame.right) / 2
-        place = at - 5 if is_left else at + 5
-        labels.append(
-            Label(
-                round(place, 1),
-                frame.top + 12 + 15 * number,
-                _shortened(mark.text, _LETTERS // 2),
-                "end" if is_left else "",
-            )
-        )
-    levels = []
+def _marks(
+    across: Scale, up: Scale, x_marks: Sequence[Mark], y_marks: Sequence[Mark]
+) -> Iterator[Markup]:
+    """Yield lines for marks; the texts of those on the horizontal axis stand below each other."""
+    bottom, top, right = up.start, up.end, across.end
     for mark in y_marks:
         if up.shows(mark.value):
-            levels.append(up.pixel(mark.value))
-            text = _shortened(mark.text, _LETTERS)
-            labels.append(Label(frame.right, round(levels[-1] - 5, 1), text, "end"))
-    return replace(drawing, down=tuple(down), across=tuple(levels), labels=tuple(labels))
+            y = up.pixel(mark.value)
+            yield element("line", class_="target", x1=across.start, x2=right, y1=y, y2=y)
+            yield _over(right, y - 5, _shortened(mark.text, _LETTERS), "end")
+    for number, mark in enumerate(mark for mark in x_marks if across.shows(mark.value)):
+        x, y = across.pixel(mark.value), top + 12 + 15 * number
+        is_left = x > (across.start + right) / 2
+        yield _upright(x, top, bottom)
+        text = _shortened(mark.text, _LETTERS // 2)
+        yield _over(x - 5 if is_left else x + 5, y, text, "end" if is_left else "")
 
 
-def _interval(colour: int, ends: Sequence[tuple[float, float]]) -> Curve:
-    return Curve(colour, _path(ends), "interval")
+def _line(number: int, places: Sequence[tuple[float, float]], kind: str) -> Markup:
+    points = " ".join(f"{x:g},{round(y, 1):g}" for x, y in places)
+    return element("polyline", class_=f"{kind} series-{number % _COLOURS}", points=points)
 
 
-def _path(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in places)
+def _dot(number: int, x: float, y: float) -> Markup:
+    return element("circle", class_=f"area series-{number % _COLOURS}", cx=x, cy=y, r=3.5)
+
+
+def _area(number: int, x: float, y: float, width: float, height: float) -> Markup:
+    kind = f"area series-{number % _COLOURS}"
+    return element("rect", class_=kind, x=x, y=y, width=width, height=height)
+
+
+def _upright(x: float, top: float, bottom: float) -> Markup:
+    return element("line", class_="target", x1=x, x2=x, y1=top, y2=bottom)
+
+
+def _over(x: float, y: float, text: str, side: str = "") -> Markup:
+    """Return a text over the plot; its place is its beginning, or its ``end``."""
+    return element("text", text, class_=f"over {side}".rstrip(), x=x, y=y)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -381,7 +284,3 @@ def _shortened(text: str, most: int) -> str:
         return text
     half = (most - 1) // 2
     return f"{text[: most - 1 - half]}…{text[-half:]}"
-
-
-def _svg(drawing: _Drawing) -> str:
-    return render_markup("chart.svg.j2", drawing=drawing)

@@ -5,12 +5,15 @@ A script of a few lines shows the mapping that is clicked; without the script al
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from rankslice.backend.runtime.job import ALL
-from rankslice.exploration.objectives import OBJECTIVES, columns, rate_text
+from rankslice.exploration.objectives import OBJECTIVES, Objective, columns, rate_text
 from rankslice.exploration.results.answer import (
     boards_text,
     failure_texts,
@@ -22,9 +25,14 @@ from rankslice.exploration.results.candidates import Candidate, Exploration, Fig
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined
-from rankslice.views.front_charts import charts_of
-from rankslice.views.page import Figure, Markup, Notice, Page, Section, page_html
+from rankslice.views.charts import LEFT, RIGHT, WIDTH, axes
+from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
+from rankslice.views.page import page_html
+from rankslice.views.scales import Axis, Scale
+from rankslice.views.svg import element, picture
 
+_TOP, _BOTTOM = 26, 260
+"""Of the plot of a projection, in pixels."""
 _LONGEST_BAR = 48
 """Per cent of the room that is there; the rest is for its text."""
 
@@ -70,7 +78,7 @@ def page_of(exploration: Exploration) -> str:
             "",
             parts=(
                 Notice("Answer", exploration.answer),
-                *([Notice("Left out", left_out, warns=True)] if left_out else []),
+                Notice("Left out", left_out, "warning"),
             ),
         ),
         _front(exploration, chosen.number),
@@ -95,20 +103,78 @@ def _front(exploration: Exploration, chosen: int) -> Section:
         objectives=joined(exploration.objectives),
         target="" if fps is None else f"what the camera needs, {rate_text(fps)} frames/s",
     )
-    figures = (
-        Figure(
-            chart.title,
-            render_markup("front.svg.j2", chart=chart, recommended=chosen),
-            chart.values,
-        )
-        for chart in charts_of(exploration)
-    )
     about = "Each point is a mapping; choose one to see what it does."
     text = f"{about} Better is {_better(exploration)}."
-    return Section("The Pareto front", (text,), (Markup(legend), *figures))
+    return Section("The Pareto front", (text,), (Html(legend), *_projections(exploration, chosen)))
 
 
-def _details(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: _Mapping) -> Markup:
+def _projections(exploration: Exploration, chosen: int) -> Iterator[Figure]:
+    """Yield a chart for each two objectives; throughput is always shown."""
+    names = list(dict.fromkeys(("throughput", *exploration.objectives)))
+    if len(names) < 2:
+        names.append("latency")
+    for x, y in itertools.combinations([OBJECTIVES[name] for name in names], 2):
+        yield _projection(x, y, exploration, chosen)
+
+
+def _projection(x: Objective, y: Objective, exploration: Exploration, chosen: int) -> Figure:
+    # Those of the front lie on top.
+    candidates = sorted(exploration.candidates, key=lambda candidate: candidate.on_front)
+    shown = []
+    for candidate in candidates:
+        figures = candidate.best_known
+        values = x.value(candidate, figures), y.value(candidate, figures)
+        if values[0] is not None and values[1] is not None:
+            place = x.axis.convert(values[0]), y.axis.convert(values[1])
+            boards = boards_text(len(candidate.boards))
+            texts = (boards, x.full_text(values[0]), y.full_text(values[1]))
+            shown.append((candidate, place, ", ".join(texts)))
+    target = exploration.target_fps if x.name == "throughput" else None
+    ends = [*(place[0] for _, place, _ in shown), *([] if target is None else [target])]
+    across = Scale(Axis(x.axis.name), ends, LEFT, RIGHT)
+    up = Scale(Axis(y.axis.name), [place[1] for _, place, _ in shown], _BOTTOM, _TOP)
+    parts = [*axes(across, _BOTTOM, _TOP, up)]
+    if target is not None:
+        at = across.pixel(target)
+        parts.append(element("line", class_="target", x1=at, x2=at, y1=_TOP, y2=_BOTTOM))
+    labels = []
+    for candidate, place, text in shown:
+        point, label = _point(candidate, across.pixel(place[0]), up.pixel(place[1]), text, chosen)
+        parts.append(point)
+        labels.append(label)
+    parts.append(element("g", *labels, class_="labels", aria_hidden="true"))
+    title = f"{x.name.capitalize()} and {y.name}"
+    rows = sorted((candidate.number, place) for candidate, place, _ in shown)
+    cells = tuple((f"{number}", *(f"{value:.6g}" for value in place)) for number, place in rows)
+    table = Table(title, ("mapping", x.axis.name, y.axis.name), cells)
+    return Figure(title, picture(title, WIDTH, _BOTTOM + 42, parts, role="group"), table)
+
+
+def _point(
+    candidate: Candidate, x: float, y: float, text: str, chosen: int
+) -> tuple[Markup, Markup]:
+    """Return a point that leads to its mapping, and its number, which lies over all points."""
+    number, label = candidate.number, f"mapping {candidate.number}: {text}"
+    kind = f"{'' if candidate.on_front else ' off'}{' chosen' if number == chosen else ''}"
+    # Below the point where the axis is labelled above.
+    height = y + (21 if y < _TOP + 24 else -13)
+    point = element(
+        "a",
+        element("title", label),
+        element("circle", class_="halo", cx=x, cy=y, r=10),
+        element("circle", class_="dot", cx=x, cy=y, r=5),
+        element("text", f"{number}", x=x, y=height),
+        class_=f"point{kind}",
+        href=f"#mapping-{number}",
+        data_mapping=number,
+        aria_label=label,
+    )
+    return point, element(
+        "text", f"{number}", class_=kind.lstrip(), data_mapping=number, x=x, y=height
+    )
+
+
+def _details(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: _Mapping) -> Html:
     """Return a section for each mapping, and the script that shows one of them."""
     local = exploration.platform == "local"
     html = render_markup(
@@ -119,10 +185,10 @@ def _details(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: _
         model=exploration.model,
         platform_option="" if local else f" --platform {exploration.platform}",
     )
-    return Markup(html, template_text("exploration.js"), template_text("exploration.css"))
+    return Html(html, template_text("exploration.js"), template_text("exploration.css"))
 
 
-def _table(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: int) -> Markup:
+def _table(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: int) -> Html:
     rate, *others = (row.head for row in columns())
     predicted = [f"predicted {rate}"] if exploration.tried_by else []
     heads = ("mapping", rate, *predicted, *others, "boards", "accelerators", "figures")
@@ -133,7 +199,7 @@ def _table(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: int
         columns=heads,
         text_columns=tuple(heads.index(name) for name in ("accelerators", "figures")),
     )
-    return Markup(html)
+    return Html(html)
 
 
 def _count(candidates: Sequence[Candidate]) -> str:

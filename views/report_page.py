@@ -6,21 +6,23 @@ import shlex
 from collections.abc import Sequence
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.framework.files.templates import render_markup
 from rankslice.framework.wording import joined
-from rankslice.measurement.rank_table import RANK_CAPTION, RANK_NAMES, UNKNOWN, rank_table
-from rankslice.views.charts import Axis, Bar, stacked_bars
-from rankslice.views.kept_bench import KeptBench, bench_section
-from rankslice.views.page import Code, Figure, Markup, Notice, Page, Section, Table
+from rankslice.measurement.bench.figures import Ratio, all_series
+from rankslice.views.bench_tables import RATE_HEAD, RATIO_HEAD, rate_rows, ratio_row
+from rankslice.views.charts import Bar, Estimate, Mark, interval_chart, stacked_bars
+from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
     busy_figure,
     frames_sentence,
     percentile_figure,
+    rank_table,
 )
-from rankslice.views.side_by_side import KeptRun, differences, figures, moves
+from rankslice.views.scales import Axis
+from rankslice.views.side_by_side import KeptBench, KeptRun, differences, figure_table, moves
+from rankslice.views.svg import element
 
 _MAX_CURVES = 8
-ONE_RUN_EACH = (
+_ONE_RUN_EACH = (
     "These are single runs: a few per cent may be chance. rankslice bench measures repeatedly,"
     " in turns, and gives confidence intervals."
 )
@@ -34,57 +36,70 @@ def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> P
         f"{joined(models)}: {len(runs)} runs" if len(runs) > 1 else f"{models[0]}: one run",
         joined(names),
         (
-            Section("", parts=tuple(_notices(runs))),
+            Section("", parts=_notices(runs)),
             _figures(runs),
-            *([bench_section(benches)] if benches else []),
+            *([_benches(benches)] if benches else []),
             _mappings(runs),
-            _each(runs),
+            _runs(runs),
         ),
     )
 
 
-def figure_head(runs: Sequence[KeptRun]) -> tuple[str, ...]:
-    """Return the head of a table of figures."""
-    first, *others = (run.name for run in runs)
-    return ("figure", first, *others, *(f"{other} / {first}" for other in others))
-
-
-def _notices(runs: Sequence[KeptRun]) -> list[Notice]:
-    found = differences(runs) if len(runs) > 1 else []
-    told = [f"{run.name}: {frames_sentence(run.record.summary)}" for run in runs]
-    notices = [Notice("Result", tuple(told))]
-    if found:
-        head = "These runs differ in more than the mapping, so ratios mix the reasons:"
-        notices.append(Notice("Not comparable", (head, *found), warns=True))
-    return notices
+def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:
+    results = tuple(f"{run.name}: {frames_sentence(run.record.summary)}" for run in runs)
+    head = "These runs differ in more than the mapping, so ratios mix the reasons:"
+    reasons = differences(runs) if len(runs) > 1 else []
+    unlike = (head, *reasons) if reasons else ()
+    return Notice("Result", results), Notice("Not comparable", unlike, "warning")
 
 
 def _figures(runs: Sequence[KeptRun]) -> Section:
-    head = figure_head(runs)
-    rows = tuple(figure.cells for figure in figures(runs))
     summaries = [(run.name, run.record.summary) for run in runs]
-    curves = [each for each in summaries[:_MAX_CURVES] if each[1].latency_counts]
-    parts: list[Table | Figure] = [
-        Table("Figures, and ratios to the first", head, rows, tuple(range(1, len(head)))),
-        _rates(runs),
-    ]
+    curves = [one for one in summaries[:_MAX_CURVES] if one[1].latency_counts]
+    parts: list[Table | Figure] = [figure_table(runs), _rates(runs)]
     if curves:
         parts.append(percentile_figure("Latency by percentile", curves))
     ranks = [(name, rank) for name, summary in summaries for rank in summary.ranks]
     parts.append(busy_figure("Time of each rank", [(f"{n}: {r.name}", r) for n, r in ranks]))
-    head, cells = rank_table([rank for _, rank in ranks])
-    rows = tuple((name, *each) for (name, _), each in zip(ranks, cells, strict=True))
-    right = tuple(range(RANK_NAMES + 1, len(head) + 1))
-    parts.append(Table(RANK_CAPTION, ("run", *head), rows, right))
-    return Section("Figures", (ONE_RUN_EACH,), tuple(parts))
+    table = rank_table([rank for _, rank in ranks])
+    rows = tuple((name, *row) for (name, _), row in zip(ranks, table.rows, strict=True))
+    parts.append(Table(table.caption, ("run", *table.head), rows))
+    return Section("Figures", (_ONE_RUN_EACH,), tuple(parts))
 
 
 def _rates(runs: Sequence[KeptRun]) -> Figure:
     known = [(run.name, run.record.summary.throughput_fps or 0.0) for run in runs]
     bars = [Bar(name, (rate,), f"{rate:.2f}" if rate else UNKNOWN) for name, rate in known]
     rows = tuple((bar.name, bar.text) for bar in bars)
-    table = Table("Throughput", ("run", "frames/s"), rows, (1,))
+    table = Table("Throughput", ("run", "frames/s"), rows)
     return Figure("Throughput", stacked_bars(bars, (), Axis("frames/s")), table)
+
+
+def _benches(benches: Sequence[KeptBench]) -> Section:
+    """Return the rates and latencies of benchmarks, and their ratios, with intervals."""
+    read = [(kept.name, kept.bench) for kept in benches if kept.bench is not None]
+    rates = tuple(
+        (name, *row) for name, bench in read for row in rate_rows(bench, all_series(bench))
+    )
+    texts = tuple(f"{kept.name}: {note}" for kept in benches for note in kept.notes)
+    parts: list[Table | Figure] = [Table("Rates and mean latencies", ("folder", *RATE_HEAD), rates)]
+    ratios = [(kept.name, ratio) for kept in benches for ratio in kept.ratios]
+    if ratios:
+        caption = f"Ratios to {read[0][0]}"
+        rows = tuple((name, *ratio_row(ratio)) for name, ratio in ratios)
+        parts.append(Table(caption, ("folder", *RATIO_HEAD), rows))
+        estimates = [_estimate(name, ratio) for name, ratio in ratios]
+        axis = Axis("ratio, with its 95 % interval")
+        svg = interval_chart(estimates, axis, reference=Mark(1.0, "the same"))
+        parts.append(Figure(caption, svg))
+    return Section("Benchmarks", texts, tuple(parts))
+
+
+def _estimate(name: str, ratio: Ratio) -> Estimate:
+    found = ratio.ratio
+    text = ratio_row(ratio)[2]
+    name = f"{name}, {ratio.load}: {ratio.figure}"
+    return Estimate(name, found.value, found.low, found.high, text)
 
 
 def _mappings(runs: Sequence[KeptRun]) -> Section:
@@ -110,7 +125,7 @@ def _mappings(runs: Sequence[KeptRun]) -> Section:
         found = moves(first.plan, run.plan)
         same = f"{run.name} has every layer where {first.name} has it."
         texts += [f"{run.name}: {move}" for move in found] or [same]
-    return Section("Mappings", tuple(texts), (Table("Layers per rank", head, rows, (1, 3, 4)),))
+    return Section("Mappings", tuple(texts), (Table("Layers per rank", head, rows),))
 
 
 def _ends(run: KeptRun, rank: int) -> str:
@@ -118,9 +133,9 @@ def _ends(run: KeptRun, rank: int) -> str:
     return " … ".join(dict.fromkeys((layers[0], layers[-1]))) if layers else UNKNOWN
 
 
-def _each(runs: Sequence[KeptRun]) -> Section:
+def _runs(runs: Sequence[KeptRun]) -> Section:
     """Return what is known of each run, and where its other pages are."""
-    parts: list[Code | Markup | Table] = []
+    parts: list[Code | Html | Table] = []
     names = dict.fromkeys(name for run in runs for name, _ in run.record.conditions)
     rows = [
         ("ended", *(run.record.ended or UNKNOWN for run in runs)),
@@ -134,6 +149,11 @@ def _each(runs: Sequence[KeptRun]) -> Section:
     for run in runs:
         if run.record.command:
             parts.append(Code(f"Command of {run.name}", shlex.join(run.record.command)))
-    if any(run.pages for run in runs):
-        parts.append(Markup(render_markup("page_links.html.j2", runs=runs)))
+    links = [
+        element("li", element("a", f"{what} of {run.name}", href=address))
+        for run in runs
+        for what, address in run.pages
+    ]
+    if links:
+        parts.append(Html(element("ul", *links)))
     return Section("The runs", parts=tuple(parts))

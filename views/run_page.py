@@ -9,24 +9,19 @@ from rankslice.backend.runtime.summary.texts import latency_text
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.measurement.rank_table import (
-    RANK_CAPTION,
-    RANK_NAMES,
-    UNKNOWN,
-    ms_text,
-    rank_table,
-)
 from rankslice.measurement.runs.record import RunRecord
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.board_charts import hardware_section
-from rankslice.views.page import Code, Figure, Notice, Page, Section, Table
+from rankslice.views.content import UNKNOWN, Code, Figure, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
     busy_figure,
     curves_figure,
     frames_sentence,
     histogram_figure,
+    ms_text,
     percentile_figure,
     percentiles,
+    rank_table,
 )
 
 _MAX_CURVES = 8
@@ -47,7 +42,7 @@ def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
             Section("", parts=(Notice("Result", tuple(_result(record))),)),
             _latency(summary),
             _ranks(record),
-            _energy(summary),
+            *([_energy(summary)] if summary.energy else []),
             hardware_section(summary.hardware, histories),
             _how(record),
         ),
@@ -81,7 +76,7 @@ def _latency(summary: RunSummary) -> Section:
         (name, *(ms_text(times[each]) for each in _TIMES)) for name, times in _stages(summary)
     )
     head = ("milliseconds", *_TIMES)
-    stages = Table("Mean and percentiles of each stage", head, rows, (1, 2, 3, 4, 5))
+    stages = Table("Mean and percentiles of each stage", head, rows)
     return Section("Latency", (about,), (*figures, stages))
 
 
@@ -97,9 +92,6 @@ def _stages(summary: RunSummary) -> Iterator[tuple[str, Mapping[str, float]]]:
 
 def _ranks(record: RunRecord) -> Section:
     ranks = record.summary.ranks
-    head, rows = rank_table(ranks)
-    right = tuple(range(RANK_NAMES, len(head)))
-    table = Table(f"{RANK_CAPTION[:1].upper()}{RANK_CAPTION[1:]}", head, tuple(rows), right)
     curves = [
         (rank.name, percentiles(rank.compute_counts, rank.compute_ms["max"]))
         for rank in ranks[:_MAX_CURVES]
@@ -108,7 +100,7 @@ def _ranks(record: RunRecord) -> Section:
     figures = [busy_figure("Time of each rank", [(rank.name, rank) for rank in ranks])]
     if curves:
         figures.append(curves_figure("Computing, by percentile", curves, "compute, ms"))
-    return Section("Ranks", record.notes, (*figures, table))
+    return Section("Ranks", record.notes, (*figures, rank_table(ranks)))
 
 
 def _energy(summary: RunSummary) -> Section:
@@ -122,9 +114,9 @@ def _energy(summary: RunSummary) -> Section:
         )
         for board in summary.energy
     )
-    about = ("Everything that a board's sensor covers, including idle power.",) if rows else ()
+    about = ("Everything that a board's sensor covers, including idle power.",)
     head = ("board", "energy", "mean power", "per frame", "source")
-    return Section("Energy", about, (Table("Energy by board", head, rows, (1, 2, 3)),))
+    return Section("Energy", about, (Table("Energy by board", head, rows),))
 
 
 def _how(record: RunRecord) -> Section:
@@ -135,7 +127,7 @@ def _how(record: RunRecord) -> Section:
     )
     tables = (
         Table("Conditions", ("condition", "value"), record.conditions),
-        Table("Machines", ("rank", "host", "processor", "cores", "engine"), machines, (3,)),
+        Table("Machines", ("rank", "host", "processor", "cores", "engine"), machines),
         Table("Versions", ("of", "version"), record.versions),
     )
     hashes = f"Model {record.model_sha256[:12]}, job {record.job_sha256[:12]} (SHA-256)."

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 
-from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures
+from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
+from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import digits
 from rankslice.measurement.counts import merged, percentile_ms, total
-from rankslice.measurement.rank_table import ms_text
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.charts import (
-    Axis,
     Bar,
     Bin,
     Mark,
@@ -21,13 +21,65 @@ from rankslice.views.charts import (
     line_chart,
     stacked_bars,
 )
-from rankslice.views.page import Figure, Table
+from rankslice.views.content import UNKNOWN, Figure, Table
+from rankslice.views.scales import Axis
 
 _PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9, 99.99, 99.999)
 _MAX_BINS = 40
 _WIDE = 10
 """So many times the smallest value is too much for a linear axis."""
 _LATENCY = "latency, ms"
+
+
+def ms_text(value: float | None) -> str:
+    """Return milliseconds with the digits that matter; a dash if they are unknown."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2f}" if value >= 1 or not value else f"{value:.3g}"
+
+
+def mb_text(value: float | None) -> str:
+    """Return megabytes; a dash if they are unknown."""
+    return UNKNOWN if value is None else f"{value:.0f}"
+
+
+_TEXTS: dict[str, Callable[[float | None], str]] = {"ms": ms_text, "MB": mb_text}
+
+
+def rank_table(ranks: Sequence[RankFigures]) -> Table:
+    """Return what each rank did; columns with nothing to tell are left out.
+
+    A figure of :class:`RankFigures` that has a heading has a column.
+    """
+    has_surge = any(rank.surge for rank in ranks)
+    columns = {
+        "rank": [str(rank.rank) for rank in ranks],
+        "accelerator": [rank.key for rank in ranks],
+        "host": [rank.host for rank in ranks],
+        "compute p50": [_computed(rank, "p50", may_idle=has_surge) for rank in ranks],
+        "p99": [_computed(rank, "p99", may_idle=has_surge) for rank in ranks],
+    }
+    for field in fields(RankFigures):
+        values = [getattr(rank, field.name) for rank in ranks]
+        if "heading" in field.metadata and any(value is not None for value in values):
+            text = _TEXTS[field.metadata["unit"]]
+            columns[field.metadata["heading"]] = [text(value) for value in values]
+    surges = [rank.surge for rank in ranks]
+    if has_surge:
+        for name, percentile in (("surge p50", "p50"), ("surge p99", "p99")):
+            columns[name] = [_computed(surge, percentile, may_idle=True) for surge in surges]
+    if any(rank.turns != ALL for rank in ranks):
+        columns["frames"] = [str(rank.turns) for rank in ranks]
+    if any(surge and surge.turns != ALL for surge in surges):
+        columns["surge frames"] = [str(surge.turns) if surge else UNKNOWN for surge in surges]
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table("milliseconds per frame; peak memory in MB", (*columns,), rows)
+
+
+def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) -> str:
+    if figures is None or (may_idle and not figures.frames):
+        return UNKNOWN
+    return ms_text(figures.compute_ms[percentile])
 
 
 def frames_sentence(summary: RunSummary) -> str:
@@ -71,7 +123,7 @@ def curves_figure(
         (f"{place:g}", *(ms_text(column.get(place)) for column in columns)) for place in places
     )
     head = ("percentile", *(f"{name}, ms" for name, _ in curves))
-    return Figure(caption, svg, Table(caption, head, rows, tuple(range(len(head)))))
+    return Figure(caption, svg, Table(caption, head, rows))
 
 
 def histogram_figure(caption: str, counts: Counts, times: Mapping[str, float], axis: str) -> Figure:
@@ -81,7 +133,7 @@ def histogram_figure(caption: str, counts: Counts, times: Mapping[str, float], a
     # The bins are equally wide on this scale alone.
     svg = histogram_chart(bins, Axis(axis, "log"), x_marks=marks)
     rows = tuple((digits(b.low, 4), digits(b.high, 4), f"{b.count:g}") for b in bins)
-    return Figure(caption, svg, Table(caption, ("from, ms", "to, ms", "frames"), rows, (0, 1, 2)))
+    return Figure(caption, svg, Table(caption, ("from, ms", "to, ms", "frames"), rows))
 
 
 def busy_figure(caption: str, ranks: Sequence[tuple[str, RankFigures]]) -> Figure:
@@ -96,5 +148,5 @@ def busy_figure(caption: str, ranks: Sequence[tuple[str, RankFigures]]) -> Figur
         Axis("milliseconds per frame"),
     )
     cells = tuple((name, ms_text(compute), ms_text(wait)) for name, compute, wait in rows)
-    table = Table(caption, ("rank", "compute mean, ms", "wait mean, ms"), cells, (1, 2))
+    table = Table(caption, ("rank", "compute mean, ms", "wait mean, ms"), cells)
     return Figure(caption, svg, table)

@@ -48,7 +48,7 @@ class Scale:
             end: pixel of its end.
             whole: whether a linear axis begins at zero in any case, as bars need it.
         """
-        self._axis, self._start, self._end = axis, start, end
+        self.axis, self.start, self.end = axis, start, end
         shown = sorted({value for value in values if self.shows(value)})
         if axis.scale == "percentile":
             nines = max((value for value in shown if value < 100), default=90.0)
@@ -62,17 +62,17 @@ class Scale:
 
     def shows(self, value: float) -> bool:
         """Return whether a value can lie on the axis: it is finite, and positive for logarithms."""
-        return math.isfinite(value) and (value > 0 or self._axis.scale != "log")
+        return math.isfinite(value) and (value > 0 or self.axis.scale != "log")
 
     def pixel(self, value: float) -> float:
         """Return where a value lies; the hundredth percentile is at the end."""
         at = value
-        if self._axis.scale == "log":
+        if self.axis.scale == "log":
             at = math.log10(value)
-        elif self._axis.scale == "percentile":
+        elif self.axis.scale == "percentile":
             at = self._high if value >= 100 else _nines(value)
         share = (at - self._low) / (self._high - self._low)
-        return round(self._start + (self._end - self._start) * share, 1)
+        return round(self.start + (self.end - self.start) * share, 1)
 
 
 def _nines(percentile: float) -> float:

@@ -9,10 +9,13 @@ from itertools import groupby
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import joined, quoted
+from rankslice.measurement.bench.figures import Ratio
+from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.counts import percentile_ms, total
-from rankslice.measurement.rank_table import UNKNOWN, mb_text, ms_text
 from rankslice.measurement.runs.record import RunRecord
 from rankslice.measurement.summary import RunSummary
+from rankslice.views.content import UNKNOWN, Table
+from rankslice.views.run_parts import mb_text, ms_text
 
 _MIN_FOR_P999 = 10_000
 """Frames from which ten are beyond the 99.9th percentile."""
@@ -32,6 +35,20 @@ class KeptRun:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptBench:
+    """The last benchmark of a build folder."""
+
+    name: str
+    """Of the folder, as the user gave it."""
+    bench: Bench | None
+    """``None``: it could not be read."""
+    ratios: tuple[Ratio, ...] = ()
+    """Its figures over those of the first folder that has a benchmark."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read them, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure of every run."""
 
@@ -46,12 +63,6 @@ class Figure:
         """The values over the first run's, but for the first run itself."""
         first, *others = self.values
         return tuple(value / first if value is not None and first else None for value in others)
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """A row of a table: the name, each run's value, the ratios."""
-        ratios = (UNKNOWN if ratio is None else f"{ratio:.2f}" for ratio in self.ratios)
-        return (self.name, *self.texts, *ratios)
 
 
 _Value = Callable[[RunSummary], float | None]
@@ -101,6 +112,17 @@ def figures(runs: Sequence[KeptRun]) -> list[Figure]:
         if any(value is not None for value in values):
             found.append(Figure(name, values, texts))
     return found
+
+
+def figure_table(runs: Sequence[KeptRun]) -> Table:
+    """Return the figures of all runs, and their ratios to the first."""
+    first, *others = (run.name for run in runs)
+    head = ("figure", first, *others, *(f"{other} / {first}" for other in others))
+    rows = []
+    for figure in figures(runs):
+        ratios = (UNKNOWN if ratio is None else f"{ratio:.2f}" for ratio in figure.ratios)
+        rows.append((figure.name, *figure.texts, *ratios))
+    return Table("Figures, and ratios to the first", head, tuple(rows))
 
 
 def differences(runs: Sequence[KeptRun]) -> list[str]:

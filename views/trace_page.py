@@ -10,21 +10,12 @@ from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
 from rankslice.measurement.trace.path import Span
 from rankslice.measurement.trace.words import Findings
-from rankslice.views.page import (
-    Figure,
-    Markup,
-    Notice,
-    Page,
-    Section,
-    Table,
-    data_block,
-    page_html,
-)
+from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
+from rankslice.views.page import data_block, page_html
 from rankslice.views.trace_tables import (
     PATH_HEAD,
     RANK_CAPTION,
     RANK_HEAD,
-    RANK_RIGHT,
     path_rows,
     rank_rows,
 )
@@ -66,23 +57,19 @@ def trace_page(
         hint=_HINT,
         has_operators=operators,
     )
-    timeline = Markup(
+    timeline = Html(
         block + markup, template_text("trace_timeline.js"), template_text("trace_timeline.css")
     )
     notice = Notice("Bottleneck", tuple(told))
-    missing = (Notice("Notes", tuple(notes), warns=True),) if notes else ()
-    ranks = Table(
-        "what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)), RANK_RIGHT
-    )
-    path = Table(
-        "where the time between two results goes", PATH_HEAD, tuple(path_rows(found)), (1, 2)
-    )
+    missing = Notice("Notes", tuple(notes), "note")
+    ranks = Table("what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)))
+    path = Table("where the time between two results goes", PATH_HEAD, tuple(path_rows(found)))
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
         f"{frames_text(found.journeys.frames)}; the shares are of"
         f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{_results_of(span)}",
         (
-            Section("", parts=(notice, *missing, timeline)),
+            Section("", parts=(notice, missing, timeline)),
             Section("Ranks", (f"The columns are {RANK_CAPTION}.",), (ranks,)),
             Section(
                 "Critical path",

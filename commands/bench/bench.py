@@ -27,7 +27,7 @@ from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import PreparedRun
 from rankslice.session.versions import versions
-from rankslice.views.bench_texts import LIVE_NOTE
+from rankslice.views.bench_tables import LIVE_NOTE
 
 UNSLICED = "unsliced"
 CLOSED = "closed loop"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rankslice.commands.bench.bench import BenchOptions
     from rankslice.commands.bench.scenario import ScenarioRequest
     from rankslice.measurement.bench.records import Bench
-    from rankslice.views.page import Section
+    from rankslice.views.content import Section
 
 _COMPARE = "compare"
 
@@ -269,8 +269,8 @@ def _found(bench: Bench, *, explain: bool) -> _Found:
         print_beside,
         print_explained,
     )
-    from rankslice.views.beside import beside_figures, beside_section
-    from rankslice.views.explained import explained, explained_section
+    from rankslice.measurement.bench.beside import beside_figures
+    from rankslice.views.bench_sections import beside_section, explained, explained_section
 
     beside = beside_figures(bench)
     why = explained(bench) if explain else []
@@ -295,7 +295,7 @@ def _scenario(request: ScenarioRequest, logs: Path | None, *, loadgen: bool) -> 
     from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
     from rankslice.commands.bench.scenario import run_scenario
     from rankslice.commands.bench.show import print_scenario, scenario_json
-    from rankslice.views.scenario_texts import scenario_section
+    from rankslice.views.bench_sections import scenario_section
 
     if loadgen:
         check_loadgen(logs)

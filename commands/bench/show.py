@@ -2,109 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from rankslice.commands.bench.bench import Compared
 from rankslice.commands.bench.scenario import ScenarioRun
-from rankslice.commands.output import new_table, print_line, shortened
-from rankslice.framework.wording import on_one_line
+from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.records import Bench
 from rankslice.measurement.bench.scenarios import ScenarioFigures
-from rankslice.views.bench_texts import (
-    LATENCY_HEAD,
-    RATE_HEAD,
-    RATIO_HEAD,
-    advice_texts,
-    latency_row,
+from rankslice.views.bench_sections import (
+    Explained,
+    beside_section,
+    explained_section,
+    scenario_section,
+)
+from rankslice.views.bench_tables import (
+    advice,
+    latency_table,
     names_of,
-    notes_of,
-    rate_row,
-    ratio_row,
+    notes,
+    rate_table,
+    ratio_table,
 )
-from rankslice.views.beside import (
-    BESIDE_HEAD,
-    BesideFigures,
-    beside_lines,
-    beside_row,
-)
-from rankslice.views.explained import EXPLAINED_HEAD, Explained, explained_rows
-from rankslice.views.scenario_texts import scenario_head, scenario_lines, scenario_rows
+from rankslice.views.content import Notice
+from rankslice.views.terminal import show
 
 
 def print_bench(bench: Bench, console: Console) -> None:
     """Print rates, latencies, the ratio of two jobs, and what has to be known to read them."""
     found = all_series(bench)
-    console.print(_table(RATE_HEAD, (rate_row(bench, each) for each in found)))
-    latencies = (latency_row(bench, each) for each in found)
-    console.print(_table(LATENCY_HEAD, latencies, "latencies in ms"))
+    show(console, rate_table(bench, found), latency_table(bench, found))
     if ratios := own_ratios(bench):
-        first, second = map(shortened, names_of(bench))
-        console.print(_table(RATIO_HEAD, map(ratio_row, ratios), f"{first} over {second}"))
-    for line in advice_texts(bench, found):
-        print_line(console, line)
-    for line in notes_of(bench, found):
-        print_line(console, line, "note")
-    for line in unquiet(bench):
-        print_line(console, line, "warning")
+        show(console, ratio_table(names_of(bench), ratios))
+    show(console, advice(bench, found), *notes(bench, found))
 
 
 def print_beside(found: Sequence[BesideFigures], console: Console) -> None:
     """Print what a co-runner does to a job."""
-    table = new_table(BESIDE_HEAD, range(len(BESIDE_HEAD)))
-    for each in found:
-        table.add_row(*beside_row(each))
-    console.print(table)
-    for line in beside_lines(found):
-        print_line(console, line)
+    show(console, beside_section(found))
 
 
 def print_explained(found: Sequence[Explained], console: Console) -> None:
     """Print where the variance of the latencies comes from."""
-    table = new_table(EXPLAINED_HEAD, range(3, len(EXPLAINED_HEAD)))
-    for each in found:
-        for row in explained_rows(each):
-            table.add_row(*map(shortened, row))
-    if table.row_count:
-        console.print(table)
-    for each in found:
-        print_line(console, f"{each.job}, {each.load}: {' '.join(each.lines())}")
+    show(console, explained_section(found))
 
 
 def print_scenario(ran: ScenarioRun, console: Console) -> None:
     """Print the figures of a scenario, and those of the load generator's test."""
-    head = scenario_head(ran.figures)
-    table = new_table(head, range(1, len(head)))
-    for row in scenario_rows(ran.figures, ran.loadgen):
-        table.add_row(*row)
-    console.print(table)
-    for line in scenario_lines(ran.figures, ran.loadgen):
-        print_line(console, on_one_line(line))
-    for line in unquiet(ran.bench):
-        print_line(console, line, "warning")
+    warnings = Notice("Warning", tuple(unquiet(ran.bench)), "warning")
+    show(console, scenario_section(ran.figures, ran.loadgen), warnings)
 
 
 def print_compared(compared: Compared, names: tuple[str, str], console: Console) -> None:
     """Print the ratios of two files."""
-    caption = f"{shortened(names[0])} over {shortened(names[1])}"
-    console.print(_table(RATIO_HEAD, map(ratio_row, compared.ratios), caption))
-    for line in compared.notes:
-        print_line(console, line, "note")
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> Table:
-    table = new_table(head, range(2, len(head)), caption)
-    for row in rows:
-        table.add_row(*(shortened(cell) for cell in row))
-    return table
+    show(console, ratio_table(names, compared.ratios), Notice("Notes", compared.notes, "note"))
 
 
 def bench_json(bench: Bench) -> dict[str, Any]:

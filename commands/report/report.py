@@ -16,10 +16,9 @@ from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.records import Bench, read_bench
 from rankslice.measurement.runs.record import RunRecord, read_run
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
-from rankslice.views.kept_bench import KeptBench
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
-from rankslice.views.side_by_side import KeptRun, differences, figures
+from rankslice.views.side_by_side import KeptBench, KeptRun, differences, figures
 
 FORMAT = "rankslice-report"
 VERSION = 1

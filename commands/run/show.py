@@ -8,9 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from rankslice.backend.runtime.summary.texts import (
     compute_texts,
     frames_text,
@@ -18,14 +15,15 @@ from rankslice.backend.runtime.summary.texts import (
     rate_text,
     top_classes,
 )
-from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
-from rankslice.measurement.rank_table import RANK_CAPTION, RANK_NAMES, rank_table
 from rankslice.session.run_notes import rank_notes, verdict_text
+from rankslice.views.content import Table
+from rankslice.views.run_parts import rank_table
+from rankslice.views.terminal import MAX_LINE, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,58 +42,56 @@ _MAX_CLASSES = 1_000_000
 
 def print_run(summary: RunSummary, console: Console) -> None:
     """Print what a run showed, rank by rank, and what limits it."""
-    head, rows = rank_table(summary.ranks)
-    table = new_table(head, right=range(RANK_NAMES, len(head)), caption=RANK_CAPTION)
-    for row in rows:
-        table.add_row(*(escape(shortened(cell)) for cell in row))
-    console.print(table)
-    for line in rank_notes(summary.ranks):
-        print_line(console, line)
-    rate, of = summary.throughput_fps, summary.throughput_of
+    show(console, rank_table(summary.ranks), *_run_lines(summary))
+
+
+def _run_lines(summary: RunSummary) -> Iterator[str]:
+    yield from rank_notes(summary.ranks)
     windows = summary.window, summary.surge_window
-    console.print(rate_text(summary.completed, rate, of, *windows))
+    yield rate_text(summary.completed, summary.throughput_fps, summary.throughput_of, *windows)
     if summary.surge_window is not None:
-        for line in route_texts(summary.completed, summary.on_surge, summary.switches):
-            print_line(console, line)
-    for line in _failures(summary.failed, summary.failures):
-        print_line(console, line)
+        yield from route_texts(summary.completed, summary.on_surge, summary.switches)
+    yield from _failures(summary.failed, summary.failures)
     if count := summary.all_dropped:
-        console.print(f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}")
+        yield f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}"
     if summary.completed:
-        console.print(latency_text(summary.latency_ms))
-        print_line(console, _stage_means(summary))
-    for line in _energies(summary.energy):
-        print_line(console, line)
-    for board in summary.hardware:
-        if board.samples:
-            print_line(console, _hardware(board))
-    print_line(console, f"bottleneck: {summary.bottleneck}")
+        yield latency_text(summary.latency_ms)
+        yield _stage_means(summary)
+    yield from _energies(summary.energy)
+    yield from (_hardware(board) for board in summary.hardware if board.samples)
+    yield f"bottleneck: {summary.bottleneck}"
     if summary.verify is not None:
-        print_verdict(summary.verify, console)
+        yield from _verdict(summary.verify)
 
 
 def print_survived(survived: Survived, console: Console) -> None:
     """Print what a run showed that goes on without boards that are lost."""
-    text = f"{frames_text(survived.completed)}, {survived.throughput_fps:.2f} frames/s"
-    print_line(console, text)
+    show(console, *_survived_lines(survived))
+
+
+def _survived_lines(survived: Survived) -> Iterator[str]:
+    yield f"{frames_text(survived.completed)}, {survived.throughput_fps:.2f} frames/s"
     if survived.completed:
         shown = ", ".join(f"{name} {value:.1f}" for name, value in survived.latency_ms.items())
-        print_line(console, f"latency: {shown} ms")
-    for line in _failures(len(survived.failures), survived.failures):
-        print_line(console, line)
+        yield f"latency: {shown} ms"
+    yield from _failures(len(survived.failures), survived.failures)
     for restart, seconds in zip(survived.restarts, survived.recovered_s, strict=True):
         after = (
             f"after {frames_text(restart.completed)}" if restart.completed else "from frame 0 on"
         )
         then = "" if seconds is None else f": the next result came {seconds:.1f} s later"
-        print_line(console, f"without {joined(sorted(restart.without))} {after}{then}")
+        yield f"without {joined(sorted(restart.without))} {after}{then}"
 
 
 def print_verdict(verdict: Verification, console: Console) -> None:
     """Print whether results agree with those of the unsliced model."""
-    print_line(console, verdict_text(verdict))
+    show(console, *_verdict(verdict))
+
+
+def _verdict(verdict: Verification) -> Iterator[str]:
+    yield verdict_text(verdict)
     if verdict.first_difference:
-        print_line(console, verdict.first_difference)
+        yield verdict.first_difference
 
 
 def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
@@ -216,17 +212,15 @@ def print_top(
     most_frames: int = _MAX_FRAMES_SHOWN,
 ) -> None:
     """Print the best classes of the first frames, by the model's first output."""
-    table = Table("frame", "input", f"top {count}")
     scores = finished.results.values(0)
+    rows = []
     named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)
     for place, (frame, label) in enumerate(named):
         classes = [
             f"{names[index] if index < len(names) else index} {score:.3f}"
             for index, score in top_classes(scores[place], count)
         ]
-        table.add_row(
-            str(frame), escape(on_one_line(label)), escape(on_one_line(", ".join(classes)))
-        )
-    console.print(table)
+        rows.append((str(frame), on_one_line(label), on_one_line(", ".join(classes))))
+    show(console, Table("", ("frame", "input", f"top {count}"), tuple(rows)), max_cell=MAX_LINE)
     if len(finished.labels) > most_frames:
-        console.print(f"... and {len(finished.labels) - most_frames} more frames")
+        show(console, f"... and {len(finished.labels) - most_frames} more frames")

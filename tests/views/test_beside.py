@@ -10,15 +10,11 @@ import pytest
 from benchmarks_made import MS, bench, start
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.bench.beside import beside_figures
 from rankslice.measurement.bench.loadgen import figures_of_log
 from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load
-from rankslice.views.beside import (
-    beside_figures,
-    beside_lines,
-    beside_row,
-    beside_section,
-)
-from rankslice.views.page import Figure
+from rankslice.views.bench_sections import beside_lines, beside_row, beside_section
+from rankslice.views.content import Figure
 
 BUSY = (0.0, 0.5, 1.0)
 
@@ -56,9 +52,9 @@ def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
         lines[0],
     )
     assert ["temperature: absent, the board does not provide it"] == lines[1:]
-    (figure,) = (part for part in beside_section(found).parts if isinstance(part, Figure))
-    assert 2 == figure.svg.count("co-runner (cpu) works, % of the time</text>")
-    assert "frequency, MHz" in figure.svg
+    figures = [part for part in beside_section(found).parts if isinstance(part, Figure)]
+    assert ["latency", "frequency"] == [figure.caption for figure in figures]
+    assert all("co-runner (cpu) works, % of the time</text>" in figure.svg for figure in figures)
 
 
 def test_no_effect_is_not_significant() -> None:

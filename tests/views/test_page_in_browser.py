@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 from browsers import CONTRAST, DESKTOP, PHONE, opened
 
-from rankslice.views.page import (
-    Code,
-    Figure,
-    Markup,
-    Notice,
-    Page,
-    Section,
-    Table,
-    data_block,
-    page_html,
-)
+from rankslice.views.content import Code, Figure, Html, Notice, Page, Section, Table
+from rankslice.views.page import data_block, page_html
 
 pytestmark = pytest.mark.ci
 
@@ -33,7 +24,6 @@ TABLE = Table(
         ('=HYPERLINK("x")', "-2", *["\t1\n2"] * 12),
         (HOSTILE, LONG, *["–"] * 12),
     ),
-    (1,),
 )
 READING = """const found = JSON.parse(document.getElementById("found").textContent);
 document.getElementById("shown").textContent = found[0];
@@ -45,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = (
         *(Notice("Answer", (HOSTILE, LONG)), TABLE, Figure(LONG, PICTURE, TABLE)),
         *(Figure("Wide", PICTURE, wide=True), Code(LONG, LONG)),
-        Markup(f'<p id="shown"></p>{data_block("found", [HOSTILE])}', READING),
+        Html(f'<p id="shown"></p>{data_block("found", [HOSTILE])}', READING),
     )
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page_html(Page("A run", LONG, (Section(LONG, (LONG,), parts),))))

@@ -16,10 +16,10 @@ from kept_runs import kept_run, plan, rank_run, run_record
 
 from rankslice.commands.bench.bench import compare
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.views.kept_bench import KeptBench
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
 from rankslice.views.run_page import run_page
+from rankslice.views.side_by_side import KeptBench
 
 HOSTILE = "</script><script>document.title = 'taken'</script><img src=x onerror='alert(1)'>"
 LONG = "edge01_a_long_name_" * 12

@@ -27,7 +27,7 @@ def test_what_is_not_known_has_neither_value_nor_ratio() -> None:
     assert ratio("energy per frame", energy=()) is None
     assert "latency p99.9, ms" not in [each.name for each in figures([kept_run()])]
     (row,) = [each for each in figures([kept_run(energy=())]) if each.name == "window"]
-    assert ("window", "4") == row.cells
+    assert ("window", ("4",)) == (row.name, row.texts)
 
 
 def test_runs_that_differ_in_the_mapping_alone_are_comparable() -> None:

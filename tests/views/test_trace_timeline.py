@@ -207,6 +207,6 @@ def test_the_page_has_all_slices_in_columns(found: Findings, drawn: Timeline) ->
     assert {len(drawn.slices)} == {len(told[column]) for column in columns}
     assert len(drawn.tracks) == len(told["tracks"])
     assert ["one", "two"] == told["boards"]
-    assert "the link limits" in page
+    assert "The link limits." in page
     assert sum(told["critical"]) > 0
     assert page == trace_page(found, drawn, ("the link limits",), ("times are exact",))

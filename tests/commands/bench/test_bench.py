@@ -21,7 +21,7 @@ from rankslice.measurement.bench.figures import all_series, own_ratios, series
 from rankslice.measurement.bench.records import Bench, Load, read_bench, write_bench
 from rankslice.session.bench.starts import Measured, run_start
 from rankslice.views.bench_page import bench_page
-from rankslice.views.bench_texts import LIVE_NOTE, notes_of
+from rankslice.views.bench_tables import LIVE_NOTE, notes_of
 from rankslice.views.page import page_html
 
 STALL_S, STALLED, FRAMES = 0.3, 40, 80

@@ -32,7 +32,7 @@ def copied(out: Path, tmp_path: Path) -> Path:
 
 def test_a_runs_page_has_its_figures_and_how_it_was_run(out: Path) -> None:
     page = (out.parent / "run.html").read_text()
-    assert "verify passed: 40 frames compared" in page
+    assert "Verify passed: 40 frames compared" in page
     assert f"rankslice run {out} --frames 40 --verify --html" in page
     assert "as fast as they are taken" in page
     assert 4 <= page.count("<svg")

@@ -20,7 +20,7 @@ from rankslice.measurement.bench.quiet import (
 )
 from rankslice.measurement.bench.records import BoardFacts, Noise
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.views.bench_texts import notes_of
+from rankslice.views.bench_tables import notes_of
 
 QUIETLY = bench([start([MS] * 60)])
 FIGURES = all_series(QUIETLY)

@@ -1,8 +1,9 @@
-"""The figures of a benchmark as texts of tables and lines, for the terminal and the page."""
+"""The figures of a benchmark as tables and notices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import inf
 from pathlib import PurePath
 
@@ -10,16 +11,15 @@ from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.measurement.bench.figures import Ratio, SeriesFigures
 from rankslice.measurement.bench.histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
-from rankslice.measurement.bench.quiet import unseen
+from rankslice.measurement.bench.quiet import unquiet, unseen
 from rankslice.measurement.bench.records import Bench
+from rankslice.views.content import Notice, Table
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
-LATENCY_HEAD = ("job", "load", *(f"p{percent:g}" for percent in PERCENTS), "jitter")
-PERCENTILE_HEAD = ("job", "load", "p50", "95 %", "p90", "95 %", "p99", "95 %")
 RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")
 _FEW = 10
 """So many frames are to lie beyond a percentile."""
-_MOST_STARTS = 1000
+_MAX_STARTS = 1000
 _SHORT_S = 1.0
 LIVE_NOTE = "frames of a camera differ from start to start: part of a difference may be the scene's"
 
@@ -35,7 +35,7 @@ def names_of(bench: Bench) -> tuple[str, ...]:
 
 
 def number_text(value: float) -> str:
-    """Return a number with three digits or more: ``0.107``, ``12.5``, ``6214``."""
+    """Return a number with three digits or more: ``0.107``, ``12.50``, ``6214``."""
     size = abs(value)
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
     return f"{value:.{digits}f}"
@@ -54,41 +54,65 @@ def milliseconds(nanoseconds: float) -> str:
     return number_text(1e-6 * nanoseconds)
 
 
-def rate_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
-    """Return the rate and the mean latency of a job under a load."""
-    rate, mean = series.throughput_fps, series.mean_ns
-    return (
-        *_who(bench, series),
-        *(number_text(rate.value), around_text(rate)),
-        *(milliseconds(mean.value), around_text(mean)),
-    )
+def rate_rows(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[tuple[str, ...]]:
+    """Yield rows of :data:`RATE_HEAD`."""
+    for series in found:
+        rate, mean = series.throughput_fps, series.mean_ns
+        yield (
+            *_who(bench, series),
+            *(number_text(rate.value), around_text(rate)),
+            *(milliseconds(mean.value), around_text(mean)),
+        )
 
 
-def latency_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
-    """Return the percentiles of a job's latencies under a load, in milliseconds."""
-    histogram = series.histogram
-    percentiles = (milliseconds(histogram.percentile_ns(percent)) for percent in PERCENTS)
-    return (*_who(bench, series), *percentiles, milliseconds(histogram.jitter_ns))
+def rate_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
+    return Table("rates and mean latencies", RATE_HEAD, tuple(rate_rows(bench, found)))
 
 
-def percentile_row(bench: Bench, series: SeriesFigures) -> tuple[str, ...]:
-    """Return percentiles of a job's latencies under a load with their intervals."""
-    cells = []
-    for percent in (50, 90, 99):
-        found = series.percentile_ns(percent)
-        cells += [
-            milliseconds(found.value),
-            f"{milliseconds(found.low)} to {milliseconds(found.high)}",
-        ]
-    return (*_who(bench, series), *cells)
+def latency_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
+    rows = []
+    for series in found:
+        times = (series.histogram.percentile_ns(percent) for percent in PERCENTS)
+        jitter = milliseconds(series.histogram.jitter_ns)
+        rows.append((*_who(bench, series), *map(milliseconds, times), jitter))
+    head = ("job", "load", *(f"p{percent:g}" for percent in PERCENTS), "jitter")
+    return Table("latencies, ms", head, tuple(rows))
+
+
+def percentile_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
+    """Return percentiles with the intervals that they are in with a confidence of 95 per cent."""
+    rows = []
+    for series in found:
+        intervals = map(series.percentile_ns, (50, 90, 99))
+        cells = (
+            (milliseconds(one.value), f"{milliseconds(one.low)} to {milliseconds(one.high)}")
+            for one in intervals
+        )
+        rows.append((*_who(bench, series), *chain.from_iterable(cells)))
+    head = ("job", "load", "p50", "95 %", "p90", "95 %", "p99", "95 %")
+    return Table("percentiles of latencies, ms", head, tuple(rows))
 
 
 def ratio_row(ratio: Ratio) -> tuple[str, ...]:
-    """Return the row of a comparison."""
+    """Return a row of :data:`RATIO_HEAD`."""
     found = ratio.ratio
     bounds = f"{number_text(found.low)} to {number_text(found.high)}" if found.is_known else "-"
     verdict = significantly(found, ratio.more, ratio.less)
     return ratio.load, ratio.figure, number_text(found.value), bounds, verdict
+
+
+def ratio_table(names: Sequence[str], ratios: Sequence[Ratio]) -> Table:
+    """Return the ratios of one job to another, given their names."""
+    first, second = names
+    return Table(f"{first} over {second}", RATIO_HEAD, tuple(map(ratio_row, ratios)))
+
+
+def notes(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Notice, Notice]:
+    """Return what has to be known to read the figures, and what disturbed the machine."""
+    return (
+        Notice("Notes", tuple(notes_of(bench, found)), "note"),
+        Notice("Warning", tuple(unquiet(bench)), "warning"),
+    )
 
 
 def _who(bench: Bench, series: SeriesFigures) -> tuple[str, str]:
@@ -135,7 +159,11 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
         yield "a single start gives no interval"
 
 
-def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
+def advice(bench: Bench, found: Sequence[SeriesFigures]) -> Notice:
+    return Notice("Advice", tuple(_advice(bench, found)))
+
+
+def _advice(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
     """Yield where the variance of each mean comes from, and what would reduce it best."""
     for series in found:
         parts, wanted = series.components, series.advice
@@ -146,7 +174,7 @@ def advice_texts(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
         share = 100 * parts.starts / among if among else 0.0
         needed = (
             f"±1 % takes about {wanted.starts} starts of {frames_text(wanted.frames)}"
-            if wanted.starts <= _MOST_STARTS
+            if wanted.starts <= _MAX_STARTS
             else "±1 % cannot be reached on this machine at present"
         )
         yield (

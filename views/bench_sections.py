@@ -1,0 +1,255 @@
+"""Sections of a benchmark: MLPerf's scenarios, reasons of variance, the effect of a co-runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rankslice.measurement.bench.beside import BesideFigures
+from rankslice.measurement.bench.figures import SeriesFigures, all_series
+from rankslice.measurement.bench.intervals import Interval, is_significant
+from rankslice.measurement.bench.loadgen import LoadgenTest
+from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.scenarios import ScenarioFigures
+from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
+from rankslice.views.bench_tables import milliseconds, names_of, number_text
+from rankslice.views.charts import Bar, Point, Series, line_chart, stacked_bars
+from rankslice.views.content import Figure, Notice, Section, Table
+from rankslice.views.scales import Axis
+
+_UNKNOWN = "-"
+_MS = 1e-6
+_LEVELS = {
+    "frames": "between frames",
+    "machine": "machine, over time",
+    "starts": "between starts",
+}
+_PERCENTS = (50.0, 99.0)
+"""Of latencies beside a co-runner."""
+
+
+def scenario_section(figures: ScenarioFigures, test: LoadgenTest | None) -> Section:
+    """Return what a scenario of MLPerf showed, and the load generator's test of the same job."""
+    rows = tuple(_scenario_rows(figures, test))
+    table = Table(f"MLPerf {figures.scenario.name}", _scenario_head(figures), rows)
+    answer = Notice("Answer", tuple(scenario_lines(figures, test)))
+    return Section("MLPerf scenario", (), (table, answer))
+
+
+def _scenario_head(figures: ScenarioFigures) -> tuple[str, ...]:
+    """Return the head of a table of a scenario's figures."""
+    share = figures.scenario.percentile
+    if share is None:
+        return ("measured by", "frames", "frames/s")
+    percentile = f"p{100 * share:g}"
+    proven = f"{percentile} at 99 % confidence"
+    return ("measured by", "queries", "frames/s", "mean ms", percentile, proven)
+
+
+def _scenario_rows(figures: ScenarioFigures, test: LoadgenTest | None) -> list[tuple[str, ...]]:
+    """Return the rows of that table: our own job, and the load generator's test of it."""
+    rows = [_row("this run", figures)]
+    if test is None:
+        return rows
+    told, seen = test.told, _row("our clock in its test", test.seen)
+    name = f"loadgen {told.version}"
+    if figures.scenario.percentile is None:
+        return [*rows, (name, str(test.seen.frames), _number(told.throughput_fps)), seen]
+    times = [_milliseconds(each) for each in (told.mean_s, told.percentile_s, told.proven_s)]
+    return [*rows, (name, str(told.queries), _number(told.throughput_fps), *times), seen]
+
+
+def _row(name: str, figures: ScenarioFigures) -> tuple[str, ...]:
+    rate = number_text(figures.throughput_fps)
+    if figures.scenario.percentile is None:
+        return name, str(figures.frames), rate
+    values = figures.mean_s, figures.percentile_s, figures.proven_s
+    return name, str(figures.queries), rate, *map(_milliseconds, values)
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else number_text(value)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return _UNKNOWN if seconds is None else number_text(1e3 * seconds)
+
+
+def scenario_lines(figures: ScenarioFigures, test: LoadgenTest | None) -> Iterator[str]:
+    """Yield what was found, in sentences without their full stops."""
+    scenario = figures.scenario
+    yield f"MLPerf {scenario.name}, where {scenario.arrival}: {figures.verdict()}"
+    if test is None:
+        return
+    if test.told.is_valid:
+        yield "loadgen: the result is valid"
+    else:
+        yield f"loadgen: the result is not valid: {test.told.reason.rstrip('.')}"
+    yield agreement(test)
+    own, other = _metric(figures), _metric_of_loadgen(test)
+    yield (
+        f"loadgen's figure is {number_text(other / own if own else 0.0)} times that of this run:"
+        " its frames come from a program by a connection, not from the source of the job"
+    )
+
+
+def agreement(test: LoadgenTest) -> str:
+    """Return how far loadgen's own figure and ours of the same queries are apart."""
+    told, seen = _metric_of_loadgen(test), _metric(test.seen)
+    return f"of the same queries loadgen and our clock differ by {_difference(seen, told)}"
+
+
+def _difference(value: float, other: float) -> str:
+    return f"{100 * abs(value / other - 1):.2f} %" if other else "all"
+
+
+def _metric(figures: ScenarioFigures) -> float:
+    """Return the figure that counts in the scenario."""
+    return figures.throughput_fps if figures.percentile_s is None else figures.percentile_s
+
+
+def _metric_of_loadgen(test: LoadgenTest) -> float:
+    told = test.told
+    value = told.throughput_fps if test.seen.percentile_s is None else told.percentile_s
+    return value or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A job under a load, and where the variance of its latencies comes from."""
+
+    job: str
+    load: str
+    parts: VarianceParts | None
+    """``None``: there are too few starts or frames to tell."""
+
+    def lines(self) -> list[str]:
+        """Return what was found in sentences."""
+        if self.parts is None:
+            return ["At least two starts are needed to split the variance."]
+        return explanation(self.parts)
+
+
+def explained(bench: Bench) -> list[Explained]:
+    """Return where the variance comes from, by load and job."""
+    names = names_of(bench)
+    return [
+        Explained(names[each.subject], bench.loads[each.load].name, _parts(each))
+        for each in all_series(bench)
+    ]
+
+
+def _parts(series: SeriesFigures) -> VarianceParts | None:
+    starts = sorted(series.starts, key=lambda each: each.start.began_s)
+    return variance_parts([each.latencies_ns for each in starts])
+
+
+def explained_section(found: Sequence[Explained]) -> Section:
+    """Return where the variance comes from: of a frame's latency, and of the mean."""
+    rows: list[tuple[str, ...]] = []
+    bars = []
+    for one in found:
+        if (parts := one.parts) is None:
+            continue
+        for of, shares, deviation in (
+            ("a frame", parts.shares(), parts.total**0.5),
+            ("the mean", parts.shares_of_mean(), parts.uncertainty * parts.mean_ns),
+        ):
+            cells = (f"{100 * shares[level]:.0f} %" for level in _LEVELS)
+            rows.append((one.job, one.load, of, *cells, milliseconds(deviation)))
+            percents = tuple(100 * share for share in shares.values())
+            bars.append(Bar(f"{one.job}, {one.load}: {of}", percents))
+    head = ("job", "load", "of", *_LEVELS.values(), "deviation ms")
+    table = Table("variance of the latency", head, tuple(rows))
+    text = tuple(f"{one.job}, {one.load}: {' '.join(one.lines())}" for one in found)
+    if not bars:
+        return Section("Why it varies", text)
+    svg = stacked_bars(bars, tuple(_LEVELS.values()), Axis("% of the variance"))
+    return Section("Why it varies", text, (table, Figure("where the variance comes from", svg)))
+
+
+def beside_section(found: Sequence[BesideFigures]) -> Section:
+    """Return latency against the co-runner's work, with frequency and temperature."""
+    kind = found[0].load.beside
+    work = Axis(f"co-runner ({kind}) works, % of the time")
+    lines = [
+        Series("mean", tuple(_point(one, one.series.mean_ns) for one in found)),
+        *(
+            Series(f"p{p:g}", tuple(_point(one, one.series.percentile_ns(p)) for one in found))
+            for p in _PERCENTS
+        ),
+    ]
+    figures = [Figure("latency", line_chart(lines, work, Axis("latency, ms")))]
+    for place, label in enumerate(("frequency, MHz", "temperature, °C")):
+        values = [(100 * one.load.busy, _hardware(one)[place]) for one in found]
+        if points := tuple(Point(x, y) for x, y in values if y is not None):
+            svg = line_chart([Series(label, points)], work, Axis(label))
+            figures.append(Figure(label.partition(",")[0], svg))
+    head = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
+    table = Table("beside a co-runner", head, tuple(map(beside_row, found)))
+    notice = Notice("What it says", tuple(beside_lines(found)))
+    return Section(f"Beside a co-runner: {kind}", (), (*figures, table, notice))
+
+
+def beside_row(found: BesideFigures) -> tuple[str, ...]:
+    own = found.series
+    return (
+        f"{100 * found.load.busy:g} %",
+        _cores_text(found.cores),
+        milliseconds(own.mean_ns.value),
+        *(milliseconds(own.histogram.percentile_ns(percent)) for percent in _PERCENTS),
+        _UNKNOWN if found.ratio is None else _ratio_text(found.ratio.ratio),
+        *(_UNKNOWN if each is None else number_text(each) for each in _hardware(found)),
+    )
+
+
+def _cores_text(cores: dict[str, float]) -> str:
+    """Return a number, or one for each board if there are several."""
+    if len(cores) < 2:
+        return f"{sum(cores.values()):.2f}"
+    return ", ".join(f"{value:.2f} ({name or 'here'})" for name, value in cores.items())
+
+
+def _hardware(found: BesideFigures) -> tuple[float | None, float | None]:
+    return found.frequency_mhz, found.temperature_c
+
+
+def _ratio_text(ratio: Interval) -> str:
+    if not ratio.is_known:
+        return number_text(ratio.value)
+    return f"{number_text(ratio.value)} ({number_text(ratio.low)} to {number_text(ratio.high)})"
+
+
+def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
+    """Yield what the co-runner does to the job, and what is not known."""
+    busiest = max(found, key=lambda each: each.load.busy)
+    if busiest.ratio is not None:
+        ratio, load = busiest.ratio.ratio, busiest.load
+        share = f"{100 * load.busy:g} %"
+        beside = f"beside a co-runner ({load.beside}) that works {share} of the time"
+        if not ratio.is_known:
+            yield f"{beside} the mean latency is {number_text(ratio.value)} times that without it"
+        elif is_significant(ratio):
+            bounds = f"{number_text(ratio.low)} to {number_text(ratio.high)}"
+            yield (
+                f"{beside} the mean latency is {number_text(ratio.value)} times that without it"
+                f" (95 %: {bounds})"
+            )
+        else:
+            yield f"{beside} the mean latency does not differ significantly"
+    for name, absent in (
+        ("frequency", all(each.frequency_mhz is None for each in found)),
+        ("temperature", all(each.temperature_c is None for each in found)),
+    ):
+        if absent:
+            yield f"{name}: absent, the board does not provide it"
+
+
+def _point(found: BesideFigures, value: Interval) -> Point:
+    low, high = (value.low, value.high) if value.is_known else (None, None)
+    return Point(
+        100 * found.load.busy,
+        _MS * value.value,
+        None if low is None else _MS * low,
+        None if high is None else _MS * high,
+    )

@@ -1,0 +1,132 @@
+"""What is shown, as data: tables, figures and notices, which a page and the terminal render."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar, Literal
+
+UNKNOWN = "–"
+"""In tables, of figures that are not known."""
+_NO_FIGURES = ("", "-", UNKNOWN, "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Texts in rows; the first cell of each is its name."""
+
+    kind: ClassVar[str] = "table"
+    """What the template does with it."""
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """Numbers of the columns of figures, which are aligned to the right; never the first."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return tuple(number for number, cells in columns if number and _are_figures(cells))
+
+
+def _are_figures(cells: tuple[str, ...]) -> bool:
+    known = [cell for cell in cells if cell not in _NO_FIGURES]
+    return bool(known) and all(map(_is_figure, known))
+
+
+def _is_figure(cell: str) -> bool:
+    """Return whether a text begins with a number: ``<=1.54 kB``, ``0.9 to 1.1``, ``±2 %``."""
+    first, *_ = cell.split() or [""]
+    try:
+        float(first.strip("<=±~,").replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture, and the values in it. The terminal shows neither."""
+
+    kind: ClassVar[str] = "figure"
+    caption: str
+    svg: str
+    """Own markup, as the functions of ``charts.py`` return it."""
+    values: Table | None = None
+    """What can be copied."""
+    wide: bool = False
+    """Whether it takes the whole width; on a phone it is then moved sideways, not made smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Texts that stand out; without any, nothing is shown."""
+
+    kind: ClassVar[str] = "notice"
+    label: str
+    """What they are, for screen readers: ``Answer``."""
+    texts: tuple[str, ...]
+    """Clauses, which a page shows as sentences, or sentences."""
+    level: Literal["", "note", "warning"] = ""
+    """Whether they say what is missing or must not be compared."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(map(sentence, self.texts))
+
+
+def sentence(text: str) -> str:
+    """Return a clause with a full stop, and a capital unless it begins with a name."""
+    first = text.partition(" ")[0]
+    if first.isalpha():
+        text = f"{text[:1].upper()}{text[1:]}"
+    return text if text.endswith((".", ":", "!", "?")) else f"{text}."
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What is typed, or lies in a file."""
+
+    kind: ClassVar[str] = "code"
+    caption: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """Own markup, with the script and the style that it needs. Texts in it are escaped already."""
+
+    kind: ClassVar[str] = "markup"
+    html: str
+    script: str = ""
+    """Runs in a function of its own, after the page is there; values are read from the markup
+    (``data_block``)."""
+    style: str = ""
+
+
+Part = Table | Figure | Notice | Code | Html
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page."""
+
+    title: str
+    """Empty: none is shown."""
+    text: tuple[str, ...] = ()
+    """Paragraphs."""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def groups(self) -> list[tuple[bool, list[Part]]]:
+        """The parts in order; figures that follow each other, which stand side by side, as one."""
+        grouped = groupby(self.parts, lambda part: isinstance(part, Figure))
+        return [(are_figures, list(parts)) for are_figures, parts in grouped]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that is on a page."""
+
+    title: str
+    subtitle: str
+    sections: tuple[Section, ...]

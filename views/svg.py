@@ -1,0 +1,47 @@
+"""SVG and HTML from Python: elements whose texts are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
+
+from rankslice.framework.wording import harmless
+
+Value = str | float | None
+
+
+def element(tag: str, *content: str, **attributes: Value) -> Markup:
+    """Return an element; texts in it lose their control characters, and markup stays as it is.
+
+    Args:
+        tag: its name.
+        content: texts and markup.
+        attributes: ``None`` leaves one out; ``class_`` is ``class``, ``aria_label`` is
+            ``aria-label``.
+    """
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{_escaped(value)}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if not content:
+        return Markup(f"<{tag}{written}/>")
+    return Markup(f"<{tag}{written}>{''.join(map(_escaped, content))}</{tag}>")
+
+
+def _escaped(value: str | float) -> str:
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, str):
+        return str(escape(harmless(value.replace("\t", " "))))
+    return f"{round(value, 2):g}" if abs(value) < 1e5 else f"{value:.0f}"
+
+
+def picture(
+    label: str, width: float, height: float, content: Iterable[Markup], role: str = "img"
+) -> Markup:
+    """Return an SVG picture of so many pixels, which a page scales to the room that it has."""
+    inside = Markup("\n").join(["", *content, ""])
+    view = f"0 0 {width:g} {height:g}"
+    return element("svg", inside, viewBox=view, role=role, aria_label=label)

@@ -1,0 +1,154 @@
+"""The terminal: what is shown there, and what progress is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from rich.cells import cell_len
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    RenderableType,
+    RenderHook,
+    RenderResult,
+)
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from rankslice.framework.wording import harmless, on_one_line, printable
+from rankslice.views.content import Notice, Part, Section, Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_COLOURS = {"error": "red", "warning": "yellow", "note": "yellow"}
+MAX_CELL = 32
+"""Columns of a name in tables that are not for copying from."""
+MAX_LINE = 500
+"""Columns of a cell that lists names."""
+
+
+class _Harmless:
+    """Something to print whose texts, from whatever file or board, steer no terminal."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+
+
+class _Harmlessly(RenderHook):
+    """Has all that is printed made harmless; the console's own colours are none of it."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Harmless(renderable) for renderable in renderables]
+
+
+def new_console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
+    """Return a console on which no text steers the terminal, and names stay as they are."""
+    console = Console(stderr=stderr, file=file, highlight=False, emoji=False)
+    console.push_render_hook(_Harmlessly())
+    return console
+
+
+talk = new_console(stderr=True)
+"""Standard error: progress, warnings and mistakes."""
+screen = new_console()
+"""Standard output: results."""
+
+
+def show(console: Console, *parts: Part | Section | str, max_cell: int = MAX_CELL) -> None:
+    """Print tables, notices and lines of text; sections without their titles.
+
+    Figures, code and markup are for pages.
+
+    Args:
+        console: where.
+        parts: what.
+        max_cell: columns of a cell; a longer one is shortened.
+    """
+    for part in parts:
+        if isinstance(part, Section):
+            show(console, *part.parts, *part.text)
+        elif isinstance(part, Notice):
+            for text in part.texts:
+                print_line(console, on_one_line(text), part.level)
+        elif isinstance(part, Table):
+            if part.rows:
+                console.print(_table(part, max_cell))
+        elif isinstance(part, str):
+            print_line(console, part)
+
+
+def _table(table: Table, max_cell: int) -> RichTable:
+    head = (escape(shortened(name)) for name in table.head)
+    shown = RichTable(*head, caption=escape(table.caption))
+    for number in table.right:
+        shown.columns[number].justify = "right"
+    for row in table.rows:
+        shown.add_row(*(escape(shortened(cell, max_cell)) for cell in row))
+    return shown
+
+
+def shortened(text: str, most: int = MAX_CELL) -> str:
+    """Return a name on one line, printable, its middle left out if it is long."""
+    shown = printable(text[: 2 * most] if len(text) <= 2 * most else f"{text[:most]}{text[-most:]}")
+    if len(text) <= 2 * most and cell_len(shown) <= most:
+        return shown
+    head, tail = shown, shown
+    # Names that differ do so at the end more often than at the beginning.
+    while cell_len(head) > most // 3:
+        head = head[:-1]
+    while cell_len(tail) > most - most // 3 - 1:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def print_line(console: Console, text: str, label: str = "") -> None:
+    """Print a text as it stands, on one line however long it is.
+
+    Args:
+        console: where.
+        text: what.
+        label: ``error``, ``warning`` or ``note``, which comes before it in its colour.
+    """
+    before = f"[{_COLOURS[label]}]{label}:[/] " if label else ""
+    console.print(f"{before}{escape(text)}", soft_wrap=True)
+
+
+def new_table(
+    headings: Sequence[str], right: Iterable[int] = (), caption: str | None = None
+) -> RichTable:
+    """Return a table without rows; the columns of these numbers are set to the right."""
+    table = RichTable(*headings, caption=caption)
+    for number in right:
+        table.columns[number].justify = "right"
+    return table
+
+
+def progress_bars() -> Progress:
+    """Return bars for long work, which are shown at a terminal alone."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=talk,
+        transient=True,
+        disable=not talk.is_terminal,
+    )

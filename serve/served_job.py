@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.session.prepare import PreparedRun, prepare
+from rankslice.session.prepare import PreparedRun
 
 if TYPE_CHECKING:
     from rankslice.session.pipeline import Pipeline
@@ -65,24 +63,6 @@ class ServedJob:
         """End the job at once."""
         if self.pipeline is not None:
             self.pipeline.abort()
-
-
-def prepare_beside(
-    folder: Path, *, window: int | None, mpirun: Path | None, ssh_config: Path | None
-) -> PreparedRun:
-    """Check a folder whose job is to be started when another one has ended.
-
-    Raises:
-        RankSliceError: it cannot be started.
-    """
-    return prepare(
-        folder,
-        RunOptions(inputs=(keeper.NAME,), window=window),
-        results=Path("/dev/null"),
-        mpirun=mpirun,
-        ssh_config=ssh_config,
-        check_memory=False,
-    )
 
 
 def _shown(specs: Sequence[Tensor]) -> str:

@@ -36,7 +36,7 @@ def run_across(
     prepared: PreparedRun,
     boards: CheckedBoards,
     folder: Path,
-    told: Callbacks,
+    callbacks: Callbacks,
     variables: Mapping[str, str],
 ) -> None:
     """Run a job across boards; fetch its results whether or not it ends well.
@@ -47,19 +47,19 @@ def run_across(
     ranks = prepared.plan.ranks
 
     def take(board: str, sample: Sample) -> None:
-        told.on_sample(board, own_values(prepared.plan, board, sample))
+        callbacks.on_sample(board, own_values(prepared.plan, board, sample))
 
     watches = Watches(
         boards,
         prepared.options.start_timeout_s,
-        told.on_failure,
+        callbacks.on_failure,
         take,
         has_events=prepared.options.events is not None,
     )
 
     def oversee(mpirun: subprocess.Popen[str]) -> None:
         watches.oversee(mpirun)
-        told.on_start(mpirun)
+        callbacks.on_start(mpirun)
 
     try:
         with watches:
@@ -68,7 +68,7 @@ def run_across(
             command = prepared.command_in(folder)
             run_job(
                 command,
-                told.on_completed,
+                callbacks.on_completed,
                 boards=sum(not shell.is_here for shell, _ in boards.work),
                 variables=variables,
                 lines=watches.lines,

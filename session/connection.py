@@ -7,9 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeAlias
-
-from numpy.typing import NDArray
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
@@ -17,18 +14,8 @@ from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.callbacks import OnEnter, OnResult
 from rankslice.session.keeper.job_connections import Door, results, shut
-
-OnResult: TypeAlias = Callable[[int, "Sequence[NDArray[Any]] | str"], None]
-"""Takes the number of a frame and its outputs, or why it has failed. While it works, no further
-result is received, so that the job waits for it.
-
-Raises:
-    RankSliceError: it cannot take them; the job ends.
-"""
-
-OnEnter: TypeAlias = Callable[[wire.Entered | None], None]
-"""Takes what is known of a frame that enters; ``None``: no further one does."""
 
 _LONGEST_LINE = 1 << 16
 _LAST_RESULTS_S = 1.0

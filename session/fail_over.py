@@ -8,7 +8,7 @@ from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rankslice.backend.boards.login import Login, is_this_machine
 from rankslice.backend.launch.messages import Told, accused_rank
@@ -27,6 +27,17 @@ build folder.
 Raises:
     RankSliceError: no mapping can run on the boards that are left.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class FailOver:
+    """How a job survives the loss of boards."""
+
+    plan_afresh: PlanAfresh
+    """For the loss of more boards than the build folder is prepared for."""
+    standby: bool = False
+    """Also load the jobs that would take over, so that they do at once."""
+
 
 _MOST_FRUITLESS = 3
 """Jobs in a row that give no result before another cause than a lost board is supposed."""
@@ -49,10 +60,21 @@ class Restart:
     """The build folder of the job that takes over."""
     completed: int
     """How many results had come."""
+    recovered_s: float | None = None
+    """From the last result before it to the first one after it; ``None``: unknown yet, or there is
+    no such result."""
 
     def __str__(self) -> str:
-        """Return it for users."""
         return f"{self.reason}; going on without {joined(sorted(self.without))}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "reason": str(self.reason),
+            "without": sorted(self.without),
+            "completed": self.completed,
+            "recovered_s": self.recovered_s,
+        }
 
 
 class Survivors:

@@ -9,21 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from rankslice.backend.launch.job import end_job
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import RankSliceError
 from rankslice.framework.wording import joined
 from rankslice.session.build_folder import read_plan
-from rankslice.session.callbacks import Callbacks
-from rankslice.session.fail_over import PlanAfresh, Restart, Survivors, accused_boards
+from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
+from rankslice.session.fail_over import FailOver, Restart, Survivors, accused_boards
 from rankslice.session.frame_arrays import Frame, arrays_of
 from rankslice.session.keeper.frame_keeper import (
     FailedFrameError,
@@ -53,68 +53,78 @@ _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineOptions:
-    """How the job of a pipeline is run; see :func:`rankslice.open`."""
+OnEnded: TypeAlias = Callable[[PreparedRun, Path], None]
+"""Takes the job that had the last frames, and the folder with its report, which is removed then."""
 
-    window: int | None = None
-    queue: int | None = None
-    exact: bool = False
-    start_timeout_s: float | None = None
-    frame_timeout_s: float | None = None
-    mpirun: Path | None = None
-    ssh_config: Path | None = None
-    survive: bool = False
-    standby: bool = False
+
+def prepare_fed_job(
+    folder: Path,
+    options: RunOptions,
+    *,
+    mpirun: Path | None = None,
+    ssh_config: Path | None = None,
+    check_memory: bool = True,
+) -> PreparedRun:
+    """Prepare a job whose frames come from the keeper; of the options, those of its ranks count.
+
+    Raises:
+        RankSliceError: it cannot be started.
+    """
+    return prepare(
+        folder,
+        RunOptions(
+            inputs=(wire.NAME,),
+            skip_failed=True,
+            window=options.window,
+            exact=options.exact,
+            direct=options.direct,
+            start_timeout_s=options.start_timeout_s,
+            frame_timeout_s=options.frame_timeout_s,
+            record=options.record,
+            record_frames=options.record_frames,
+        ),
+        results=Path("/dev/null"),
+        mpirun=mpirun,
+        ssh_config=ssh_config,
+        check_memory=check_memory,
+    )
 
 
 def open_pipeline(
     folder: Path,
-    options: PipelineOptions,
-    plan_afresh: PlanAfresh,
+    options: RunOptions,
     *,
-    on_restart: Callable[[Restart], None] = lambda restart: None,
-    on_warning: Callable[[str], None] = lambda text: None,
+    mpirun: Path | None = None,
+    ssh_config: Path | None = None,
+    fail_over: FailOver | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+    on_ended: OnEnded = lambda job, folder: None,
     wait: bool = True,
 ) -> Pipeline:
     """Start the job of a build folder; return it when all ranks are ready for frame 0.
 
     Args:
         folder: made by ``build``. Packages are on their boards (``deploy``).
-        options: of the job.
-        plan_afresh: builds for the boards that are left when several are lost.
-        on_restart: called when another job takes over.
-        on_warning: told, in a thread, which of the jobs that wait has failed, and why.
+        options: of the job; ``queue``: how many frames may wait besides those inside.
+        mpirun: path of an mpirun; the one of this environment by default.
+        ssh_config: handed to ssh as ``-F``.
+        fail_over: what takes over when a board is lost; ``None``: nothing.
+        callbacks: of samples, restarts and warnings.
+        on_ended: called when the last job has ended well.
         wait: otherwise it is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
 
     Raises:
         RankSliceError: the folder is no build folder, a board cannot run its package, or the job
             does not start.
     """
-    if options.standby and not options.survive:
-        raise RankSliceError(Mistake("standby", "is of use only with survive", "set both"))
-    run_options = RunOptions(
-        inputs=(wire.NAME,),
-        skip_failed=True,
-        window=options.window,
-        exact=options.exact,
-        start_timeout_s=options.start_timeout_s,
-        frame_timeout_s=options.frame_timeout_s,
-    )
 
     def prepared(folder: Path) -> PreparedRun:
-        return prepare(
-            folder,
-            run_options,
-            results=Path("/dev/null"),
-            mpirun=options.mpirun,
-            ssh_config=options.ssh_config,
-        )
+        return prepare_fed_job(folder, options, mpirun=mpirun, ssh_config=ssh_config)
 
     place, lost = absolute(folder), frozenset[str]()
-    survivors = (
-        Survivors(place, prepared, plan_afresh, options.ssh_config) if options.survive else None
-    )
+    survivors = None
+    if fail_over is not None:
+        survivors = Survivors(place, prepared, fail_over.plan_afresh, ssh_config)
     try:
         first = prepared(place)
     except RankSliceError as error:
@@ -122,7 +132,7 @@ def open_pipeline(
         if survivors is None or not accused:
             raise
         first, lost = survivors.next_run(survivors.losable(accused, error), frozenset())
-        on_restart(Restart(error, lost, first.folder, 0))
+        callbacks.on_restart(Restart(error, lost, first.folder, 0))
     else:
         if survivors is not None:
             survivors.check()
@@ -131,9 +141,9 @@ def open_pipeline(
         options.queue,
         survivors,
         lost=lost,
-        standby=options.standby,
-        on_restart=on_restart,
-        on_warning=on_warning,
+        standby=fail_over is not None and fail_over.standby,
+        callbacks=callbacks,
+        on_ended=on_ended,
     )
     if not wait:
         return pipeline
@@ -160,8 +170,8 @@ class Pipeline:
         *,
         lost: frozenset[str] = frozenset(),
         standby: bool = False,
-        on_restart: Callable[[Restart], None] = lambda restart: None,
-        on_warning: Callable[[str], None] = lambda text: None,
+        callbacks: Callbacks = NO_CALLBACKS,
+        on_ended: OnEnded = lambda job, folder: None,
     ) -> None:
         """Start a job; it takes frames once :meth:`wait_until_ready` has returned.
 
@@ -175,7 +185,7 @@ class Pipeline:
         self.inputs: tuple[Tensor, ...] = job.inputs
         self.outputs: tuple[Tensor, ...] = job.outputs
         self._survivors = survivors
-        self._on_restart = on_restart
+        self._callbacks, self._on_ended = callbacks, on_ended
         self._jobs: dict[int, PreparedRun] = {}
         """By epoch."""
         self._running: dict[int, dict[str, Sample]] = {}
@@ -185,7 +195,6 @@ class Pipeline:
         """Epochs by the boards that these jobs do without."""
         self._failed = Counter[frozenset[str]]()
         """How many of these jobs have failed since a job has taken over."""
-        self._on_warning = on_warning
         self._preparing = threading.Lock()
         self._lost = lost
         self._mpiruns: list[subprocess.Popen[str]] = []
@@ -389,16 +398,24 @@ class Pipeline:
     def _run(self, prepared: PreparedRun, keeper: wire.Keeper, has_failed: HasFailed) -> None:
         samples: dict[str, Sample] = {}
         self._running[keeper.epoch] = samples
-        told = Callbacks(
+
+        def take_sample(board: str, sample: Sample) -> None:
+            samples[board] = sample
+            if keeper.epoch == self._keeper.state.epoch:
+                self._callbacks.on_sample(board, sample)
+
+        callbacks = Callbacks(
             on_start=self._note_start,
             on_failure=None if self._survivors is None else has_failed,
-            on_sample=samples.__setitem__,
+            on_sample=take_sample,
             was_aborted=lambda: self._is_aborted,
         )
         try:
             with own_folder(prepared) as folder:
-                run_in(prepared, folder, told, variables={wire.VARIABLE: keeper.to_text()})
-                put_report(prepared, folder)
+                run_in(prepared, folder, callbacks, variables={wire.VARIABLE: keeper.to_text()})
+                if keeper.epoch == self._keeper.state.epoch:
+                    put_report(prepared, folder)
+                    self._on_ended(prepared, folder)
         except RankSliceError as error:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended") from None
@@ -416,7 +433,7 @@ class Pipeline:
         accused = self._survivors.accused(self._job(epoch).plan, error, completed)
         successor, self._lost = self._successor(accused)
         folder = self._job(successor).folder
-        self._on_restart(Restart(error, self._lost, folder, completed))
+        self._callbacks.on_restart(Restart(error, self._lost, folder, completed))
         self._failed.clear()
         start_thread("spares", partial(self._prepare_spares, self._survivors, after_loss=True))
         return successor
@@ -463,7 +480,9 @@ class Pipeline:
             self._failed[without] += 1
             then = "is loaded again" if self._failed[without] < _MOST_FAILED else "stays away"
             boards = joined(sorted(without - self._lost))
-            self._on_warning(f"the job that waits for the loss of {boards} {then}: {error}")
+            self._callbacks.on_warning(
+                f"the job that waits for the loss of {boards} {then}: {error}"
+            )
         start_thread("spares", self._prepare_spares, self._survivors)
 
     def _note_start(self, mpirun: subprocess.Popen[str]) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import subprocess
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.figures.sampling import OnSample, Sample
+from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.keeper import Entered, is_streamed
 from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceError
-from rankslice.measurement.board_history import HardwareLog
+from rankslice.measurement.board_history import HardwareLog, HardwareSummary
 from rankslice.session.build_folder import REPORT, RESULTS, RUN
-from rankslice.session.callbacks import Callbacks
+from rankslice.session.callbacks import NO_CALLBACKS, Callbacks, FinishedRun
 from rankslice.session.failed_job import FailedJobError
 from rankslice.session.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.session.results_files import move_results
@@ -27,63 +26,86 @@ from rankslice.session.start import own_folder, put_report, run_in
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.figures.operators import RankOperators
-    from rankslice.backend.runtime.figures.rank_figures import SourceFigures
+    from rankslice.backend.runtime.figures.rank_figures import RankFigures, SourceFigures
     from rankslice.backend.runtime.sinks.results import Results
-    from rankslice.measurement.board_history import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.events import Trace
-    from rankslice.session.connection import OnEnter, OnResult
+    from rankslice.session.fed_frames import FedFrames
 
-__all__ = ["FinishedRun", "Listeners", "PreparedRun", "prepare", "run"]
+__all__ = ["Callbacks", "FinishedRun", "PreparedRun", "prepare", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """A run that came to its end, and where its results are."""
+class EndedJob:
+    """A job that has ended, with its files in the folder of the run."""
 
-    summary: RunSummary
-    results: Results
-    labels: tuple[str, ...]
-    """What each frame was: the name of its file, say."""
-    arrivals: tuple[int, ...] = ()
-    """The number under which the source has each frame."""
+    prepared: PreparedRun
+    """As the run was prepared; folder and plan are those of the last job, if others took over."""
     drained_by: str = ""
-    """Name of the signal that ended the stream; empty: it ended by itself."""
-    trace: Trace | None = None
-    """What the ranks did, if the options say ``events``."""
-    hardware: tuple[BoardHistory, ...] = ()
-    """What each board was like, second by second."""
-    operators: tuple[RankOperators, ...] = ()
-    """When operators ran, by rank, if the options say ``operators``, too."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of frames by number, if the source knows them only when it reads them."""
+    fed: FedFrames | None = None
+    """The frames, if this machine has fed them to the job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """What is told of a run while it goes on."""
+Execute: TypeAlias = Callable[[PreparedRun, Path, Callbacks], EndedJob]
+"""Runs a job to its end, with its files in a folder.
 
-    on_completed: Callable[[int], None] = lambda count: None
-    """From time to time, the number of finished frames."""
-    on_result: OnResult | None = None
-    """Results as they come, in a thread; the options say ``stream``."""
-    on_enter: OnEnter = lambda entered: None
-    """What is known of each frame that enters, in a thread; the options say ``announce``."""
-    on_drain: Callable[[str], None] = lambda signal: None
-    """The name of the signal at which no further frames enter. So the first SIGINT or SIGTERM acts
-    where nobody knows how many frames there are."""
-    on_sample: OnSample = lambda board, sample: None
-    """Once a second, in threads, what each board and its ranks are like."""
-    on_ran: Callable[[FinishedRun], None] = lambda finished: None
-    """The finished run, before any comparison."""
-    on_verified: Callable[[int], None] = lambda count: None
-    """From time to time, the number of compared frames."""
-    on_search: Callable[[], None] = lambda: None
-    """That a frame is run again, to find the first tensor that differs."""
+Raises:
+    RankSliceError: the job failed.
+"""
+
+
+def run_job_here(prepared: PreparedRun, folder: Path, callbacks: Callbacks) -> EndedJob:
+    """Run a job whose source reads the frames itself."""
+    options = prepared.options
+    callbacks = replace(callbacks, on_start=_load_ahead)
+    if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
+        run_in(prepared, folder, callbacks)
+        return EndedJob(prepared)
+    from rankslice.session.connection import Connection
+    from rankslice.session.drain import drained_by_signals
+    from rankslice.session.standard_input import StandardInput
+
+    stdin = StandardInput()
+    feed = stdin.send_to if is_streamed(options.inputs) else None
+
+    def drain(signal: str) -> None:
+        callbacks.on_drain(signal)
+        connection.drain()
+
+    names: dict[int, str] = {}
+    has_entered = threading.Event()
+    keeps_names = prepared.source.names_late and not prepared.discards
+
+    def enter(entered: Entered | None) -> None:
+        callbacks.on_enter(entered)
+        if entered is None:
+            has_entered.set()
+        elif keeps_names:
+            names[entered.frame] = entered.name
+
+    with Connection(
+        prepared.plan.job.outputs, prepared.meeting_points, callbacks.on_result, feed, enter
+    ) as connection:
+        with drained_by_signals(drain if options.drain else None) as signals:
+            try:
+                run_in(prepared, folder, callbacks, variables=connection.variables)
+            except RankSliceError:
+                connection.wait_for_results(has_failed=True)
+                raise
+            connection.wait_for_results(has_failed=False)
+        stdin.check()
+        if keeps_names:
+            has_entered.wait()
+    return EndedJob(prepared, "".join(signals), names)
 
 
 def run(
     prepared: PreparedRun,
-    listeners: Listeners = Listeners(),
+    callbacks: Callbacks = NO_CALLBACKS,
     *,
+    execute: Execute = run_job_here,
     verify: bool = False,
     tolerance: float | None = None,
     command: Sequence[str] = (),
@@ -95,8 +117,9 @@ def run(
     not touch them, and moved to where they belong at the end.
 
     Args:
-        prepared: from :func:`prepare`.
-        listeners: told while it goes on.
+        prepared: from :func:`prepare`, or :func:`.fed_run.prepare_fed`.
+        callbacks: called while it goes on.
+        execute: runs the job; :func:`.fed_run.run_fed` survives the loss of boards.
         verify: compare all results with the unsliced model's: bit by bit if the options say
             ``exact``, else within :data:`rankslice.measurement.verify.TOLERANCE`.
         tolerance: by which share of their range results may differ instead.
@@ -115,67 +138,93 @@ def run(
 
     def take(board: str, sample: Sample) -> None:
         log.add(board, sample)
-        listeners.on_sample(board, sample)
+        callbacks.on_sample(board, sample)
 
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
-            drained_by, names = _run_job(prepared, folder, replace(listeners, on_sample=take))
-        from rankslice.backend.runtime.figures.rank_figures import ends_of
-        from rankslice.backend.runtime.sinks.results import no_results, results_of
-        from rankslice.measurement.report import read_report
-        from rankslice.measurement.summary import summarise
-        from rankslice.session.run_record import keep_record
-
-        with as_user_errors():
-            job = prepared.plan.job
-            discards = prepared.discards
-            results = (
-                no_results(job)
-                if discards
-                else results_of(job, folder / RESULTS, may_lack=prepared.options.skip_failed)
-            )
-        ranks = read_report(folder / REPORT, prepared.plan, len(results))
-        source, _ = ends_of(ranks)
-        trace = _trace(prepared, folder)
-        _keep_recording(prepared, folder, source.frames)
-        operators = _operators(prepared, folder)
+            ended = execute(prepared, folder, replace(callbacks, on_sample=take))
+        results = _results(prepared, folder)
+        ranks = _report(ended, folder, len(results))
+        trace, operators = _trace(prepared, folder), _operators(prepared, folder)
+        _keep_recording(ended.prepared, folder, ranks)
         if keep:
-            _put_in_place(prepared, folder)
-    if verify:
-        _refuse_unknown_arrivals(source)
-    arrivals = _arrivals(source, results.numbers)
-    named = zip(map(names.get, results.numbers), arrivals, strict=True)
+            _put_in_place(ended.prepared, folder)
+    summary, arrivals = _summary(ended, ranks, results, log.summaries(), verify=verify)
+    named = zip(map(ended.names.get, results.numbers), arrivals, strict=True)
     with as_user_errors():
         labels = tuple(name or prepared.source.label(index) for name, index in named)
-    summary = summarise(ranks, None if discards else results.completed_s, hardware=log.summaries())
     finished = FinishedRun(
         summary,
         results,
         labels,
         tuple(arrivals),
-        drained_by,
+        ended.drained_by,
         trace,
         log.histories(),
         operators,
+        () if ended.fed is None else ended.fed.restarts,
+        ended.prepared,
     )
-    listeners.on_ran(finished)
-    if not verify:
-        if keep:
-            keep_record(prepared, summary, command)
-        return finished
+    callbacks.on_ran(finished)
+    if verify:
+        with as_user_errors():
+            verdict = verified(
+                prepared,
+                reference,
+                results,
+                arrivals,
+                tolerance,
+                callbacks.on_verified,
+                callbacks.on_search,
+            )
+        finished = replace(finished, summary=replace(summary, verify=verdict))
+    if keep:
+        from rankslice.session.run_record import keep_record
+
+        keep_record(ended.prepared, finished.summary, command)
+    return finished
+
+
+def _results(prepared: PreparedRun, folder: Path) -> Results:
+    from rankslice.backend.runtime.sinks.results import no_results, results_of
+
+    job = prepared.plan.job
+    if prepared.discards:
+        return no_results(job)
     with as_user_errors():
-        verdict = verified(
-            prepared,
-            reference,
-            results,
-            arrivals,
-            tolerance,
-            listeners.on_verified,
-            listeners.on_search,
-        )
-    summary = replace(summary, verify=verdict)
-    keep_record(prepared, summary, command)
-    return replace(finished, summary=summary)
+        return results_of(job, folder / RESULTS, may_lack=prepared.options.skip_failed)
+
+
+def _report(ended: EndedJob, folder: Path, completed: int) -> tuple[RankFigures, ...]:
+    """Return the ranks' measurements; none if a job has failed after its last result."""
+    from rankslice.measurement.report import read_report
+
+    if ended.fed is None:
+        return read_report(folder / REPORT, ended.prepared.plan, completed)
+    if not (folder / REPORT).is_file():
+        return ()
+    return read_report(folder / REPORT, ended.prepared.plan, 0)  # others may have come before
+
+
+def _summary(
+    ended: EndedJob,
+    ranks: Sequence[RankFigures],
+    results: Results,
+    hardware: Sequence[HardwareSummary],
+    *,
+    verify: bool,
+) -> tuple[RunSummary, list[int]]:
+    """Return what a run showed, and which arrival each frame of its results was."""
+    from rankslice.backend.runtime.figures.rank_figures import ends_of
+    from rankslice.measurement.summary import summarise
+
+    if ended.fed is not None:
+        return ended.fed.summary(ranks, hardware), ended.fed.arrivals_of(results.numbers)
+    source, _ = ends_of(ranks)
+    if verify:
+        _refuse_unknown_arrivals(source)
+    completed_s = None if ended.prepared.discards else results.completed_s
+    return summarise(ranks, completed_s, hardware), _arrivals(source, results.numbers)
 
 
 def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
@@ -186,10 +235,11 @@ def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
     return read_trace(folder, prepared.plan, prepared.plan.job.sha256)
 
 
-def _keep_recording(prepared: PreparedRun, folder: Path, frames: int) -> None:
+def _keep_recording(prepared: PreparedRun, folder: Path, ranks: Sequence[RankFigures]) -> None:
     if prepared.options.record is not None:
         from rankslice.session.run_recording import keep_recording
 
+        frames = next((rank.source.frames for rank in ranks if rank.source is not None), 0)
         keep_recording(prepared, folder, frames)
 
 
@@ -214,53 +264,6 @@ def _put_in_place(prepared: PreparedRun, folder: Path) -> None:
         if not prepared.discards:
             move_results(folder / RESULTS, prepared.options.results)
         put_report(prepared, folder)
-
-
-def _run_job(
-    prepared: PreparedRun, folder: Path, listeners: Listeners
-) -> tuple[str, dict[int, str]]:
-    """Run the job to its end, with its results and report in a folder.
-
-    Returns:
-        What drained it, and the names of its frames by number, if only the source knows them.
-    """
-    options = prepared.options
-    told = Callbacks(listeners.on_completed, _load_ahead, on_sample=listeners.on_sample)
-    if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
-        run_in(prepared, folder, told)
-        return "", {}
-    from rankslice.session.connection import Connection
-    from rankslice.session.drain import drained_by_signals
-    from rankslice.session.standard_input import StandardInput
-
-    outputs = prepared.plan.job.outputs
-    stdin = StandardInput()
-    feed = stdin.send_to if is_streamed(options.inputs) else None
-
-    def drain(signal: str) -> None:
-        listeners.on_drain(signal)
-        connection.drain()
-
-    names: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
-    keeps_names = prepared.source.names_late and not prepared.discards
-
-    def enter(entered: Entered | None) -> None:
-        listeners.on_enter(entered)
-        if keeps_names:
-            names.put(None if entered is None else (entered.frame, entered.name))
-
-    with Connection(
-        outputs, prepared.meeting_points, listeners.on_result, feed, enter
-    ) as connection:
-        with drained_by_signals(drain if options.drain else None) as signals:
-            try:
-                run_in(prepared, folder, told, variables=connection.variables)
-            except RankSliceError:
-                connection.wait_for_results(has_failed=True)
-                raise
-            connection.wait_for_results(has_failed=False)
-        stdin.check()
-        return "".join(signals), dict(iter(names.get, None)) if keeps_names else {}
 
 
 def _load_ahead(mpirun: subprocess.Popen[str]) -> None:

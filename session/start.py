@@ -14,7 +14,7 @@ from rankslice.backend.launch.job import run_job
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, is_null, whole_file
 from rankslice.session.build_folder import REPORT
-from rankslice.session.callbacks import NOBODY, Callbacks
+from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
 from rankslice.session.failed_job import keep_failure, take_events
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.run_folder import run_folder
@@ -23,7 +23,7 @@ from rankslice.session.run_folder import run_folder
 def run_in(
     prepared: PreparedRun,
     folder: Path,
-    told: Callbacks = NOBODY,
+    callbacks: Callbacks = NO_CALLBACKS,
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
@@ -37,19 +37,19 @@ def run_in(
         if prepared.boards is None:
             run_job(
                 prepared.command_in(folder),
-                told.on_completed,
+                callbacks.on_completed,
                 variables=variables,
-                on_start=told.on_start,
-                on_sample=partial(told.on_sample, prepared.own_board),
+                on_start=callbacks.on_start,
+                on_sample=partial(callbacks.on_sample, prepared.own_board),
                 events=folder if prepared.options.events is not None else None,
                 on_failed=partial(take_events, into=folder),
             )
             return
         from rankslice.session.across_boards import run_across
 
-        run_across(prepared, prepared.boards, folder, told, variables)
+        run_across(prepared, prepared.boards, folder, callbacks, variables)
     except RankSliceError as error:
-        if told.was_aborted():
+        if callbacks.was_aborted():
             raise
         raise keep_failure(prepared, folder, error) from None
 

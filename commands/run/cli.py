@@ -275,13 +275,14 @@ def run(
     from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
     from rankslice.commands.run.boxes.video import is_video, prepare_video, write_video
     from rankslice.commands.run.classes import check_classes, check_labels
+    from rankslice.commands.run.json_lines import check_streamed, growth_text
     from rankslice.commands.run.live import check_live
-    from rankslice.commands.run.output import check_streamed, growth_text
+    from rankslice.commands.run.open import fail_over_of
     from rankslice.commands.run.show import read_labels
-    from rankslice.commands.run.telling import Telling, run_and_tell, survive_and_tell
+    from rankslice.commands.run.show_outputs import RunOutputs, run_and_show
     from rankslice.session.build_folder import EDITED, is_edited
     from rankslice.session.results_files import is_npz
-    from rankslice.session.run import prepare
+    from rankslice.session.run import Execute, prepare, run_job_here
     from rankslice.session.run_recording import prepare_recording
 
     if tolerance is not None and verify is not Verify.deployed:
@@ -341,7 +342,7 @@ def run(
         preprocessing=parse_preprocessing(layout, size, mean, scale, keep_size=keep_size),
     )
     check_switching(options)
-    wanted = Telling(
+    outputs = RunOutputs(
         verify=verify is not None,
         tolerance=tolerance,
         lines=target,
@@ -351,27 +352,30 @@ def run(
         classes=classes,
         names=names,
         best=best,
+        survives=survive,
     )
-    if not survive:
-        refuse_without(context, "--survive", "standby")
-    else:
+    execute: Execute = run_job_here
+    if survive:
         refuse_with("--survive", **{name: context.params[name] for name in _NOT_SURVIVING})
-        if video is not None:
-            found = "is drawn after a run without --survive"
-            raise RankSliceError(Mistake(str(video), found, "expected a name that ends in .jsonl"))
-        of_pipeline = ("window", "queue", "mpirun", "ssh_config", "standby")
-        pipeline_options = {name: context.params[name] for name in of_pipeline}
-        timeouts = {"start_timeout_s": start_timeout, "frame_timeout_s": frame_timeout}
-        survive_and_tell(folder, options, {**pipeline_options, **timeouts}, results, wanted)
-        return
-    prepared = prepare(
-        folder,
-        options,
-        results=results,
-        mpirun=mpirun,
-        ssh_config=ssh_config,
-        by_hand=dry_run,
-    )
+        from rankslice.session.fed_run import prepare_fed, run_fed
+
+        prepared = prepare_fed(folder, options, results)
+        execute = partial(
+            run_fed,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+            fail_over=fail_over_of(survive=survive, standby=standby),
+        )
+    else:
+        refuse_without(context, "--survive", "standby")
+        prepared = prepare(
+            folder,
+            options,
+            results=results,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+            by_hand=dry_run,
+        )
     if prepared.discards:
         refuse_with("--results /dev/null", verify=verify, boxes=boxes, classes=classes)
     if best:
@@ -383,10 +387,10 @@ def run(
         if reading is None:
             check_classes("--output", prepared.plan)
         movie = prepare_video(prepared, video, reading, names, best)
-        wanted = replace(wanted, draw=partial(write_video, movie))
+        outputs = replace(outputs, draw=partial(write_video, movie))
     elif reading:
         work = prepare_boxes(prepared, reading, boxes_to, names)
-        wanted = replace(wanted, draw=partial(write_boxes, work))
+        outputs = replace(outputs, draw=partial(write_boxes, work))
     if record is not None:
         prepared, recorded = prepare_recording(prepared)
         print_line(talk, on_one_line(recorded), "note")
@@ -401,14 +405,12 @@ def run(
     may_grow = unlimited or not prepared.source.reads_files
     if prepared.is_endless and may_grow and not prepared.discards:
         print_line(talk, growth_text(prepared), "note")
-    run_and_tell(prepared, wanted, ("rankslice", "run", *context.meta[TYPED]))
+    run_and_show(prepared, outputs, ("rankslice", "run", *context.meta[TYPED]), execute)
 
 
-_NOT_SURVIVING = (
-    *("arrivals", "normal_fps", "surge_queue", "latency", "no_direct", "dry_run"),
-    *("labels", "top", "classes", "boxes", "html", "record", "live"),
-)
-"""Options that mean nothing, or are not there, with ``--survive``."""
+_NOT_SURVIVING = ("arrivals", "normal_fps", "surge_queue", "latency", "dry_run")
+"""Options that have no meaning with ``--survive``: frames are read and timed here, a job that
+survives has one route, and several mpirun lines."""
 
 
 def _refuse_to_show(prepared: PreparedRun) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,8 +16,112 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
-from rankslice.commands.run.line_file import LineFile
+from rankslice.backend.runtime.records import RecordForm
+from rankslice.backend.runtime.summary.texts import top_classes
+from rankslice.commands.run.classes import named_classes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import LINES, STDOUT, check_output, is_null
+from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
+from rankslice.session.prepare import PreparedRun
+
+_SUFFIX = ".jsonl"
+
+
+def check_streamed(path: Path) -> Path:
+    """Return where lines go: ``path``, or ``-`` for standard output.
+
+    Raises:
+        RankSliceError: no file can be made there, or its name tells no format.
+    """
+    checked = check_output(path, "--output", LINES)
+    if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
+        expected = (
+            f"expected a name that ends in {_SUFFIX}, .npz, .mp4 or .avi, or - for standard output"
+        )
+        raise RankSliceError(Mistake(str(path), "does not name a format of results", expected))
+    return checked
+
+
+def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: int) -> JsonLines:
+    """Return what writes the line of each frame, with its ``best`` classes if there are any."""
+
+    def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
+        return named_classes(top_classes(scores, best), names)
+
+    return JsonLines(
+        target,
+        prepared.plan.job.outputs,
+        prepared.source.label,
+        classes_of if best else None,
+        is_told=prepared.options.announce,
+    )
+
+
+def growth_text(prepared: PreparedRun) -> str:
+    """Return what a frame adds to the results of a run without a known end, and what helps."""
+    outputs = prepared.plan.job.outputs
+    most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
+    return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"
+
+
+class LineFile:
+    """Writes lines; each is whole in the file once it is written."""
+
+    def __init__(self, target: Path, option: str) -> None:
+        """Take a file, which is emptied at the first line, or :data:`STDOUT`.
+
+        Args:
+            target: as :func:`~rankslice.framework.files.output_file.check_output` returns it.
+            option: that names it, for messages.
+        """
+        self._target = target
+        self._option = option
+        self._descriptor: int | None = None
+
+    def write(self, text: bytes) -> None:
+        """Write a text with its line ends.
+
+        Raises:
+            RankSliceError: it cannot be written.
+            SystemExit: nobody reads standard output any more.
+        """
+        # By its number: a thread that waits in Python's stdout would keep the program from ending.
+        left = memoryview(text)
+        try:
+            if self._descriptor is None:
+                self._descriptor = self._open()
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except BrokenPipeError:
+            raise SystemExit(1) from None
+        except OSError as error:
+            place = "standard output" if self._target == STDOUT else str(self._target)
+            found = f"cannot be written: {error.strerror}"
+            raise RankSliceError(Mistake(place, found, f"choose another {self._option}")) from None
+
+    def close(self) -> None:
+        """Close the file; without lines it is empty.
+
+        Raises:
+            RankSliceError: it cannot be written.
+        """
+        self.write(b"")
+        if self._target != STDOUT and self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _open(self) -> int:
+        if self._target == STDOUT:
+            sys.stdout.flush()
+            return sys.stdout.fileno()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self._target, flags, 0o666)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.ftruncate(descriptor, 0)
+        elif not is_null(self._target):
+            os.close(descriptor)
+            raise OSError(0, "is not a regular file")
+        return descriptor
 
 
 class JsonLines:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.commands.output import new_table, print_line, shortened, talk
-from rankslice.commands.run.line_file import LineFile
+from rankslice.commands.run.json_lines import LineFile
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LIVE, STDOUT, check_output, is_null
 from rankslice.framework.plan import Plan
@@ -81,6 +81,10 @@ class LiveState:
         found = {**self.samples, board: sample}
         names = (*(rank.board for rank in self.plan.ranks), *found)
         self.samples = {name: found[name] for name in names if name in found}
+
+    def follow(self, plan: Plan) -> None:
+        """Show the job of another plan, which has taken over."""
+        self.plan, self.samples = plan, {}
 
     def of_job(self, name: str) -> float | None:
         """Return a value of the job, or of a rank; ``None``: it is not known now."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.arguments import Count, Positive, checked, path_of
-from rankslice.session.pipeline import Pipeline, PipelineOptions, Restart, open_pipeline
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.session.callbacks import Callbacks
+from rankslice.session.fail_over import FailOver, Restart
+from rankslice.session.pipeline import Pipeline, open_pipeline
 
 
 @checked
@@ -52,30 +56,36 @@ def open(
         RankSliceError: the folder is no build folder, a board cannot run its package, or the job
             does not start.
     """
-    options = PipelineOptions(
-        window=window,
-        queue=queue,
-        exact=exact,
-        start_timeout_s=start_timeout_s,
-        frame_timeout_s=frame_timeout_s,
-        mpirun=path_of(mpirun),
-        ssh_config=path_of(ssh_config),
-        survive=survive,
-        standby=standby,
-    )
     return open_pipeline(
         Path(folder),
-        options,
-        plan_afresh,
-        on_restart=on_restart,
-        on_warning=on_warning,
+        RunOptions(
+            window=window,
+            queue=queue,
+            exact=exact,
+            start_timeout_s=start_timeout_s,
+            frame_timeout_s=frame_timeout_s,
+        ),
+        mpirun=path_of(mpirun),
+        ssh_config=path_of(ssh_config),
+        fail_over=fail_over_of(survive=survive, standby=standby),
+        callbacks=Callbacks(on_restart=on_restart, on_warning=on_warning),
         wait=wait,
     )
 
 
-def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
-    """Build for the boards that are left."""
-    # What builds is large to load, and a second loss is rare.
-    from rankslice.commands.build.plan_afresh import plan_afresh as plan
+def fail_over_of(*, survive: bool, standby: bool) -> FailOver | None:
+    """Return how a job survives the loss of boards; ``None``: it does not.
 
-    return plan(folder, lost)
+    Raises:
+        RankSliceError: jobs shall wait that nothing would start.
+    """
+    if standby and not survive:
+        raise RankSliceError(Mistake("standby", "is of use only with survive", "set both"))
+    return FailOver(_plan_afresh, standby) if survive else None
+
+
+def _plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
+    # What builds is large to load, and a second loss is rare.
+    from rankslice.commands.build.plan_afresh import plan_afresh
+
+    return plan_afresh(folder, lost)

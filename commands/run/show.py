@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
-    from rankslice.commands.run.surviving import Survived
     from rankslice.measurement.board_history import HardwareSummary
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.verify import Verification
-    from rankslice.session.run import FinishedRun
+    from rankslice.session.callbacks import FinishedRun
+    from rankslice.session.fail_over import Restart
 
 _MAX_FRAMES_SHOWN = 20
 _MAX_FAILURES_SHOWN = 5
@@ -64,23 +64,17 @@ def _run_lines(summary: RunSummary) -> Iterator[str]:
         yield from _verdict(summary.verify)
 
 
-def print_survived(survived: Survived, console: Console) -> None:
-    """Print what a run showed that goes on without boards that are lost."""
-    show(console, *_survived_lines(survived))
-
-
-def _survived_lines(survived: Survived) -> Iterator[str]:
-    yield f"{frames_text(survived.completed)}, {survived.throughput_fps:.2f} frames/s"
-    if survived.completed:
-        shown = ", ".join(f"{name} {value:.1f}" for name, value in survived.latency_ms.items())
-        yield f"latency: {shown} ms"
-    yield from _failures(len(survived.failures), survived.failures)
-    for restart, seconds in zip(survived.restarts, survived.recovered_s, strict=True):
+def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
+    """Yield for each job that took over which boards it did without, and how soon it followed."""
+    for restart in restarts:
         after = (
             f"after {frames_text(restart.completed)}" if restart.completed else "from frame 0 on"
         )
+        seconds = restart.recovered_s
         then = "" if seconds is None else f": the next result came {seconds:.1f} s later"
         yield f"without {joined(sorted(restart.without))} {after}{then}"
+    if restarts:
+        yield "ranks, energy and bottleneck are those of the job that took over last"
 
 
 def print_verdict(verdict: Verification, console: Console) -> None:

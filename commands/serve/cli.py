@@ -25,7 +25,6 @@ from rankslice.serve.log import LogForm
 
 if TYPE_CHECKING:
     from rankslice.serve.server import Serving
-    from rankslice.session.pipeline import Pipeline
 
 _PORTS = {"--http": "8000", "--grpc": "8001"}
 
@@ -93,36 +92,18 @@ def serve(
     import asyncio
     import logging
 
-    from rankslice.commands.run.open import open as open_pipeline
+    from rankslice.backend.runtime.options import RunOptions
+    from rankslice.commands.run.open import fail_over_of
     from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
     from rankslice.serve.access import read_access
     from rankslice.serve.address import parse_address
     from rankslice.serve.log import log, mistakes_logged, start_log
-    from rankslice.serve.served_job import ServedJob, prepare_beside
+    from rankslice.serve.served_job import ServedJob
     from rankslice.serve.server import ServeOptions, check_installed, serve as serve_jobs
+    from rankslice.session.callbacks import Callbacks
+    from rankslice.session.pipeline import open_pipeline, prepare_fed_job
 
     start_log(log_form, partial(print_line, talk))
-
-    def start(folder: Path) -> Pipeline:
-        return open_pipeline(
-            folder,
-            window=window,
-            queue=queue,
-            exact=exact,
-            start_timeout_s=start_timeout,
-            frame_timeout_s=frame_timeout,
-            mpirun=mpirun,
-            ssh_config=ssh_config,
-            survive=survive,
-            standby=standby,
-            on_restart=lambda restart: log(
-                logging.WARNING, "restart", str(restart), without=sorted(restart.without)
-            ),
-            on_warning=lambda text: log(logging.WARNING, "standby", text),
-            wait=False,
-        )
-
-    check = partial(prepare_beside, window=window, mpirun=mpirun, ssh_config=ssh_config)
 
     def tell(serving: Serving) -> None:
         for line in (*serving_lines(serving, access), *curl_example(serving, access)):
@@ -130,7 +111,6 @@ def serve(
         for model in serving.models:
             log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
 
-    jobs = [ServedJob(folder, start, check) for folder in folders]
     with mistakes_logged(log_form):
         check_installed()
         texts = {"--http": http, "--grpc": grpc}
@@ -147,6 +127,35 @@ def serve(
         )
         for warning in address_warnings(options):
             log(logging.WARNING, "exposed", warning)
+        job_options = RunOptions(
+            window=window,
+            queue=queue,
+            exact=exact,
+            start_timeout_s=start_timeout,
+            frame_timeout_s=frame_timeout,
+        )
+        start = partial(
+            open_pipeline,
+            options=job_options,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+            fail_over=fail_over_of(survive=survive, standby=standby),
+            callbacks=Callbacks(
+                on_restart=lambda restart: log(
+                    logging.WARNING, "restart", str(restart), without=sorted(restart.without)
+                ),
+                on_warning=lambda text: log(logging.WARNING, "standby", text),
+            ),
+            wait=False,
+        )
+        check = partial(
+            prepare_fed_job,
+            options=job_options,
+            mpirun=mpirun,
+            ssh_config=ssh_config,
+            check_memory=False,
+        )
+        jobs = [ServedJob(folder, start, check) for folder in folders]
         try:
             for job in jobs:
                 job.open()

@@ -26,7 +26,7 @@ from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.words import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
-from rankslice.session.run import FinishedRun, Listeners, PreparedRun, prepare, run
+from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
 from rankslice.views.board_charts import hardware_figures
 from rankslice.views.counters import counters_of
 from rankslice.views.perfetto_file import perfetto_bytes
@@ -102,7 +102,7 @@ def trace_run(
     Raises:
         RankSliceError: the job failed, or too few frames came out.
     """
-    finished: FinishedRun = run(prepared, Listeners(on_completed), command=command)
+    finished: FinishedRun = run(prepared, Callbacks(on_completed), command=command)
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary

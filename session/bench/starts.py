@@ -29,7 +29,7 @@ from rankslice.measurement.bench.records import (
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
 from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
 from rankslice.session.build_folder import read_plan
-from rankslice.session.run import Listeners, PreparedRun, prepare, run
+from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 
 _NOWHERE = Path("/dev/null")
 _SOME = 1 << 12
@@ -152,7 +152,7 @@ def run_start(
         mpirun=measured.mpirun,
         ssh_config=measured.ssh_config,
     )
-    finished = run(prepared, Listeners(on_completed), keep=False)
+    finished = run(prepared, Callbacks(on_completed), keep=False)
     took_s, after = time.monotonic() - begin_s, read_counters()
     assert finished.trace is not None
     arrived, latencies = _frames(finished.trace)

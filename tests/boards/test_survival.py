@@ -36,6 +36,7 @@ from boards.losses import LOSSES, kill_rank
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.session.recording_folder import read_recording
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
@@ -358,7 +359,12 @@ def test_a_run_without_end_goes_on_and_ends_at_a_signal(
     rack: Boards, out: Path, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.jsonl"
-    options = ("--survive", "--frames", "unlimited", "--fps", FPS, "--verify", "--output", lines)
+    files = {name: tmp_path / name for name in ("run.json", "run.html", "top.csv", "live.jsonl")}
+    options = (
+        *("--survive", "--frames", "unlimited", "--fps", FPS, "--verify", "--output", lines),
+        *("--json", files["run.json"], "--html", files["run.html"], "--live", files["live.jsonl"]),
+        *("--classes", files["top.csv"], "--top", 1, "--record", tmp_path / "recorded"),
+    )
     launcher = Launcher(rack, out, *map(str, options))
     try:
         await_lines(launcher, lines, 20)
@@ -376,6 +382,22 @@ def test_a_run_without_end_goes_on_and_ends_at_a_signal(
     assert list(range(len(numbers))) == numbers
     assert len(numbers) == len(read_results(out / "results.bin"))
     assert [] == [line for board in rack for line in of_job(board)]
+
+    run = json.loads(files["run.json"].read_text())
+    assert (len(numbers), True) == (run["completed"], run["verify"]["passed"])
+    (restart,) = run["restarts"]
+    assert [rack[1].name] == restart["without"]
+    assert 0 < restart["recovered_s"] < 30
+    left = {rack[0].name, rack[2].name}
+    assert all(rank["key"].partition("_")[0] in left for rank in run["ranks"])
+    assert len(numbers) == len(files["top.csv"].read_text().splitlines()) - 1
+    assert "<html" in files["run.html"].read_text()
+    sampled = [json.loads(line)["board"] for line in files["live.jsonl"].read_text().splitlines()]
+    assert {rack[1].name} | left == set(sampled)
+    assert rack[1].name not in sampled[-2:]
+    recording = read_recording(tmp_path / "recorded")
+    assert left == {rank.board for rank in recording.plan.ranks}
+    assert 10 == len(recording.info.numbers)
 
 
 def await_lines(launcher: Launcher, file: Path, count: int) -> None:

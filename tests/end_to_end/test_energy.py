@@ -27,7 +27,7 @@ from toys import toy_library
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
-from rankslice.session.run import FinishedRun, Listeners, prepare, run
+from rankslice.session.run import Callbacks, FinishedRun, prepare, run
 
 pytestmark = pytest.mark.ci
 
@@ -159,7 +159,7 @@ def test_a_sensor_that_goes_wrong_ends_no_run(
             (chip / "power1_input").write_text(told)
 
     options = RunOptions(frames=FRAMES)
-    summary = run(prepare(folder, options), Listeners(spoil)).summary
+    summary = run(prepare(folder, options), Callbacks(spoil)).summary
     assert FRAMES == summary.completed
     (energy,) = summary.energy
     assert ("absent", None, None) == (energy.source, energy.joules, energy.mj_per_frame)

@@ -29,7 +29,7 @@ from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.session.run import FinishedRun, Listeners, prepare, run
+from rankslice.session.run import Callbacks, FinishedRun, prepare, run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -231,7 +231,7 @@ def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: P
     folder = chain_folder(tmp_path, 3)
     let_ranks_sleep(folder, 10)
     with starving(folder, rank=1, seconds=10) as note:
-        finished = run(prepare(folder, RunOptions(frames=500)), Listeners(note))
+        finished = run(prepare(folder, RunOptions(frames=500)), Callbacks(note))
     assert 500 == len(finished.results)
     assert finished.summary.latency_ms["max"] > 5_000
 

@@ -702,7 +702,6 @@ def _runs() -> Iterator[Provoked]:
         "lines on the mpirun line": "--output - --dry-run",
         "live values of no format": "--live r.txt",
         "live values in place of something else": "--live a.jsonl",
-        "live values of a run that survives": "--live --survive",
         "live values and JSON on standard output": "--live - --json -",
         "results twice": "--output r.npz --results r.bin",
         "lines and JSON on standard output": "--output - --json -",
@@ -731,12 +730,9 @@ def _runs() -> Iterator[Provoked]:
         "a recording of no frames": "--record r --record-frames 0",
         "frames of no recording": "--record-frames 3",
         "a recording by hand": "--record r --dry-run",
-        "a recording of several jobs": "--record r --survive",
-        "classes of a run that survives": "--top 3 --survive",
-        "a video of a run that survives": "--output x.mp4 --survive",
+        "the line of a run that survives": "--dry-run --survive",
         "standard input for several jobs": "--input - --survive",
         "frames that several jobs may drop": "--overflow drop --survive",
-        "a run that survives and keeps nothing": "--results /dev/null --verify --survive",
         "standby in a run that does not survive": "--standby",
     }.items():
         needed = {name: content for name, content in files.items() if name in options}

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.serve.served_job import ServedJob, prepare_beside
+from rankslice.serve.served_job import ServedJob
+from rankslice.session.pipeline import prepare_fed_job
 
 
 def served(folder: Path, **changed: Any) -> ServedJob:
@@ -21,7 +23,7 @@ def served(folder: Path, **changed: Any) -> ServedJob:
     pipeline: Any = SimpleNamespace(**{**specs, **changed})
 
     def prepare(path: Path) -> Any:
-        return prepare_beside(path, window=None, mpirun=None, ssh_config=None)
+        return prepare_fed_job(path, RunOptions(), check_memory=False)
 
     return ServedJob(folder, lambda path: pipeline, prepare, pipeline)
 

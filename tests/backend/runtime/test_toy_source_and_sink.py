@@ -25,7 +25,7 @@ from rankslice.commands.build.build_options import Quantisation
 from rankslice.commands.build.representative import conversion_of
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
-from rankslice.session.run import FinishedRun, Listeners, prepare, run
+from rankslice.session.run import Callbacks, FinishedRun, prepare, run
 
 SOURCE = '''
 from . import EndOfStreamError, Source
@@ -140,7 +140,7 @@ def test_a_job_of_mpirun_runs_until_the_source_ends(built: Path, tmp_path: Path)
     results = tmp_path / "results.bin"
     prepared = prepare(built, RunOptions(("count:40",)), results=results)
     assert prepared.source.frames is None
-    finished = run(prepared, Listeners(counts.append, on_ran=told.append))
+    finished = run(prepared, Callbacks(counts.append, on_ran=told.append))
     assert 40 == len(read_results(results)) == finished.summary.completed == counts[-1]
     assert tuple(f"frame {n}" for n in range(40)) == finished.labels
     assert [finished] == told

@@ -28,7 +28,7 @@ from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
-from rankslice.session.run import Listeners, _arrivals, prepare, run
+from rankslice.session.run import Callbacks, _arrivals, prepare, run
 
 TIMEOUT_S = 20
 """No job here may take longer, whatever happens to it."""
@@ -148,7 +148,7 @@ def test_the_command_line_builds_and_runs_and_every_bit_is_the_unsliced_models(
 
 def test_the_library_runs_a_build_folder(built: Path) -> None:
     counts: list[int] = []
-    finished = run(prepare(built, RunOptions(frames=40, exact=True)), Listeners(counts.append))
+    finished = run(prepare(built, RunOptions(frames=40, exact=True)), Callbacks(counts.append))
     assert 40 == counts[-1]
     assert sorted(counts) == counts
     assert ("random 0", "random 39") == (finished.labels[0], finished.labels[-1])
@@ -162,7 +162,7 @@ def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
     told: list[Verification | int | None] = []
     finished = run(
         prepare(built, RunOptions(frames=30, window=1)),
-        Listeners(on_ran=lambda ran: told.append(ran.summary.verify), on_verified=told.append),
+        Callbacks(on_ran=lambda ran: told.append(ran.summary.verify), on_verified=told.append),
         verify=True,
     )
     # The figures are there before the comparison, which takes its time.

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import threading
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import Slot, make_slot
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.arrivals import Live
-from rankslice.commands.run.show import print_survived
-from rankslice.commands.run.surviving import Survived, _gap_s, _live, _read
+from rankslice.commands.run.show import restart_lines
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.session.build_folder import read_plan
-from rankslice.session.pipeline import Restart
+from rankslice.session.fail_over import Restart
+from rankslice.session.fed_frames import FedFrames
+from rankslice.session.fed_run import _live, _read
 from rankslice.session.prepare import PreparedRun
 
 
@@ -70,7 +70,7 @@ def slots_of(built: Path) -> list[Slot]:
 
 def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> None:
     camera, slots = Camera(), slots_of(built)
-    frames = _live(prepared(built, camera), slots, threading.Event())
+    frames = _live(prepared(built, camera), slots, threading.Event(), FedFrames())
     taking = threading.Thread(target=next, args=(frames,))
     taking.start()
     assert camera.is_started.wait(10)
@@ -86,7 +86,7 @@ def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> No
 
 def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
     camera, slots = Camera(), slots_of(built)
-    frames = _live(prepared(built, camera, queue=1), slots, threading.Event())
+    frames = _live(prepared(built, camera, queue=1), slots, threading.Event(), FedFrames())
     taking = threading.Thread(target=next, args=(frames,))
     taking.start()
     assert camera.is_started.wait(10)
@@ -101,11 +101,12 @@ def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
 
 def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     slots = slots_of(built)
-    times = list(_read(prepared(built, Files()), slots, threading.Event()))
-    assert [pytest.approx(0.02)] * 2 == list(np.diff(times))
+    found = list(_read(prepared(built, Files()), slots, threading.Event(), FedFrames()))
+    assert [0, 1, 2] == [number for number, _ in found]
+    assert [pytest.approx(0.02)] * 2 == list(np.diff([at_s for _, at_s in found]))
     is_over = threading.Event()
     is_over.set()
-    assert [] == list(_read(prepared(built, Files()), slots, is_over))
+    assert [] == list(_read(prepared(built, Files()), slots, is_over, FedFrames()))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +120,5 @@ def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
 def test_a_takeover_is_told_as_far_as_results_show_it(number: int, told: str) -> None:
     """There may be no result before it, or none after it."""
     restart = Restart(RankSliceError("board b is off"), frozenset("b"), Path(), number)
-    seconds = _gap_s(np.array([1.0, 5.0]), number)
-    screen = Console(width=200, record=True, file=io.StringIO())
-    print_survived(
-        Survived(2, 1.0, dict.fromkeys(("p50", "max"), 1.0), (restart,), (seconds,)), screen
-    )
-    assert told == screen.export_text().splitlines()[-1]
+    frames = FedFrames(completed_s=array("d", (1.0, 5.0)))
+    assert told == next(restart_lines(frames.with_recovery([restart])))

@@ -15,7 +15,7 @@ def rank_notes(ranks: Sequence[RankFigures]) -> Iterator[str]:
     """Yield what is to be said of ranks besides their figures."""
     for rank in ranks:
         if rank.accelerated is not None:
-            yield f"rank {rank.rank}: {_accelerated(rank.accelerated)}"
+            yield f"rank {rank.rank}: {accelerated_text(rank.accelerated)}"
     for reason in sorted({rank.not_direct for rank in ranks} - {""}):
         yield f"ranks of one board exchange messages: {reason}"
     yield from _warm_ups(ranks)
@@ -39,7 +39,7 @@ def _warm_ups(ranks: Sequence[RankFigures]) -> Iterator[str]:
             yield f"rank {rank.rank} was not warmed up: {reason}"
 
 
-def _accelerated(found: Acceleration) -> str:
+def accelerated_text(found: Acceleration) -> str:
     """Say what runs on an accelerator: ``7 of 7 operators by XNNPACK, in 1 partition``."""
     if found.operators is None:
         text = f"{found.by} does not report which operators it runs"

@@ -17,6 +17,7 @@ from typing import Any
 
 from rankslice.backend.runtime.engines import EngineSettings, engine_settings
 from rankslice.backend.runtime.errors import signal_name
+from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.job import Rank, Tensor
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -73,26 +74,6 @@ class TensorMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegated:
-    """How many operators a provider, delegate or accelerator runs."""
-
-    operators: int | None
-    """``None``: the engine does not tell."""
-    of: int | None
-    partitions: int | None
-    others: tuple[str, ...]
-    """Kinds of operators that stay on the CPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """Number of nodes after some optimisation; the first is ``file``."""
-
-    name: str
-    nodes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Internals:
     """What an engine makes of a model."""
 
@@ -100,9 +81,10 @@ class Internals:
     """Package and version."""
     provider: str
     """Execution provider, delegate or accelerator that was asked for."""
-    levels: tuple[Level, ...]
-    delegated: Delegated | None
-    """``None``: onnxruntime on the CPU."""
+    levels: dict[str, int]
+    """Number of nodes in the ``file``, and after each level of optimisation or a delegate."""
+    accelerated: Acceleration | None
+    """What the provider, delegate or accelerator runs; ``None``: onnxruntime on the CPU."""
     nodes: tuple[Node, ...] = ()
     """Those that run, in their order; empty if the engine does not tell."""
     frames: int = 0
@@ -246,8 +228,7 @@ def ask_onnxruntime(
     is_known = len(inputs) == len(graph.inputs)
     request = Request("onnxruntime", settings, inputs if is_known else ())
     internals = _ask(path, request, environment)
-    levels = (Level("file", len(graph.layers)), *internals.levels)
-    return replace(internals, levels=levels)
+    return replace(internals, levels={"file": len(graph.layers), **internals.levels})
 
 
 def ask_litert(

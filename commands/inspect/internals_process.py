@@ -36,9 +36,7 @@ from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
 from rankslice.commands.inspect.internals import (
-    Delegated,
     Internals,
-    Level,
     Node,
     Request,
     TensorMemory,
@@ -88,7 +86,7 @@ def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Inte
     settings = replace(request.settings, profile=str(folder / "profile"))
     provider = _without_frames(find_provider(onnxruntime, settings))
     by = short_name(provider.name)
-    levels, graph = [], onnx.GraphProto()
+    levels, graph = {}, onnx.GraphProto()
     for level, name in _LEVELS.items():
         options = session_options(onnxruntime, request.settings)
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
@@ -103,13 +101,13 @@ def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Inte
                 raise
             break  # there is no file of what a provider has compiled
         graph = onnx.load(folder / "level.onnx", load_external_data=False).graph
-        levels.append(Level(level, len(graph.node)))
+        levels[level] = len(graph.node)
     session = create_session(onnxruntime, path, session_options(onnxruntime, settings), provider)
     found = Internals(
         runtime=f"onnxruntime {onnxruntime.__version__}",
         provider=by,
-        levels=tuple(levels),
-        delegated=None if provider.is_cpu else _delegated(count_operators(session, provider, path)),
+        levels=levels,
+        accelerated=None if provider.is_cpu else count_operators(session, provider, path),
         nodes=tuple(
             Node(node.name, operator(node), by if provider.is_cpu else "", None, ())
             for node in graph.node
@@ -135,12 +133,6 @@ def _without_frames(provider: Provider) -> Provider:
     frames = CudaFrames(provider.options)
     frames.leave_out(BUFFERS, "frames are zeros")
     return replace(provider, options=frames.session_options())
-
-
-def _delegated(acceleration: Acceleration) -> Delegated:
-    return Delegated(
-        acceleration.operators, acceleration.of, acceleration.partitions, acceleration.others
-    )
 
 
 def _run(session: Any, inputs: Sequence[Tensor]) -> tuple[int, list[dict[str, Any]]]:
@@ -182,10 +174,10 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
     package, settings = find_package(), request.settings
     model = read_object(path)
     subgraph = model["subgraphs"][0]
-    levels: tuple[Level, ...] = (Level("file", len(subgraph["operators"])),)
+    count = len(subgraph["operators"])
     if has_own_process("litert", settings):
-        acceleration = _compile(path, settings, subgraph)
-        yield Internals(package.name, acceleration.by, levels, _delegated(acceleration))
+        accelerated = _compile(path, settings, subgraph)
+        yield Internals(package.name, accelerated.by, {"file": count}, accelerated)
         return
     options = dict(settings.options)
     library = options.pop("delegate", "")
@@ -198,19 +190,18 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
     except (ValueError, RuntimeError) as error:
         raise JobError(f"{package.name} cannot load it: {first_line(error)}") from None
     nodes = tuple(_nodes(interpreter, by))
-    delegated = None
+    replaced = [node.replaces for node in nodes if node.replaces]
+    others = dict.fromkeys(node.op for node in nodes if not node.replaces)
+    accelerated = Acceleration(by, None, None)
     if nodes:
-        replaced = [node.replaces for node in nodes if node.replaces]
-        others = dict.fromkeys(node.op for node in nodes if not node.replaces)
         taken = sum(map(len, replaced))
-        delegated = Delegated(taken, levels[0].nodes, len(replaced), tuple(others))
-        levels = (*levels, Level("delegated", len(nodes)))
+        accelerated = Acceleration(by, taken, count, len(replaced), tuple(others))
     tensors = memory.tensors()
     yield Internals(
         runtime=package.name,
         provider=by,
-        levels=levels,
-        delegated=delegated,
+        levels={"file": count, "delegated": len(nodes)} if nodes else {"file": count},
+        accelerated=accelerated,
         nodes=nodes,
         untimed="LiteRT's Python interface has none",
         tensors=tensors,

@@ -104,18 +104,3 @@ def bend(x: int, to_x: int, to_y: int) -> str:
 def stem(x: int, y: int, lane: int) -> str:
     """Return the beginning of a line: from a dot to its lane."""
     return f"M{x} {y}{'' if x == lane else bend(x, lane, y + ROW)}"
-
-
-def tensor_path(x: int, y: int, lane: int, readers: Sequence[tuple[int, int]]) -> str:
-    """Return the line of a tensor from the dot that makes it, along its lane, to all readers'."""
-    parts = []
-    lowest = 0
-    for to_x, to_y in readers:
-        if x != lane != to_x and to_y - y < 2 * ROW:
-            parts.append(f"M{x} {y}{bend(x, to_x, to_y)}")
-            continue
-        leaves = to_y if to_x == lane else to_y - ROW
-        if to_x != lane:
-            parts.append(f"M{lane} {leaves}{bend(lane, to_x, to_y)}")
-        lowest = max(lowest, leaves)
-    return "".join([*([f"{stem(x, y, lane)}V{lowest}"] if lowest else []), *parts])

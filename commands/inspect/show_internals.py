@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.commands.inspect.internals import Delegated, Internals, Node
+from rankslice.commands.inspect.internals import Internals, Node
 from rankslice.commands.inspect.show import plain_table, print_parts
 from rankslice.commands.output import print_line
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.cores import run_texts
 from rankslice.framework.wording import printable
+from rankslice.session.run_notes import accelerated_text
 
 _MAX_ROWS = 100
 _MAX_RUNS = 8
@@ -33,10 +34,10 @@ def _parts(internals: Internals) -> Iterator[Table | str]:
     provider, threads = printable(internals.provider), internals.threads
     file, plural = printable(internals.file), "s" if threads != 1 else ""
     yield f"{file}: {internals.runtime}, {provider}, {threads} thread{plural}"
-    levels = " -> ".join(f"{level.name} {level.nodes}" for level in internals.levels)
+    levels = " -> ".join(f"{level} {nodes}" for level, nodes in internals.levels.items())
     yield f"nodes by level of optimisation: {levels}"
-    if internals.delegated is not None:
-        yield _delegated(provider, internals.delegated)
+    if internals.accelerated is not None:
+        yield printable(accelerated_text(internals.accelerated))
     if internals.frames:
         yield f"time: medians of {frames_text(internals.frames)} of zeros"
     elif internals.untimed:
@@ -45,16 +46,6 @@ def _parts(internals: Internals) -> Iterator[Table | str]:
         yield from _nodes(internals)
     if internals.tensors:
         yield from _tensors(internals)
-
-
-def _delegated(provider: str, delegated: Delegated) -> str:
-    if delegated.operators is None:
-        return f"{provider} does not report which operators it runs"
-    text = f"{provider} runs {delegated.operators} of {delegated.of} operators"
-    if delegated.partitions is not None:
-        text += f", in {delegated.partitions} partition{'s' if delegated.partitions != 1 else ''}"
-    others = ", ".join(map(printable, delegated.others))
-    return f"{text}; others: {others}" if others else text
 
 
 def _nodes(internals: Internals) -> Iterator[Table | str]:

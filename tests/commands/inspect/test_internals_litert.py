@@ -13,7 +13,8 @@ from litert_engines import gpu_environment, needs_litert, needs_swiftshader, toy
 from tflite_models import edited, model_file
 
 from rankslice.backend.runtime.engines import EngineSettings
-from rankslice.commands.inspect.internals import Delegated, Internals, ask_litert
+from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.commands.inspect.internals import Internals, ask_litert
 from rankslice.framework.errors import RankSliceError
 
 CPU = EngineSettings(allow_fallback=True)
@@ -33,8 +34,8 @@ def test_a_delegate_is_a_node_in_the_place_of_others(int8):
     assert [("DELEGATE", "XNNPACK", tuple(range(13))), ("SOFTMAX", "LiteRT", ())] == [
         (node.op, node.provider, node.replaces) for node in int8.nodes
     ]
-    assert Delegated(13, 14, 1, ("SOFTMAX",)) == int8.delegated
-    assert [("file", 14), ("delegated", 2)] == [(level.name, level.nodes) for level in int8.levels]
+    assert Acceleration("XNNPACK", 13, 14, 1, ("SOFTMAX",)) == int8.accelerated
+    assert {"file": 14, "delegated": 2} == int8.levels
 
 
 @needs_litert
@@ -71,11 +72,11 @@ def test_a_delegate_library_takes_what_it_can(tmp_path):
         model_file("cnn_float32"), with_delegate(toy_delegate(tmp_path), operator="0")
     )
     assert "toy.so" == found.provider
-    assert found.delegated is not None
+    assert found.accelerated is not None
     assert (1, 13, 1) == (
-        found.delegated.operators,
-        found.delegated.of,
-        found.delegated.partitions,
+        found.accelerated.operators,
+        found.accelerated.of,
+        found.accelerated.partitions,
     )
     assert "ADD" not in {node.op for node in found.nodes}
     assert 13 == len(found.nodes)
@@ -87,8 +88,8 @@ def test_of_a_compiled_model_the_operators_that_the_accelerator_takes_are_told(m
         monkeypatch.setenv(name, value)
     settings = EngineSettings(accelerator="gpu", allow_fallback=True)
     found = ask_litert(model_file("cnn_float32"), settings)
-    assert found.delegated is not None
-    assert (13, 13) == (found.delegated.operators, found.delegated.of)
+    assert found.accelerated is not None
+    assert (13, 13) == (found.accelerated.operators, found.accelerated.of)
     assert () == found.nodes
 
 
@@ -117,7 +118,7 @@ def test_the_command_shows_nodes_and_memory(tmp_path):
     file = tmp_path / "internals.json"
     ended = rankslice("inspect", model_file("cnn_int8"), "--internals", "--json", file)
     assert (0, "") == (ended.code, ended.err)
-    assert "XNNPACK runs 13 of 14 operators, in 1 partition; others: SOFTMAX\n" in ended.out
+    assert "13 of 14 operators by XNNPACK, in 1 partition; on the CPU: SOFTMAX\n" in ended.out
     assert "no times: LiteRT's Python interface has none\n" in ended.out
     assert re.search(r"DELEGATE +XNNPACK +0\.\.12", ended.out)
     assert re.search(

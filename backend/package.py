@@ -147,7 +147,7 @@ def _write_requirements(
 def write_profiler_package(
     folder: Path,
     board: str,
-    wanted: Sequence[str],
+    ranks: Sequence[Rank],
     sources: Sequence[Path],
     add_wheels: AddWheels | None = None,
 ) -> None:
@@ -156,13 +156,14 @@ def write_profiler_package(
     Args:
         folder: to fill.
         board: its name.
-        wanted: what pip installs there for it.
+        ranks: accelerators of the board to measure.
         sources: the model and files beside it; the package has them as ``sources/0`` and so on.
         add_wheels: as for :func:`write_packages`.
     """
     _copy_runtime(folder / "runtime")
     for number, source in enumerate(sources):
         link_or_copy(source.resolve(), folder / "sources" / str(number))
+    wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
     _write_requirements(folder, board, wanted, add_wheels)
     with FileHashes() as hashes:
         _write_manifest(folder, board, hashes)

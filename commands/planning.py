@@ -77,17 +77,11 @@ def plan_model(
     """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
 
     Args:
-        model: the model file.
         mapping: a JSON file: accelerators and their layers; or what makes it.
-        platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         where: finds the placements of the mapping's ranks.
-        surge: a second mapping file, for a surge.
-        profile: a file that ``profile`` made of the model: it decides the weights of ranks in turn
-            for which a mapping names none.
         sizes: what is given of sizes that the model leaves open.
         source_board: board where frames enter; that of the first layer by default.
         literally: leave normalisations of a Keras model on the ranks that the mapping says.
-        on_step: called with each step.
 
     Raises:
         RankSliceError: with all mistakes that were found.

@@ -10,19 +10,17 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.boards.answers import Answer, Done, read_answer
-from rankslice.backend.boards.board_packages import Package, deploy_packages, read_package
+from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.backend.package import requirements, write_profiler_package
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Rank
 from rankslice.backend.runtime.job.strict import plain
-from rankslice.backend.wheels import AddWheels
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.profile import Core, MeasuredBoard
 from rankslice.framework.reading.records import Only, between
@@ -132,27 +130,6 @@ class Reading:
     refused: bool = False
 
 
-def profiler_package(
-    folder: Path,
-    board: str,
-    ranks: Sequence[Rank],
-    sources: Sequence[Path],
-    add_wheels: AddWheels | None = None,
-) -> Package:
-    """Write the package with which a board measures sub-models; return it.
-
-    Args:
-        folder: to fill.
-        board: its name.
-        ranks: accelerators of the board to measure.
-        sources: the files of which sub-models consist; the package has them by number.
-        add_wheels: adds wheels to the package.
-    """
-    wanted = [name for name in requirements(ranks) if not name.startswith("mpi4py")]
-    write_profiler_package(folder, board, wanted, sources, add_wheels)
-    return read_package(folder, board)
-
-
 class Accelerator:
     """An accelerator of a board, and the program there that measures it: a context manager."""
 
@@ -162,11 +139,8 @@ class Accelerator:
         """Take a board and its package.
 
         Args:
-            shell: of the board.
-            package: of :func:`profiler_package`; it must have been deployed, except on this
+            package: of :func:`.write_profiler_package`; it must have been deployed, except on this
                 machine.
-            rank: the accelerator.
-            sources: as given to :func:`profiler_package`.
         """
         self._shell, self._package, self._rank = shell, package, rank
         self._numbers = {path: f"sources/{number}" for number, path in enumerate(sources)}
@@ -219,9 +193,6 @@ class Accelerator:
         """Return the times of a sub-model.
 
         If the engine crashes or hangs, the reading says so, and the next call starts it again.
-
-        Raises:
-            RankSliceError: the board cannot be reached any more.
         """
         request = {
             "action": "measure",
@@ -266,11 +237,7 @@ class Accelerator:
         return [self._numbers[piece.path], piece.offset, piece.length]
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> Answer:
-        """Return the program's answer. If there is none, end the program and return the problem.
-
-        Raises:
-            RankSliceError: the board cannot be reached any more, or sends an invalid answer.
-        """
+        """Return the program's answer. If there is none, end the program and return the problem."""
         if self._process is None:
             self.greet()
         assert self._process is not None
@@ -298,16 +265,3 @@ class Accelerator:
         process, self._process = self._process, None
         if process is not None:
             process.close(_END_S)
-
-
-def deploy_profiler(
-    work: Iterable[tuple[BoardShell, Package]], *, environment: bool = False
-) -> None:
-    """Deploy packages to the boards that are not this machine.
-
-    Raises:
-        RankSliceError: some boards failed.
-    """
-    elsewhere = [(shell, package) for shell, package in work if not shell.is_here]
-    if elsewhere:
-        deploy_packages(elsewhere, environment=environment)

@@ -130,7 +130,6 @@ def deploy_packages(
         environment: also make each board's virtual environment.
         also: what pip installs there besides the package's requirements.
         beside: how many packages each board keeps besides these and the usual number.
-        on_step: called with the label of a package and what is being done with it.
 
     Raises:
         RankSliceError: some boards failed, each with its reason; the others have their packages.

@@ -57,11 +57,7 @@ class Conversation:
         return self._process.ask(kind, timeout_s)
 
     def complaints(self, count: int, action: str, *, timeout_s: float, **details: Any) -> list[str]:
-        """Have several things tried; return a complaint for each, empty if it worked.
-
-        Raises:
-            RankSliceError: the board cannot be reached, or sends more or fewer complaints.
-        """
+        """Have several things tried; return a complaint for each, empty if it worked."""
         told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
         if len(told) != count:
             board = self.shell.login.full_name
@@ -85,11 +81,7 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
 
 
 def report_of(conversation: Conversation) -> BoardReport:
-    """Return a board's description of itself.
-
-    Raises:
-        RankSliceError: the board cannot be reached, or has no Python.
-    """
+    """Return a board's description of itself."""
     return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, packages=packages_of_jobs())
 
 
@@ -130,9 +122,6 @@ def clock_ahead_s(conversation: Conversation) -> float:
     """Return by how many seconds a board's clock is ahead of this machine's.
 
     It is the reading with the shortest round trip, half of which is the possible error.
-
-    Raises:
-        RankSliceError: the board cannot be reached any more.
     """
 
     def reading() -> tuple[float, float]:
@@ -147,11 +136,7 @@ def clock_ahead_s(conversation: Conversation) -> float:
 def load_complaints(
     conversation: Conversation, libraries: Sequence[tuple[str, dict[str, str]]]
 ) -> list[str]:
-    """Return for each library why a board cannot load it; empty: it can.
-
-    Raises:
-        RankSliceError: the board cannot be reached any more.
-    """
+    """Return for each library why a board cannot load it; empty: it can."""
     wanted = [{"name": name, "environment": variables} for name, variables in libraries]
     return conversation.complaints(len(wanted), "load", libraries=wanted, timeout_s=_LOAD_S)
 

@@ -74,10 +74,6 @@ class RemoteProcess:
         """Start a program.
 
         Args:
-            command: the program and its arguments.
-            board: for messages.
-            folder: its working folder; this process's by default.
-            environment: its variables; those of this process by default.
             outlives_ctrl_c: whether it does not get Ctrl-C; this process then has to end it.
 
         Raises:

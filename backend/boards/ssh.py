@@ -83,7 +83,6 @@ def write_ssh_config(path: Path, logins: Sequence[Login], config: Path | None) -
 
     Args:
         path: of the new file; it is written if some board has an account.
-        logins: the boards.
         config: given by the user; ``None``: those of the home folder and of the system.
     """
     users = [login for login in logins if login.user]
@@ -190,7 +189,6 @@ class BoardShell:
         """Copy a folder's content, or some of its files, into a folder of the board.
 
         Args:
-            source: a folder.
             target: a folder below :data:`FOLDER` on the board.
             files: names below ``source``; all if empty.
             bases: further folders there; files that equal theirs are hard-linked and do not travel.
@@ -218,8 +216,6 @@ class BoardShell:
         """Fetch a file of a run, which the board then removes.
 
         Args:
-            run: name of the run.
-            name: of the file.
             target: to write; after a failure it may be incomplete.
             most_bytes: larger files are refused.
 

@@ -268,11 +268,7 @@ class Watches:
         """Whether the launcher has ended mpirun, because it did not end by itself."""
 
     def __enter__(self) -> Watches:
-        """Start a watch on each board.
-
-        Raises:
-            RankSliceError: a board cannot be reached, or already has this run.
-        """
+        """Start a watch on each board."""
         try:
             run, on_sample, has_events = self._boards.run, self._on_sample, self._has_events
             self._watches = [

@@ -91,13 +91,9 @@ def build(
     """Slice a model and write everything that its ranks need.
 
     Args:
-        model: an ``.onnx``, ``.tflite``, ``.keras`` or ``.h5`` file.
         mapping: a JSON file: accelerators and their layers; or what makes it, such as
             :func:`rankslice.commands.build.cut_mapping.mapping_of_cuts`.
-        platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
         out: the folder to make; it appears complete or not at all.
-        options: how to slice and pack.
-        on_step: called with each step.
 
     Raises:
         RankSliceError: with all mistakes that were found.

@@ -124,9 +124,7 @@ def seen_bounds(model: Model, frames: Path, preprocessing: Preprocessing) -> See
     differs.
 
     Args:
-        model: an ONNX model.
         frames: a source of frames with an end.
-        preprocessing: of images.
 
     Raises:
         RankSliceError: frames cannot be read or computed, or there are none.

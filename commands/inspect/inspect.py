@@ -89,11 +89,9 @@ def inspect_model(
     Args:
         model: the model file; or a folder made by ``build``, whose model, sizes and plan are
             taken.
-        sizes: what is given of sizes that the file leaves open.
         mapping: a mapping file, or what makes a mapping: the plan that ``build`` would make is
             inspected, too. Ranks may share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
-        surge: a second mapping file, for a surge.
         profile: of the model: it decides the weights of ranks in turn that the mapping leaves open.
 
     Raises:

@@ -45,9 +45,6 @@ def print_inspection(
     On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
 
     Args:
-        inspection: what to print.
-        console: where.
-        most_cuts: how many cuts are shown.
         summary: leave the table of the layers out; by default on a terminal if they are many.
     """
     count = len(inspection.graph.layers)
@@ -291,7 +288,6 @@ def shape_text(tensor: AnyTensor, *, full: bool = True) -> str:
     """Return shape and element type: ``1x3x224x224 float32``, ``1 x seq<=128 x 768 float32``.
 
     Args:
-        tensor: any tensor.
         full: name the type even if it is the usual one, float32.
     """
     shape = "?" if tensor.shape is None else _sizes_text(tensor, tensor.shape) or "scalar"

@@ -35,11 +35,7 @@ _SAME_ARCH = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 
 
 def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
-    """Return what is known of one board.
-
-    Raises:
-        RankSliceError: it does not answer any more.
-    """
+    """Return what is known of one board."""
     findings = [*_python_findings(answer), *_core_findings(answer, job)]
     findings += _kind_findings(answer)
     findings += _room_findings(answer, job)
@@ -206,11 +202,7 @@ def _engine_packages(engine: str, environment: Environment) -> list[str]:
 
 
 def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
-    """Return whether the libraries and providers of accelerators are there.
-
-    Raises:
-        RankSliceError: the board does not answer any more.
-    """
+    """Return whether the libraries and providers of accelerators are there."""
     units = [*_units(answer.board, job)]
     libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
     findings = [

@@ -44,11 +44,7 @@ def check_platform(
     """Return what would keep a job from running on boards, and what is as it should be.
 
     Args:
-        source: a platform file, or ``local``.
         out: a build folder; its boards alone are looked at, and whether they can run it.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
-        on_step: called with each step.
 
     Raises:
         RankSliceError: the platform or the build folder cannot be read.

@@ -50,8 +50,6 @@ def probe(
     Args:
         hosts: names or addresses as ssh takes them, each with ``user@`` before it if need be;
             ``local`` is this machine.
-        ssh_config: handed to ssh as ``-F``.
-        on_step: called with each step.
 
     Raises:
         RankSliceError: a host is none, or appears twice.
@@ -84,11 +82,7 @@ def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) ->
 
 
 def _logins(hosts: Sequence[str]) -> list[Login]:
-    """Return how the hosts are reached.
-
-    Raises:
-        RankSliceError: they are none, or stand there twice. All mistakes at once.
-    """
+    """Return how the hosts are reached."""
     pairs = [_user_and_host(host) for host in hosts]
     raise_mistakes(
         Mistake("HOST", complaint, "expected a host, user@host, or local")

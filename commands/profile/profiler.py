@@ -85,11 +85,7 @@ class Profiler:
         """Read the model and the platform.
 
         Args:
-            model: an ``.onnx`` or ``.tflite`` file.
-            platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
             out: the profile; ``None``: none is read or written.
-            options: how it is measured.
-            listener: receives the progress.
 
         Raises:
             RankSliceError: with all mistakes that were found.
@@ -154,11 +150,7 @@ class Profiler:
         return len(self._segments.layers)
 
     def __enter__(self) -> Profiler:
-        """Bring the boards what they need, and see what of an old profile still holds.
-
-        Raises:
-            RankSliceError: a board cannot be reached, or lacks something. All at once.
-        """
+        """Bring the boards what they need, and see what of an old profile still holds."""
         try:
             greetings = self._bench.open(self._targets, self._platform, self._options)
         except BaseException:
@@ -193,11 +185,7 @@ class Profiler:
             self._bench.close()
 
     def save(self) -> None:
-        """Write the profile, if there is a file for it and something was measured.
-
-        Raises:
-            RankSliceError: it cannot be written.
-        """
+        """Write the profile, if there is a file for it and something was measured."""
         if self._out is None or not any(kind.spans for kind in self.profile.kinds):
             return
         write_output(self._out, profile_to_json(self.profile), "--out")
@@ -402,11 +390,7 @@ def _read(model: Path, sizes: GivenSizes) -> Model:
 def _read_files(
     model: Path, platform: PlatformSource, out: Path | None, options: ProfileOptions
 ) -> tuple[Model, Platform, Profile | None]:
-    """Return what files hold; the profile need not exist.
-
-    Raises:
-        RankSliceError: with the mistakes in all of them.
-    """
+    """Return what files hold; the profile need not exist."""
     mistakes = CollectedMistakes()
     found = mistakes.catch(lambda: _read(model, options.sizes))
     boards = mistakes.catch(lambda: read_platform(platform))
@@ -481,7 +465,6 @@ def profile_model(
     """Measure a model's first spans, and those of the fastest pipeline until its times are true.
 
     Args:
-        profiler: ready.
         refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
         seconds: after which nothing more is begun; ``None``: all is measured.
         on_round: called with each plan that was tried.

@@ -13,12 +13,11 @@ from rankslice.backend.boards.accelerator import (
     Reading,
     SubModel,
     Timings,
-    deploy_profiler,
-    profiler_package,
 )
-from rankslice.backend.boards.board_packages import Package
+from rankslice.backend.boards.board_packages import Package, deploy_packages, read_package
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
+from rankslice.backend.package import write_profiler_package
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
@@ -84,9 +83,10 @@ class Bench:
         folder = self._resources.enter_context(temporary_folder()).path
         ranks = [rank for target in targets for rank in (target.rank, *target.neighbours)]
         work = self._packages(ranks, folder, platform, options)
-        if not all(shell.is_here for shell, _ in work.values()):
+        elsewhere = [(shell, package) for shell, package in work.values() if not shell.is_here]
+        if elsewhere:
             self._listener.step("deploying")
-        deploy_profiler(work.values(), environment=options.venv)
+            deploy_packages(elsewhere, environment=options.venv)
         for rank in ranks:
             if rank.key not in self._accelerators:
                 opened = Accelerator(*work[rank.board], rank, self._model_files)
@@ -105,7 +105,8 @@ class Bench:
             shell = _shell(boards[name], folder, options.ssh_config)
             where = folder / f"at-{len(work)}"
             wheels = None if shell.is_here else add_wheels
-            work[name] = shell, profiler_package(where, name, own, self._model_files, wheels)
+            write_profiler_package(where, name, own, self._model_files, wheels)
+            work[name] = shell, read_package(where, name)
         return work
 
     @cached_property

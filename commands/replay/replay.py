@@ -107,12 +107,8 @@ def replay(
     Each segment gets its recorded inputs, so a difference in one does not show in the next.
 
     Args:
-        folder: made by ``run --record``.
-        rank: number of the rank.
         engine: instead of the rank's own, on CPU cores.
-        frames: numbers of frames; by default all that the rank handled.
         build: a build folder whose sub-models run instead of the recorded ones.
-        on_frame: called with the number of frames that are done.
 
     Raises:
         RankSliceError: the folder is no recording, or has changed; there is no such rank or frame;

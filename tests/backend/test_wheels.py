@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.boards.accelerator import profiler_package
+from rankslice.backend.boards.board_packages import read_package
+from rankslice.backend.package import write_profiler_package
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.wheels import collect_wheels, wheels_for
 from rankslice.framework.errors import RankSliceError
@@ -61,7 +62,8 @@ def test_what_measures_on_a_board_brings_its_wheels_along(tmp_path: Path) -> Non
     fake_wheel(tmp_path, "numpy", "9.9")
     rank = Rank(0, "edge01_cpu0", "edge01", "10.0.0.1", "cpu", (0,), "null")
     add_wheels = wheels_for([board()], str(tmp_path))
-    package = profiler_package(tmp_path / "package", "edge01", [rank], [], add_wheels)
+    write_profiler_package(tmp_path / "package", "edge01", [rank], [], add_wheels)
+    package = read_package(tmp_path / "package", "edge01")
     assert "wheels/numpy-9.9-py3-none-any.whl" in package.files
 
 

@@ -94,9 +94,6 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
     """Write the scripts that start a rank and mpirun's daemon in a run.
 
     Args:
-        run: the run's folder.
-        package: its package.
-        daemon: mpirun's daemon on this board.
         library: libmpi that mpi4py is to load; ``None``: the one that it finds.
     """
     variables = {JOB_VARIABLE: run.name}

@@ -97,11 +97,7 @@ def processes_of(job: str, variable: str = JOB_VARIABLE) -> dict[int, bytes]:
 
 
 def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
-    """Return the processes of all jobs, with job and command line.
-
-    Args:
-        variable: of the environment, which names the job.
-    """
+    """Return the processes of all jobs, with job and command line."""
     begin = f"{variable}=".encode()
     found = {}
     for process in all_processes():

@@ -51,7 +51,6 @@ def environment(python: str, packages: dict[str, str]) -> Answer:
     """Return what a Python has of the packages that jobs need.
 
     Args:
-        python: its program.
         packages: by name, the module that shows that a package is there if it has no description
             of itself; empty: nothing does.
     """

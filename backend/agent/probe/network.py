@@ -25,7 +25,6 @@ def interfaces(
     """Yield the network interfaces that have an IPv4 address, except the loopback interface.
 
     Args:
-        root: below which /sys lies.
         address_of: returns the address and the length of the network's prefix.
     """
     for folder in paths_below(root, "sys/class/net/*"):

@@ -20,10 +20,11 @@ from rankslice.backend.boards.accelerator import (
     InputOfFrame,
     SubModel,
     Timings,
-    profiler_package,
 )
+from rankslice.backend.boards.board_packages import read_package
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.package import write_profiler_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.system.cores import core_kinds, core_numbers
@@ -54,7 +55,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def accelerator(folder: Path, model: Path, rank: Rank = RANK) -> Accelerator:
     shell = BoardShell(Login("local", "localhost"))
-    return Accelerator(shell, profiler_package(folder, "local", [rank], [model]), rank, [model])
+    write_profiler_package(folder, "local", [rank], [model])
+    return Accelerator(shell, read_package(folder, "local"), rank, [model])
 
 
 @pytest.fixture

@@ -55,16 +55,6 @@ PROFILE, RUNS = "profile.json", "runs.jsonl"
 _MAPPING = "mapping-"
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """What is explored."""
-
-    model: Model
-    boards: Platform
-    profile: Profile
-    problem: Problem
-
-
 def unfinished_files(out: Path) -> tuple[Path, ...]:
     """Return what an exploration that was broken off left beside its folder, to go on with."""
     return tuple(file for name in (PROFILE, RUNS) if (file := _beside(out, name)).exists())
@@ -108,11 +98,12 @@ def explore(
     loaded, wanted = read_model(model, options.sizes), options.search
     replaces = _foreign if options.force else None
     with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
-        measuring = _Measured(model, platform, out, options)
-        inputs = measuring.inputs(loaded, listener or Listener())
-        problem = inputs.problem
-        objectives, left_out = available_objectives(problem, _objectives(wanted))
-        result = find_mappings(problem, objectives, wanted, measuring.attempt(inputs), on_progress)
+        explored = _Explored(loaded, model, platform, out, options, listener or Listener())
+        problem = explored.problem
+        more = ("latency",) if wanted.surge_fps is not None else ()
+        names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
+        objectives, left_out = available_objectives(problem, names)
+        result = find_mappings(problem, objectives, wanted, explored.attempt(), on_progress)
         if not result.candidates:
             where = platform.name if isinstance(platform, Platform) else str(platform)
             raise RankSliceError(_nothing(where, problem, result))
@@ -135,9 +126,7 @@ def explore(
                 *about_pair,
                 *replicas_text(problem, result.candidates),
                 *result.notes,
-                *_gaps(inputs),
-                *_bounds(problem),
-                *_hints(problem, wanted, result.candidates[0]),
+                *explored.remarks(result.candidates[0]),
             ),
             target_fps=wanted.target_fps,
             surge_fps=wanted.surge_fps,
@@ -148,55 +137,16 @@ def explore(
         )
         _write(folder, exploration)
         for name in (PROFILE, RUNS):
-            _keep(out, name, folder)
+            # What was measured now, or else for the older folder.
+            if file := next(filter(Path.is_file, (_beside(out, name), out / name)), None):
+                shutil.copyfile(file, folder / name)
     for file in unfinished_files(out):
         file.unlink()
     return exploration
 
 
-def _objectives(wanted: SearchOptions) -> tuple[str, ...]:
-    more = ("latency",) if wanted.surge_fps is not None else ()
-    return tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
-
-
-def _gaps(inputs: _Inputs) -> Iterator[str]:
-    """Yield what predictions are worth less for: slices of accelerators in use, not measured."""
-    segments = SpanSegments(inputs.model.graph)
-    keys = {kind.key for kind in inputs.problem.kinds}
-    for kind in inputs.profile.kinds:
-        left_out = left_out_of(kind, inputs.profile.model, lambda span: not segments.fault(*span))
-        if left_out is not None and keys.intersection(kind.keys) and (text := left_out.meaning()):
-            yield f"{text}; `rankslice profile -o {inputs.problem.times_source}` measures on"
-
-
-def _bounds(problem: Problem) -> Iterator[str]:
-    """Yield which tensors count with their bounds where they go from board to board."""
-    names = [tensor.name for tensor in problem.tensors if tensor.is_bound]
-    if names and len({device.board for device in problem.devices}) > 1:
-        text = bounds_text(names)
-        yield f"{text[0].upper()}{text[1:]}."
-
-
 _ROUGH = 0.5
 """Share of a frame's time from which what the runtime is counted with makes rates rough."""
-
-
-def _hints(problem: Problem, wanted: SearchOptions, fastest: Candidate) -> Iterator[str]:
-    """Yield what a newcomer may wonder about."""
-    only = problem.devices[0]
-    if len(problem.devices) == 1 and len(only.cores) > 1 and not wanted.keys:
-        yield (
-            f"There is only one accelerator, {only.key}, so there is nothing to distribute:"
-            " --per-core uses each of its cores as an accelerator."
-        )
-    period_s = 1 / fastest.best_known.throughput_fps
-    runtime_s = problem.overheads.frame_s + problem.overheads.slice_s
-    if fastest.best_known.basis != "measured" and runtime_s > _ROUGH * period_s:
-        yield (
-            "Rates are rough for layers this short: of the"
-            f" {digits(1e3 * period_s)} ms per frame of the fastest mapping,"
-            f" {digits(1e3 * runtime_s)} ms are the time of the runtime on another machine."
-        )
 
 
 def _nothing(platform: str, problem: Problem, found: SearchResult) -> Mistake:
@@ -228,42 +178,37 @@ def _begun(out: Path, name: str) -> Path:
     return file
 
 
-def _keep(out: Path, name: str, folder: Path) -> None:
-    """Copy a file, of this exploration or else of the older one, into the new folder."""
-    for file in (_beside(out, name), out / name):
-        if file.is_file():
-            shutil.copyfile(file, folder / name)
-            return
+class _Explored:
+    """What is explored: a model with its times on a platform; without a profile, it is measured."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """What an exploration has measured, or will have."""
-
-    model: Path
-    platform: PlatformSource
-    out: Path
-    options: ExploreOptions
-
-    def inputs(self, loaded: Model, listener: Listener) -> _Inputs:
-        """Return what is explored; without a profile, layers are measured."""
-        boards = read_platform(self.platform)
-        profile = self.options.profile
-        source = str(profile or self.out / PROFILE)
-        measured = self._measure(listener) if profile is None else read_profile(profile)
+    def __init__(
+        self,
+        model: Model,
+        file: Path,
+        platform: PlatformSource,
+        out: Path,
+        options: ExploreOptions,
+        listener: Listener,
+    ) -> None:
+        self.model, self.file, self.platform, self.out = model, file, platform, out
+        self.options, self.search = options, options.search
+        self.boards = read_platform(platform)
+        own = options.profile
+        self.profile = self._measure(listener) if own is None else read_profile(own)
+        per_core = self.search.per_core and not self.search.keys
         problem = profiled_problem(
-            measured,
-            loaded.graph,
-            boards,
-            keys=_keys(self.options.search, boards),
-            default_engine=default_engine(format_of(loaded.graph).submodels),
-            source=source,
+            self.profile,
+            model.graph,
+            self.boards,
+            keys=default_keys(self.boards, per_core=True) if per_core else self.search.keys or None,
+            default_engine=default_engine(format_of(model.graph).submodels),
+            source=str(own or out / PROFILE),
         )
-        if fps := self.options.search.target_fps:
+        if fps := self.search.target_fps:
             problem = replace(problem, between_frames_s=1 / fps)
-        if self.options.search.most_turns > 1:
-            problem = with_turns(problem, self.options.search.most_turns)
-        return _Inputs(loaded, boards, measured, problem)
+        if self.search.most_turns > 1:
+            problem = with_turns(problem, self.search.most_turns)
+        self.problem = problem
 
     def _measure(self, listener: Listener) -> Profile:
         """Return what layers take, measured as ``rankslice profile`` does, or known already."""
@@ -273,12 +218,12 @@ class _Measured:
             f"no --profile is given: {missing} are measured first, and kept as {self.out / PROFILE}"
         )
         profiler = Profiler(
-            self.model,
+            self.file,
             self.platform,
             file,
             ProfileOptions(
-                keys=self.options.search.keys,
-                per_core=self.options.search.per_core,
+                keys=self.search.keys,
+                per_core=self.search.per_core,
                 sizes=self.options.sizes,
                 ssh_config=self.options.ssh_config,
             ),
@@ -290,37 +235,56 @@ class _Measured:
             listener.note(refinement_text(refinement))
         return profiler.profile
 
-    def attempt(self, inputs: _Inputs) -> Callable[[Candidate], Candidate] | None:
+    def attempt(self) -> Callable[[Candidate], Candidate] | None:
         """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""
-        wanted, problem = self.options.search, inputs.problem
-        if wanted.evaluate == "simulator":
+        if self.search.evaluate == "simulator":
             return MappingSimulator(
-                inputs.model,
-                inputs.boards,
-                KnownTimes(inputs.profile),
-                problem.times_source,
-                problem,
-                wanted.frames,
-            )
-        if wanted.evaluate == "run":
-            boards = hashlib.sha256(repr(inputs.boards).encode()).hexdigest()
-            cache = RunCache(_begun(self.out, RUNS), file_sha256(self.model), boards)
-            return MappingRunner(
                 self.model,
+                self.boards,
+                KnownTimes(self.profile),
+                self.problem.times_source,
+                self.problem,
+                self.search.frames,
+            )
+        if self.search.evaluate == "run":
+            boards = hashlib.sha256(repr(self.boards).encode()).hexdigest()
+            return MappingRunner(
+                self.file,
                 self.platform,
-                problem,
-                cache,
-                wanted.frames,
+                self.problem,
+                RunCache(_begun(self.out, RUNS), file_sha256(self.file), boards),
+                self.search.frames,
                 self.options.sizes,
                 self.options.ssh_config,
             )
         return None
 
-
-def _keys(wanted: SearchOptions, platform: Platform) -> tuple[str, ...] | None:
-    if wanted.per_core and not wanted.keys:
-        return default_keys(platform, per_core=True)
-    return wanted.keys or None
+    def remarks(self, fastest: Candidate) -> Iterator[str]:
+        """Yield what predictions are worth, and what a newcomer may wonder about."""
+        problem, segments = self.problem, SpanSegments(self.model.graph)
+        keys = {kind.key for kind in problem.kinds}
+        for kind in self.profile.kinds:
+            left_out = left_out_of(kind, self.profile.model, lambda s: not segments.fault(*s))
+            if left_out is not None and keys & {*kind.keys} and (text := left_out.meaning()):
+                yield f"{text}; `rankslice profile -o {problem.times_source}` measures on"
+        bounds = [tensor.name for tensor in problem.tensors if tensor.is_bound]
+        if bounds and len({device.board for device in problem.devices}) > 1:
+            text = bounds_text(bounds)
+            yield f"{text[0].upper()}{text[1:]}."
+        only = problem.devices[0]
+        if len(problem.devices) == 1 and len(only.cores) > 1 and not self.search.keys:
+            yield (
+                f"There is only one accelerator, {only.key}, so there is nothing to distribute:"
+                " --per-core uses each of its cores as an accelerator."
+            )
+        period_s = 1 / fastest.best_known.throughput_fps
+        runtime_s = problem.overheads.frame_s + problem.overheads.slice_s
+        if fastest.best_known.basis != "measured" and runtime_s > _ROUGH * period_s:
+            yield (
+                "Rates are rough for layers this short: of the"
+                f" {digits(1e3 * period_s)} ms per frame of the fastest mapping,"
+                f" {digits(1e3 * runtime_s)} ms are the time of the runtime on another machine."
+            )
 
 
 def _foreign(folder: Path) -> str:

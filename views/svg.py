@@ -45,3 +45,43 @@ def picture(
     inside = Markup("\n").join(["", *content, ""])
     view = f"0 0 {width:g} {height:g}"
     return element("svg", inside, viewBox=view, role=role, aria_label=label)
+
+
+_DOCUMENT_STYLE = """
+text {
+  font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace;
+  fill: #24292f; dominant-baseline: central; white-space: pre;
+}
+.title { font-size: 17px; font-weight: 600; }
+.dim { fill: #6b7480; }
+.middle { text-anchor: middle; }
+.end { text-anchor: end; }
+"""
+
+
+def document(
+    title: str,
+    subtitle: str,
+    width: float,
+    height: float,
+    content: Iterable[Markup],
+    style: str = "",
+) -> Markup:
+    """Return a picture that is a file of its own, on white; the same bytes for the same content."""
+    parts = (
+        element("style", Markup(_DOCUMENT_STYLE + style)),
+        element("rect", width="100%", height="100%", fill="#ffffff"),
+        element("text", title, x=20, y=28, class_="title"),
+        element("text", subtitle, x=20, y=54, class_="dim"),
+        *content,
+    )
+    return element(
+        "svg",
+        Markup("\n").join(["", *parts, ""]),
+        xmlns="http://www.w3.org/2000/svg",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label=title,
+    ) + Markup("\n")

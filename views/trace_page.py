@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
-from rankslice.measurement.trace.path import Span
-from rankslice.measurement.trace.words import Findings
+from rankslice.measurement.trace.journeys import Why
+from rankslice.measurement.trace.path import Part, Span
+from rankslice.measurement.trace.words import Findings, part_name
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import data_block, page_html
-from rankslice.views.trace_tables import (
-    PATH_HEAD,
-    RANK_CAPTION,
-    RANK_HEAD,
-    path_rows,
-    rank_rows,
-)
 from rankslice.views.trace_timeline import OPERATOR, Timeline
 
 _HINT = (
     "Point at a slice, or tap it, to see what it is. Drag to move, turn the wheel or pinch to zoom."
 )
+_MIN_SHARE = 0.005
+"""Of the critical path, that is worth a row."""
 _PERIODS = 12
 """Of frames that come out, which are shown at first."""
 
@@ -62,15 +58,16 @@ def trace_page(
     )
     notice = Notice("Bottleneck", tuple(told))
     missing = Notice("Notes", tuple(notes), "note")
-    ranks = Table("what each rank did with its time", RANK_HEAD, tuple(rank_rows(found)))
-    path = Table("where the time between two results goes", PATH_HEAD, tuple(path_rows(found)))
+    path_head = ("on the critical path", "of the time", "ms per frame")
+    rows = tuple(_path_rows(found))
+    path = Table("where the time between two results goes", path_head, rows)
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
         f"{frames_text(found.journeys.frames)}; the shares are of"
         f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{_results_of(span)}",
         (
             Section("", parts=(notice, missing, timeline)),
-            Section("Ranks", (f"The columns are {RANK_CAPTION}.",), (ranks,)),
+            ranks_section(found),
             Section(
                 "Critical path",
                 ("The steps and waits that determine the rate, from the last result back.",),
@@ -80,6 +77,46 @@ def trace_page(
         ),
     )
     return page_html(page)
+
+
+def ranks_section(found: Findings) -> Section:
+    """Return what each rank did with its time."""
+    head = ("rank", "accelerator", "compute", "I/O", "input", "room", "frames", "rest", "send")
+    table = Table("what each rank did with its time", head, tuple(_rank_rows(found)))
+    text = (
+        "The columns are shares of the time: computing; reading frames and writing results; waiting"
+        " for a tensor, for room, for frames from the source; the rest. Sending overlaps these."
+    )
+    return Section("Ranks", (text,), (table,))
+
+
+def _rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
+    inputs = found.journeys.plan.inputs
+    for use, rank in zip(found.ranks, found.journeys.plan.ranks, strict=True):
+        from_source = sum(
+            wait.share
+            for wait in use.waits
+            if wait.why is Why.frame or (wait.why is Why.input and wait.tensor in inputs)
+        )
+        shares = (
+            use.compute,
+            use.ends,
+            use.waits_for(Why.input, Why.frame) - from_source,
+            use.waits_for(Why.room, Why.window),
+            from_source,
+            use.rest,
+            use.send,
+        )
+        yield str(use.rank), rank.key, *(f"{100 * max(0, s):.0f} %" for s in shares)
+
+
+def _path_rows(found: Findings) -> Iterator[tuple[str, ...]]:
+    """Yield what the critical path consists of, the largest first."""
+    parts: list[tuple[Part, float]] = sorted(found.path.shares.items(), key=lambda each: -each[1])
+    for part, share in parts:
+        if share >= _MIN_SHARE:
+            name = part_name(found.journeys.plan, part)
+            yield name, f"{100 * share:.0f} %", digits(share * found.span.period_ms)
 
 
 def _results_of(span: Span) -> str:

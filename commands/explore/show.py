@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from rankslice.commands.output import print_line, shortened
 from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.answer import (
     failure_texts,
@@ -17,39 +14,32 @@ from rankslice.exploration.results.answer import (
 )
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
+from rankslice.views.content import Table
+from rankslice.views.terminal import MAX_LINE, shortened, show
 
 _MAX_KEYS = 6
 
 
 def print_exploration(exploration: Exploration, folder: str, console: Console) -> None:
     """Print the mappings that were found, then what to take from it."""
-    table = Table(
-        "mapping",
-        *(row.head for row in columns()),
-        "boards",
-        "accelerators",
-        caption=f"memory and energy per frame: of the board that needs most{_star(exploration)}",
+    head = ("mapping", *(row.head for row in columns()), "boards", "accelerators")
+    caption = f"memory and energy per frame: of the board that needs most{_star(exploration)}"
+    rows = tuple(
+        _row(candidate, figures)
+        for candidate in exploration.candidates
+        for figures in candidate.figures
     )
-    for column in table.columns[:-1]:
-        column.justify = "right"
-    for candidate in exploration.candidates:
-        for figures in candidate.figures:
-            table.add_row(*_row(candidate, figures))
-    console.print(table)
-    for sentence in _bases(exploration.candidates):
-        print_line(console, sentence)
-    print_line(
-        console, f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}"
-    )
-    if exploration.tried_by:
-        print_line(console, tried_text(exploration))
-    for sentence in (
+    show(console, Table(caption, head, rows), max_cell=MAX_LINE)
+    show(
+        console,
+        *_bases(exploration.candidates),
+        f"{mappings_text(exploration.evaluations)} evaluated by {exploration.method}",
+        *([tried_text(exploration)] if exploration.tried_by else []),
         *exploration.left_out,
         *failure_texts(exploration.failures),
         *exploration.answer,
-    ):
-        print_line(console, sentence)
-    print_line(console, f"written to {folder}; look at {folder}/index.html")
+        f"written to {folder}; look at {folder}/index.html",
+    )
 
 
 def _star(exploration: Exploration) -> str:
@@ -73,12 +63,12 @@ def _bases(candidates: Sequence[Candidate]) -> Iterator[str]:
             yield f"{row.name} is {', '.join(texts)}"
 
 
-def _row(candidate: Candidate, figures: Figures) -> list[str]:
+def _row(candidate: Candidate, figures: Figures) -> tuple[str, ...]:
     cells = [row.cell(candidate, figures, "-") for row in columns()]
     if figures.basis != "predicted":
-        return ["", *cells, "", figures.basis]
+        return ("", *cells, "", figures.basis)
     number = f"{candidate.number}" if candidate.on_front else f"{candidate.number}*"
-    return [number, *cells, str(len(candidate.boards)), escape(_keys(candidate))]
+    return (number, *cells, str(len(candidate.boards)), _keys(candidate))
 
 
 def _keys(candidate: Candidate) -> str:

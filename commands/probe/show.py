@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from rankslice.backend.boards.probed import BoardReport, Cluster, Probed
 from rankslice.commands.probe.accelerators import accelerators_of
@@ -15,23 +15,23 @@ from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.specs.cores import core_ranges
 from rankslice.framework.wording import digits, on_one_line
+from rankslice.views.content import Table
+from rankslice.views.terminal import MAX_LINE, show
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 
 def print_probed(probed: Probed, console: Console) -> None:
-    table = Table("board", "host", "model", "arch", "cores", "memory", "gpu", "npu", "engines")
+    rows = []
     for board in probed.boards:
         report = board.report
         usable = {each.unit: dict(each.spec) for each in accelerators_of(report).usable}
         units = [usable.get(unit, {}).get("engine", "-") for unit in ("gpu", "npu")]
         cells = [board.name, board.host, report.model or "-", report.arch, _cores(report.clusters)]
-        cells += [f"{report.memory_mb} MB", *units, _engines(report)]
-        table.add_row(*(escape(on_one_line(cell)) for cell in cells))
-    if probed.boards:
-        console.print(table)
-    if probed.routes:
-        console.print(_route_table(probed))
+        rows.append((*cells, f"{report.memory_mb} MB", *units, _engines(report)))
+    head = ("board", "host", "model", "arch", "cores", "memory", "gpu", "npu", "engines")
+    routes = Table("", ("from", "to", "Mbit/s", "ms"), tuple(_route_rows(probed)))
+    show(console, Table("", head, tuple(rows)), routes, max_cell=MAX_LINE)
 
 
 def _cores(clusters: Sequence[Cluster]) -> str:
@@ -50,20 +50,16 @@ def _engines(report: BoardReport) -> str:
     return ", ".join(names) or "-"
 
 
-def _route_table(probed: Probed) -> Table:
-    table = Table("from", "to", "Mbit/s", "ms")
-    for column in table.columns[2:]:
-        column.justify = "right"
+def _route_rows(probed: Probed) -> Iterator[tuple[str, ...]]:
     for pair in measured_pairs(probed.routes):
         for route in (pair.there, pair.back):
-            figures = [digits(route.bits_per_s / 1e6, 4), digits(route.latency_us / 1e3)]
-            cells = [route.complaint, "-"] if route.complaint else figures
-            table.add_row(*(escape(cell) for cell in (route.source, route.target, *cells)))
-    return table
+            figures = (digits(route.bits_per_s / 1e6, 4), digits(route.latency_us / 1e3))
+            cells = (route.complaint, "-") if route.complaint else figures
+            yield (route.source, route.target, *cells)
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    table = Table("board", "check", "", "found", "what to do")
+    table = RichTable("board", "check", "", "found", "what to do")
     for finding in findings:
         colour = _COLOURS[finding.state]
         cells = [escape(on_one_line(text)) for text in (finding.place, finding.check)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, TaskID
 
-from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.refinement import Refinement
@@ -18,6 +17,8 @@ from rankslice.exploration.times.span_times import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.wording import digits
+from rankslice.views.content import Table
+from rankslice.views.terminal import MAX_LINE, print_line, shortened, show
 
 
 class ProfileTalk(Listener):
@@ -53,21 +54,15 @@ class ProfileTalk(Listener):
 def print_profile(
     profile: Profile, refinement: Refinement | None, file: Path, console: Console
 ) -> None:
-    table = new_table(
-        ("key", "engine", "spans", "model", "layers one by one", "memory", "energy"),
-        right=range(2, 7),
-        caption="milliseconds per frame; memory: growth by the whole model; energy: of the board",
-    )
-    for column in table.columns[:2]:
-        column.overflow = "fold"
+    head = ("key", "engine", "spans", "model", "layers one by one", "memory", "energy")
+    caption = "milliseconds per frame; memory: growth by the whole model; energy: of the board"
+    rows = tuple(_row(profile, kind) for kind in profile.kinds)
+    show(console, Table(caption, head, rows), max_cell=MAX_LINE)
     for kind in profile.kinds:
-        table.add_row(*(escape(text) for text in _row(profile, kind)))
-    console.print(table)
-    for kind in profile.kinds:
-        _print_limits(profile, kind, console)
+        show(console, *_limits(profile, kind))
     if refinement is not None:
-        print_line(console, refinement_text(refinement))
-    print_line(console, f"written to {file!s}")
+        show(console, refinement_text(refinement))
+    show(console, f"written to {file!s}")
 
 
 def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
@@ -110,20 +105,21 @@ def _memory(whole: Span | None) -> str:
     return f"{bytes_text(whole.memory_bytes)}{gpu}"
 
 
-def _print_limits(profile: Profile, kind: ProfiledKind, console: Console) -> None:
+def _limits(profile: Profile, kind: ProfiledKind) -> Iterator[str]:
+    """Yield which layers a kind cannot run, and what could not be measured."""
     alone = [span for span in kind.spans if span.first == span.last and span.refused]
     if alone:
         first = alone[0]
         name = profile.model.layers[first.first]
-        text = (
-            f"{kind.key} refuses {len(alone)} of {len(profile.model.layers)} layers by themselves"
+        yield (
+            f"{kind.key} refuses {len(alone)} of {len(profile.model.layers)} layers by themselves;"
+            f" {name}: {first.problem}"
         )
-        print_line(console, f"{text}; {name}: {first.problem}")
     others = [span for span in kind.spans if span.problem and not span.refused]
     if others:
         span = others[0]
         text = f"{kind.key}: {len(others)} spans could not be measured"
-        console.print(escape(f"{text}; layers {_named(profile, span)}: {span.problem}"))
+        yield f"{text}; layers {_named(profile, span)}: {span.problem}"
 
 
 def refinement_text(refinement: Refinement) -> str:

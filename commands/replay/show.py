@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.commands.output import new_table, print_line, shortened
 from rankslice.commands.replay.replay import Replayed
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.verify import Difference
+from rankslice.views.content import Notice, Table
+from rankslice.views.terminal import shortened, show
 
 
 def print_replayed(replayed: Replayed, console: Console) -> None:
-    table = new_table(
-        ("segment", "tensor", "type", "max difference", "of range", "bit-equal"),
-        right=range(3, 5),
-        caption=f"{frames_text(len(replayed.frames))} of rank {replayed.rank}",
-    )
-    for tensor in replayed.tensors:
-        found = tensor.difference
-        table.add_row(
-            str(tensor.segment),
-            escape(shortened(tensor.name)),
-            tensor.dtype,
-            f"{found.absolute:.3g}",
-            f"{found.relative:.3g}",
-            _equality(found),
+    rows = tuple(
+        (
+            *(str(tensor.segment), tensor.name, tensor.dtype),
+            *(f"{tensor.difference.absolute:.3g}", f"{tensor.difference.relative:.3g}"),
+            _equality(tensor.difference),
         )
-    console.print(table)
+        for tensor in replayed.tensors
+    )
+    caption = f"{frames_text(len(replayed.frames))} of rank {replayed.rank}"
+    head = ("segment", "tensor", "type", "max difference", "of range", "bit-equal")
+    show(console, Table(caption, head, rows))
     for segment in replayed.segments:
         times = segment.compute_ms
         first = f"; first frame {segment.first_ms:.2f} ms" if segment.frames > 1 else ""
         text = f"compute p50 {times['p50']:.2f} ms, p99 {times['p99']:.2f} ms{first}"
-        print_line(console, f"segment {segment.segment}: {text}")
-    print_line(console, _verdict(replayed))
-    for note in replayed.notes:
-        print_line(console, on_one_line(f"note: {note}"))
+        show(console, f"segment {segment.segment}: {text}")
+    show(console, _verdict(replayed), Notice("Notes", replayed.notes, "note"))
 
 
 def _equality(found: Difference) -> str:

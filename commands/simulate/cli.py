@@ -115,8 +115,8 @@ def simulate(
         Traffic,
         simulate as simulate_job,
     )
-    from rankslice.commands.simulate.timeline import timeline_of
     from rankslice.session.arrival_times import read_arrival_times
+    from rankslice.views.simulated_timeline import simulated_timeline
 
     if arrivals is not None:
         refuse_with("--arrivals", fps=fps)
@@ -153,7 +153,7 @@ def simulate(
         ),
     )
     if svg is not None:
-        write_output(svg, timeline_of(simulated), "--svg")
+        write_output(svg, simulated_timeline(simulated.plan, simulated.simulation), "--svg")
     write_json(json_file, simulated.to_json())
     if STDOUT not in (svg, json_file):
         print_simulation(simulated, screen)

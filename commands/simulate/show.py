@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import latency_text, rate_text
-from rankslice.commands.output import new_table, print_line
 from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
+from rankslice.views.content import Table
+from rankslice.views.terminal import show
 
 _MAX_RANKS = 40
 _MAX_LINKS = 16
@@ -20,36 +21,35 @@ _MAX_LINKS = 16
 
 def print_simulation(simulated: Simulated, console: Console) -> None:
     """Print what each rank and link did, rate and latency, and what limits them."""
+    show(console, _rank_table(simulated), *_lines(simulated))
+
+
+def _lines(simulated: Simulated) -> Iterator[str]:
     simulation = simulated.simulation
-    console.print(_rank_table(simulated))
     for link in simulation.links[:_MAX_LINKS]:
         way = "leave" if link.is_outgoing else "reach"
-        console.print(
-            f"{link.messages} messages {way} {escape(link.board)}:"
+        yield (
+            f"{link.messages} messages {way} {link.board}:"
             f" the link is busy for {100 * link.utilisation:.0f} % of the time"
         )
     rate = simulation.throughput_fps if simulation.is_steady else None
     windows = simulation.window, simulation.surge_window
-    console.print(rate_text(simulation.completed, rate, simulation.rate_of, *windows))
+    yield rate_text(simulation.completed, rate, simulation.rate_of, *windows)
     if simulation.surge_window is not None:
-        switches = simulation.switches
-        for line in route_texts(simulation.completed, simulation.on_surge, switches):
-            print_line(console, line)
+        yield from route_texts(simulation.completed, simulation.on_surge, simulation.switches)
     if simulation.waiting_max:
-        console.print(
+        yield (
             f"{simulation.waiting_mean:.1f} frames wait at the source on average,"
             f" {simulation.waiting_max} at most"
         )
     if dropped := simulation.dropped:
-        print_line(
-            console,
+        yield (
             f"{len(dropped)} arrivals find no room, at which a run fails unless"
-            f" --overflow drop is given: {numbers_text(dropped)}",
+            f" --overflow drop is given: {numbers_text(dropped)}"
         )
-    console.print(latency_text(simulation.latency_ms))
-    print_line(console, f"bottleneck: {simulated.busiest}")
-    for note in simulated.notes:
-        print_line(console, f"note: {note}")
+    yield latency_text(simulation.latency_ms)
+    yield f"bottleneck: {simulated.busiest}"
+    yield from (f"note: {note}" for note in simulated.notes)
 
 
 def _rank_table(simulated: Simulated) -> Table:
@@ -60,21 +60,19 @@ def _rank_table(simulated: Simulated) -> Table:
     left = len(ranks) - len(shown)
     routes = simulated.plan.routes
     turns = [route for route in routes if _takes_turns(route)]
-    frames = tuple("frames" if route is routes[0] else "surge\nframes" for route in turns)
-    times = ("compute", "for a\nsurge")[: len(routes)]
-    columns = (*times, "busy", "of the\ntime" if turns else "of the time", "waiting", "known by")
-    first = ("rank", "accelerator", *frames)
-    table = new_table(
-        (*first, *columns),
-        right=range(len(first), len(first) + len(columns) - 1),
-        caption=f"milliseconds per frame{' that the rank handles' if turns else ''};"
-        " waiting: frames in the rank's slots, on average"
-        + (f"; {left} ranks that are less busy are not shown" if left else ""),
-    )
+    frames = ("frames" if route is routes[0] else "surge frames" for route in turns)
+    times = ("compute", "for a surge")[: len(routes)]
+    head = ("rank", "accelerator", *frames, *times, "busy", "of the time", "waiting", "known by")
+    rows = []
     for rank in shown:
         handled = (str(route.ranks[rank.rank].turns) for route in turns)
-        table.add_row(str(rank.rank), escape(rank.key), *handled, *_figures(simulated, rank))
-    return table
+        rows.append((str(rank.rank), rank.key, *handled, *_figures(simulated, rank)))
+    caption = (
+        f"milliseconds per frame{' that the rank handles' if turns else ''};"
+        " waiting: frames in the rank's slots, on average"
+    )
+    caption += f"; {left} ranks that are less busy are not shown" if left else ""
+    return Table(caption, head, tuple(rows))
 
 
 def _takes_turns(route: Plan) -> bool:
@@ -93,5 +91,5 @@ def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
         f"{rank.busy_ms:.2f}",
         f"{100 * rank.utilisation:.0f} %",
         f"{rank.queue_mean:.1f}",
-        escape(", ".join(sources)),
+        ", ".join(sources),
     )

@@ -109,7 +109,7 @@ def test_changes_of_the_route_are_drawn(routed, tmp_path):
     ]
     assert 1 == len([e for e in root.iter() if e.get("class") == "mark"])
     titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
-    routes = {re.search(r"frame (\d+) \((\w+)\):", title).groups() for title in titles}
+    routes = {re.search(r"\((\w+)\), frame (\d+):", title).groups()[::-1] for title in titles}
     expected = {(str(n), "normal") for n in range(10)} | {("10", "surge"), ("11", "surge")}
     assert expected == routes
 

@@ -23,8 +23,8 @@ from rankslice.measurement.trace.path import (
 )
 from rankslice.measurement.trace.waits import uses
 from rankslice.measurement.trace.words import Findings, Kind, findings
-from rankslice.views.trace_page import trace_page
-from rankslice.views.trace_tables import rank_rows
+from rankslice.views.content import Table
+from rankslice.views.trace_page import ranks_section, trace_page
 from rankslice.views.trace_timeline import timeline
 
 
@@ -84,7 +84,9 @@ def test_the_words_name_what_limits(
 
 @pytest.mark.parametrize("times", [Times(read=8), Times(compute=(6, 2)), Times(link=7)])
 def test_a_row_of_the_table_accounts_for_all_the_time(times: Times) -> None:
-    for row in rank_rows(found(times)):
+    (table,) = ranks_section(found(times)).parts
+    assert isinstance(table, Table)
+    for row in table.rows:
         *parts, _ = (int(cell.removesuffix(" %")) for cell in row[2:])
         assert 100 == pytest.approx(sum(parts), abs=len(parts) / 2)
 

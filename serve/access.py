@@ -1,31 +1,32 @@
-"""Who may ask a server, and how the way there is kept private."""
+"""Addresses of a server, and access to it: bearer token, TLS certificate, limits of clients."""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
+from rankslice.framework.wording import quoted
 
 _MOST_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """Bearer token and TLS certificate."""
 
     token: str | None = None
-    """What clients send as bearer token; ``None``: anybody may ask."""
+    """That requests must have; ``None``: they need none."""
     cert: Path | None = None
-    """Certificate chain, PEM."""
     key: Path | None = None
-    """Private key, PEM."""
 
     def admits(self, authorization: str | None) -> bool:
-        """Tell whether the value of a request's header ``Authorization`` has the token."""
+        """Whether the header ``Authorization`` of a request has the token."""
         if self.token is None:
             return True
         kind, _, token = (authorization or "").partition(" ")
@@ -34,7 +35,7 @@ class Access:
 
 
 def read_access(token_file: Path | None, cert: Path | None, key: Path | None) -> Access:
-    """Return who may ask, from the files of the command line.
+    """Read token and certificate from the files of the command line.
 
     Raises:
         RankSliceError: a file is not there, or is not what it should be.
@@ -83,5 +84,75 @@ def _check_tls(cert: Path, key: Path) -> None:
 
 
 def _no_password() -> str:
-    """Return nothing, instead of asking at the terminal."""
-    return ""
+    return ""  # instead of asking at the terminal
+
+
+LOCALHOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host of this machine, and a port; 0: any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no other machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def parse_address(option: str, text: str) -> Address:
+    """Return the address of an option's ``[HOST:]PORT``.
+
+    Raises:
+        RankSliceError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
+        raise RankSliceError(Mistake(option, f"is {quoted(text)}", "expected [HOST:]PORT"))
+    return Address(host.strip("[]") or LOCALHOST, int(port))
+
+
+def listen(option: str, address: Address) -> socket.socket:
+    """Return a socket that listens at an address.
+
+    Raises:
+        RankSliceError: the address cannot be used.
+    """
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, *_, place = found[0]
+        server = socket.create_server(place[:2], family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RankSliceError(Mistake(f"{option} {address}", f"cannot be used: {reason}")) from None
+    # Opened by number, a socket has its protocol from the kernel. asyncio sets TCP_NODELAY only if
+    # that is TCP; without it, each answer would wait for an acknowledgement.
+    return socket.socket(fileno=server.detach())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on clients, besides those that follow from the models."""
+
+    connections: int = 512
+    """Most connections of HTTP, and most calls of gRPC at a time."""
+    head_bytes: int = 32 * 1024
+    patience_s: float = 10.0
+    """How long a client may take for a request's headers, or to begin to read an answer."""
+    slowest_bytes_per_s: float = 64 * 1024.0
+    """At which a client must send and read, on average."""
+    held_bytes: int = 256 * 1024 * 1024
+    """Of all requests that are being read; one request is always let in."""
+
+    def seconds_for(self, count: int) -> float:
+        """Return how long a client may take for so many bytes."""
+        return self.patience_s + count / self.slowest_bytes_per_s

@@ -58,8 +58,6 @@ def batched(
 
 @dataclass(slots=True)
 class _Part:
-    """Rows of one request."""
-
     arrays: Sequence[NDArray[Any]]
     future: Future[_Arrays] = field(default_factory=Future)
 
@@ -91,7 +89,6 @@ class Batches:
         return self._pipeline.kept + bool(self._waiting)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what batches leave as it is: that of the pipeline."""
         return getattr(self._pipeline, name)
 
     def submit(
@@ -151,7 +148,6 @@ class Batches:
         batch.add_done_callback(lambda _: self._hand_out(batch, parts))
 
     def _hand_out(self, batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
-        """Give each request its results; if the batch has failed, find out whose rows have."""
         if parts[1:] and not batch.cancelled() and isinstance(batch.exception(), FailedFrameError):
             for part in parts:
                 self._give([part])
@@ -170,13 +166,11 @@ def _padded(rows: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
 
 
 def _withdraw(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
-    """Withdraw a batch that nobody waits for any more."""
     if all(part.future.cancelled() for part in parts):
         batch.cancel()
 
 
 def _hand_out(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
-    """Give each request the results of its rows."""
     if batch.cancelled():
         return
     error, first = batch.exception(), 0

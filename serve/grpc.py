@@ -14,9 +14,7 @@ from google.protobuf.message import DecodeError
 
 from rankslice import __version__
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.serve.access import Access, read_bytes
-from rankslice.serve.bytes_under_way import BytesUnderWay
-from rankslice.serve.limits import Limits
+from rankslice.serve.access import Access, Limits, read_bytes
 from rankslice.serve.log import log_request
 from rankslice.serve.metrics import NO_MODEL, Metrics
 from rankslice.serve.models import PLATFORM, VERSION, Models
@@ -101,7 +99,6 @@ class GrpcServer:
             raise RankSliceError(Mistake(f"--grpc {address}", found)) from None
 
     async def start(self) -> None:
-        """Answer from now on."""
         await self._server.start()
 
     async def end(self) -> None:
@@ -222,3 +219,23 @@ def _parsed(message: Any, content: bytes) -> Any:
 def _bytes_of(message: Any) -> bytes:
     content: bytes = message.SerializeToString()
     return content
+
+
+class BytesUnderWay:
+    """Bounds the bytes of requests that are being read or answered; one is always let in."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._changed = asyncio.Event()
+
+    async def take(self, count: int) -> None:
+        while self._held and self._held + count > self._most:
+            self._changed.clear()
+            await self._changed.wait()
+        self._held += count
+
+    def give_back(self, count: int) -> None:
+        if count:
+            self._held -= count
+            self._changed.set()

@@ -23,8 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rankslice import __version__
-from rankslice.serve.access import Access
-from rankslice.serve.limits import Limits
+from rankslice.serve.access import Access, Limits
 from rankslice.serve.log import log_request
 from rankslice.serve.metrics import CONTENT_TYPE, NO_MODEL, Metrics
 from rankslice.serve.models import Model, Models
@@ -52,7 +51,6 @@ class HttpServer:
         access: Access,
         limits: Limits,
     ) -> None:
-        """Take a bound socket, and what is served."""
         self._listener = listener
         config = uvicorn.Config(
             make_app(models, metrics, access, limits),
@@ -73,7 +71,6 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Answer from now on."""
         self._task = asyncio.create_task(self._server.serve([self._listener]))
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.01)
@@ -88,7 +85,6 @@ class HttpServer:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the command."""
         yield
 
 
@@ -133,7 +129,6 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
                 self.refuse(RefusalError(Reason.SLOW, f"no request within {seconds} s"))
 
         def refuse(self, error: RefusalError) -> None:
-            """Tell a client that has sent no whole head why it is refused; close the connection."""
             answer = _refused(error)
             head = [(b"connection", b"close"), *answer.raw_headers]
             with contextlib.suppress(h11.LocalProtocolError):
@@ -179,7 +174,6 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
 
 def make_app(models: Models, metrics: Metrics, access: Access, limits: Limits) -> ASGIApp:
-    """Return the application that answers requests."""
     answers = _Answers(models, metrics, limits)
     model = "/v2/models/{name}"
     version = f"{model}/versions/{{version}}"
@@ -383,7 +377,6 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer a path or method that is not known."""
     assert isinstance(error, HTTPException)
     if error.status_code == Reason.UNKNOWN.http:
         return _refused(RefusalError(Reason.UNKNOWN, f"there is no such path: {request.url.path}"))

@@ -21,8 +21,6 @@ _ONLY_IN_JSON = ("request", "ready")
 
 
 class LogForm(str, Enum):
-    """How events are written."""
-
     human = "human"
     json = "json"
 
@@ -110,5 +108,4 @@ class _JsonHandler(logging.Handler):
 
 
 def _exception_of(record: logging.LogRecord) -> str:
-    """Return the traceback of a record; empty if it has none."""
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""

@@ -35,13 +35,10 @@ _RANK_GAUGES = {
 
 
 class _Figures(Collector):
-    """Figures of models and their ranks, read whenever they are asked for."""
-
     def __init__(self, models: Models) -> None:
         self._models = models
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
         for name, (told, read) in _GAUGES.items():
             gauge = GaugeMetricFamily(f"rankslice_{name}", told, labels=("model",))
             for model in self._models:
@@ -62,8 +59,6 @@ class _Figures(Collector):
 
 
 class Metrics:
-    """The figures of one server."""
-
     def __init__(self, models: Models) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Figures(models))
@@ -104,9 +99,7 @@ class Metrics:
             self._requests.labels(model, protocol, outcome).inc()
 
     def refused(self, model: str, protocol: str, error: RefusalError) -> None:
-        """Count a refusal."""
         self._refusals.labels(model, protocol, error.reason.label).inc()
 
     def text(self) -> bytes:
-        """Return all figures in the text form."""
         return generate_latest(self._registry)

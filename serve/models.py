@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +14,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import quoted
 from rankslice.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.serve.protocol.tensors import Request, check_served, metadata_of
-from rankslice.serve.rate import Rate
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rankslice.serve.batches import Batches
     from rankslice.session.pipeline import Pipeline
+
 
 ServedPipeline: TypeAlias = "Pipeline | Batches"
 
@@ -49,7 +50,6 @@ class Model:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes requests."""
         return self._closed is None and self.pipeline.state == "ready"
 
     @property
@@ -68,7 +68,6 @@ class Model:
         self._closed = RefusalError(Reason.NOT_READY, f"model {self.name} {why}", retry_after_s)
 
     def fail(self, error: RankSliceError) -> None:
-        """Take no more requests, and tell clients why."""
         self._closed = self._failed(error)
 
     def renew(self, pipeline: ServedPipeline) -> None:
@@ -121,7 +120,6 @@ class Model:
         return results
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the protocol tells about a model."""
         return {
             "name": self.name,
             "versions": [VERSION],
@@ -141,8 +139,6 @@ class Model:
 
 
 class Models:
-    """The models of a server, by name."""
-
     def __init__(self, models: Sequence[Model]) -> None:
         """Take the models.
 
@@ -157,12 +153,10 @@ class Models:
             raise RankSliceError(Mistake(f"model {quoted(twice)}", found, "serve one of them"))
 
     def __iter__(self) -> Any:
-        """Return the models, in order."""
         return iter(self._by_name.values())
 
     @property
     def are_ready(self) -> bool:
-        """Whether all take requests."""
         return all(model.is_ready for model in self)
 
     def named(self, name: str, version: str = "") -> Model:
@@ -191,3 +185,29 @@ class Models:
         await asyncio.gather(
             *(asyncio.to_thread(model.pipeline.wait_until_ready) for model in self)
         )
+
+
+_OVER_S = 10.0
+_LEAST_S = 0.1
+
+
+class Rate:
+    """Of events in the last ten seconds, or of the last thousand if that is less."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._times: deque[float] = deque(maxlen=1000)
+
+    def begin(self, now_s: float) -> None:
+        """Note that events may come from now on, unless that was noted before."""
+        self._began_s = now_s if self._began_s is None else self._began_s
+
+    def count(self, now_s: float) -> None:
+        self._times.append(now_s)
+
+    def per_second(self, now_s: float) -> float:
+        """Return the rate; what was before :meth:`begin` does not lower it."""
+        first_s = max(now_s - _OVER_S, self._began_s or 0.0)
+        if len(self._times) == self._times.maxlen:
+            first_s = max(first_s, self._times[0])
+        return sum(at_s >= first_s for at_s in self._times) / max(now_s - first_s, _LEAST_S)

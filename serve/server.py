@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import signal
 import sys
@@ -11,31 +12,30 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.serve.access import Access
-from rankslice.serve.address import Address, listen
+from rankslice.serve.access import Access, Address, Limits, listen
 from rankslice.serve.batches import Batches, batched
-from rankslice.serve.bytes_under_way import return_free_memory
-from rankslice.serve.limits import Limits
 from rankslice.serve.log import log
 from rankslice.serve.models import Model, Models, ServedPipeline
-from rankslice.serve.served_job import ServedJob
+from rankslice.session.prepare import PreparedRun
 
 if TYPE_CHECKING:
     from rankslice.session.pipeline import Pipeline
+
 
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
 _POLL_S = 0.1
 _TELL_EVERY_S = 60.0
+_TRIM_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How models are served."""
-
     http: Address | None = None
     grpc: Address | None = None
     access: Access = field(default_factory=Access)
@@ -77,7 +77,6 @@ class Serving:
             self._servers.append(server)
 
     async def start(self) -> None:
-        """Answer from now on: that models are starting, until they are ready."""
         asyncio.get_running_loop().set_exception_handler(_LoopErrors())
         await asyncio.gather(*(server.start() for server in self._servers))
         self._tidying = asyncio.ensure_future(return_free_memory())
@@ -139,7 +138,6 @@ async def serve(
 
 
 async def _drain(serving: Serving, jobs: Sequence[ServedJob]) -> None:
-    """Answer what has come, then end servers and jobs."""
     await serving.drain()
     await serving.end()
     await _end_all(job.pipeline.close for job in jobs if job.pipeline is not None)
@@ -153,7 +151,6 @@ class _Failures:
         self._told: list[ServedPipeline] = []
 
     async def watch(self) -> None:
-        """Log failures until cancelled."""
         while True:
             self.tell()
             await asyncio.sleep(_POLL_S)
@@ -248,12 +245,10 @@ class _Signals:
 
 
 async def _all(*work: Awaitable[object]) -> None:
-    """Do work at the same time."""
     await asyncio.gather(*work)
 
 
 async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
-    """Wait for work, or for what stops it; return whether the work is done."""
     tasks = [asyncio.ensure_future(each) for each in (work, stop)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -263,3 +258,67 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
     finally:
         for task in tasks:
             task.cancel()
+
+
+@dataclass
+class ServedJob:
+    """The job of a build folder. Its methods block."""
+
+    folder: Path
+    """As the user named it: a link may lead elsewhere later."""
+    start: Callable[[Path], Pipeline]
+    """Starts the job of a folder, and does not wait until it is ready."""
+    prepare: Callable[[Path], PreparedRun]
+    """Checks a folder whose job is to be started, as far as that is possible beside another one."""
+    pipeline: Pipeline | None = None
+
+    def open(self) -> Pipeline:
+        """Start the job, after the end of the one before.
+
+        Raises:
+            RankSliceError: it cannot be started.
+        """
+        if self.pipeline is not None:
+            self.pipeline.close()
+        self.pipeline = self.start(self.folder)
+        return self.pipeline
+
+    def check(self) -> None:
+        """Check whether the folder can take the place of the one whose job runs.
+
+        Raises:
+            RankSliceError: it cannot be opened, or has another model.
+        """
+        prepared = self.prepare(self.folder)
+        found = prepared.plan.job
+        running = self.pipeline
+        if running is None:
+            return
+        pairs: Sequence[tuple[str, object, object]] = (
+            ("name", running.name, Path(found.model).stem),
+            ("inputs", _shown(running.inputs), _shown(found.inputs)),
+            ("outputs", _shown(running.outputs), _shown(found.outputs)),
+        )
+        for what, before, after in pairs:
+            if before != after:
+                mistake = f"the {what} of its model changed: {after}, before {before}"
+                raise RankSliceError(Mistake(str(prepared.folder), mistake, "restart the server"))
+
+    def abort(self) -> None:
+        if self.pipeline is not None:
+            self.pipeline.abort()
+
+
+def _shown(specs: Sequence[Tensor]) -> str:
+    return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)
+
+
+async def return_free_memory() -> None:
+    """Return memory that is free to the system, now and then, until cancelled.
+
+    The C library would keep it: 590 MB of 750 were still there 30 s after clients had gone.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(_TRIM_EVERY_S)
+        await asyncio.to_thread(trim, 0)

@@ -147,7 +147,6 @@ def _fetch_events(
 def _fetch_last_events(
     prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
 ) -> None:
-    """Fetch what each rank of a failed job did last, from the boards that still answer."""
     lost = watches.lost_boards()
     ranks = [number for number, rank in enumerate(prepared.plan.ranks) if rank.board not in lost]
     with suppress(RankSliceError):  # a rank may not have come so far
@@ -162,7 +161,6 @@ def _write_clocks(watches: Watches, folder: Path) -> None:
 
 
 def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    """Fetch the recorded tensors of each rank, from its board, into a folder."""
     job = prepared.plan.job
     frames = recording.recorded_frames(job, prepared.options)
     for number, rank in enumerate(prepared.plan.ranks):
@@ -173,7 +171,6 @@ def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -
 
 
 def _leaves_results(prepared: PreparedRun) -> bool:
-    """Return whether the sink's board gets a file of results."""
     return not prepared.discards and not is_kept(prepared.options.inputs)
 
 

@@ -1,14 +1,17 @@
-"""Times of arrivals, from a file."""
+"""Options for arriving frames: times from a file, and the choice of the route."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import quoted
 
@@ -44,7 +47,6 @@ def read_arrival_times(path: Path) -> NDArray[np.float64]:
 
 
 def _time(text: str, least: float) -> tuple[str, float]:
-    """Return what is wrong with a line, and its time."""
     try:
         seconds = float(text)
     except ValueError:
@@ -54,3 +56,41 @@ def _time(text: str, least: float) -> tuple[str, float]:
     if seconds < least:
         return f"{text} comes after {least:g}", 0.0
     return "", seconds
+
+
+USUAL = RunOptions()
+
+_SWITCHING = [
+    each.name
+    for each in fields(RunOptions)
+    if each.name.startswith(("switch", "surge_", "normal_"))
+]
+
+
+def check_switching(options: RunOptions) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        RankSliceError: they do.
+    """
+    above, below = options.surge_above, options.normal_below
+    if below >= above:
+        found = f"is {below:g}, and --surge-above {above:g}"
+        raise RankSliceError(Mistake("--normal-below", found, "expected a smaller value"))
+    waiting, queue = options.surge_queue, options.queue
+    if waiting is not None and queue is not None and waiting > queue:
+        found = f"is {waiting}, and no more than {queue} frames may wait (--queue)"
+        raise RankSliceError(Mistake("--surge-queue", found, f"expected at most {queue}"))
+
+
+def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
+    """Refuse the choice of a route where there is one.
+
+    Raises:
+        RankSliceError: there is one route, and an option chooses.
+    """
+    changed = [each for each in _SWITCHING if getattr(options, each) != getattr(USUAL, each)]
+    if plan.surge is None and changed:
+        name = changed[0].removesuffix("_s").replace("_", "-")
+        expected = "build with --surge MAPPING for a second one"
+        raise RankSliceError(Mistake(f"{where}: --{name}", "there is one route", expected))

@@ -30,7 +30,6 @@ SURVIVAL, SURVIVAL_FILES = "survival.json", "survival"
 LINKS = "links.yaml"
 """A platform file with the boards and the links between them, if there are any."""
 TRACE = "trace.html"
-"""What ``trace`` shows, if it is given no other name."""
 WITHOUT = "without"
 """Has a build folder for each board that may be lost."""
 
@@ -53,7 +52,6 @@ OWN_ENTRIES = frozenset(
 
 
 def is_build_folder(path: Path) -> bool:
-    """Return whether a path is a folder with a plan."""
     return (path / PLAN).is_file()
 
 
@@ -75,7 +73,6 @@ def read_plan(folder: Path) -> Plan:
 
 
 EDITED = "driver.py differs from plan.json: it was edited, and decides"
-"""What is said of a build folder where :func:`is_edited` is true."""
 
 
 def renew(folder: Path, plan: Plan, *, packages: bool = False) -> None:

@@ -36,8 +36,6 @@ OnEnter: TypeAlias = Callable[[Entered | None], None]
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that came to its end, and where its results are."""
-
     summary: RunSummary
     """If another job took over, its ranks, energy and hardware are those of the last job."""
     results: Results
@@ -54,7 +52,6 @@ class FinishedRun:
     operators: tuple[RankOperators, ...] = ()
     """When operators ran, by rank, if the options say ``operators``, too."""
     restarts: tuple[Restart, ...] = ()
-    """The jobs that took over from lost ones."""
     job: PreparedRun | None = None
     """The run; folder and plan are those of the last job."""
 
@@ -72,7 +69,6 @@ class Callbacks:
     on_sample: OnSample = _ignore
     """Once a second, in threads, a sample of each board and its ranks."""
     on_start: Callable[[subprocess.Popen[str]], None] = _ignore
-    """mpirun's process."""
     on_failure: Callable[[RankSliceError], None] | None = None
     """The job's error, as soon as it is known: a lost board delays the end of the job."""
     was_aborted: Callable[[], bool] = lambda: False

@@ -1,25 +1,27 @@
-"""What a job and its launcher tell each other: the word to end, and results as they come."""
+"""What a run exchanges with its job: standard input, results as they come, the request to drain."""
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
 
 from rankslice.backend.runtime import keeper as wire
-from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.errors import JobError, reason_of
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.records import RecordForm
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.callbacks import OnEnter, OnResult
-from rankslice.session.keeper.job_connections import Door, results, shut
+from rankslice.session.keeper.job_connections import JobListener, results, shut
 
 _LONGEST_LINE = 1 << 16
 _LAST_RESULTS_S = 1.0
-"""How long results may be on their way after a failed job has ended."""
 
 
 class Connection:
@@ -60,12 +62,11 @@ class Connection:
         """Whether the last one came."""
         self.error: BaseException | None = None
         """Why a result could not be taken."""
-        self._door = Door(self._serve)
-        self.variables = {wire.VARIABLE: self._door.keeper(hosts).to_text()}
+        self._listener = JobListener(self._serve)
+        self.variables = {wire.VARIABLE: self._listener.keeper(hosts).to_text()}
         """For the environment of the job."""
 
     def __enter__(self) -> Connection:
-        """Return the connection."""
         return self
 
     def __exit__(
@@ -74,8 +75,7 @@ class Connection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close all connections."""
-        self._door.close()
+        self._listener.close()
 
     def drain(self) -> None:
         """Have the source let in what has arrived, and nothing else."""
@@ -137,3 +137,82 @@ class Connection:
         with self._changed:
             self._has_ended, self._is_over = has_ended, True
             self._changed.notify_all()
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def drained_by_signals(drain: Callable[[str], None] | None) -> Iterator[list[str]]:
+    """Call ``drain`` with the name of the first SIGINT or SIGTERM; the next one acts as before.
+
+    Without ``drain`` so does the first one.
+
+    Yields:
+        A list that gets that name. In a thread other than the main one no signal comes here.
+    """
+    told: list[str] = []
+    acts = drain is not None and threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if acts else {}
+    before = {
+        number: handler
+        for number, handler in handlers.items()
+        if handler not in (signal.SIG_IGN, None)
+    }
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def begin(number: int, frame: FrameType | None) -> None:
+        restore()
+        told.append(signal.Signals(number).name)
+        # Not here: this may have interrupted whoever holds a lock that drain takes.
+        threading.Thread(target=drain, args=told, daemon=True).start()
+
+    for number in before:
+        signal.signal(number, begin)
+    try:
+        yield told
+    finally:
+        restore()
+
+
+_STDIN = 0
+_CHUNK = 1 << 16
+
+
+class StandardInput:
+    """Sends standard input to the source of a job.
+
+    Open MPI 4.1 forwards it, but several versions of 5 lose or repeat parts of it, or hang.
+    """
+
+    def __init__(self) -> None:
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise if it could not be read to its end.
+
+        Raises:
+            RankSliceError: that is so.
+        """
+        if self._error is not None:
+            found = f"cannot be read: {reason_of(self._error)}"
+            raise RankSliceError(Mistake("standard input", found))
+
+    def send_to(self, connection: socket.socket) -> None:
+        """Send what comes, as the source takes it, until the end or until the source has enough."""
+        waiting = select.poll()
+        for descriptor in (_STDIN, connection.fileno()):
+            waiting.register(descriptor, select.POLLIN)
+        with connection, suppress(OSError):  # the job has ended, or says why it does
+            while connection.fileno() not in dict(waiting.poll()):
+                try:
+                    chunk = os.read(_STDIN, _CHUNK)
+                except OSError as error:
+                    self._error = error
+                    return
+                if not chunk:
+                    return
+                connection.sendall(chunk)

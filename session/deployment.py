@@ -25,12 +25,9 @@ from rankslice.session.survival import find_survival
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Which package goes to which board."""
-
     folder: Path
     work: tuple[tuple[BoardShell, Package], ...]
     ssh_config: Path | None = None
-    """Configuration for ssh."""
 
 
 def plan_deployment(folder: Path, *, ssh_config: Path | None = None) -> Deployment:

@@ -45,7 +45,6 @@ _BACK_S = 1.5
 """Time for a board that was lost before to show that it is back: it answers within a second."""
 
 _PLANNING = threading.Lock()
-"""Plans of a process are built one after the other: some may be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,6 @@ class Restart:
         return f"{self.reason}; going on without {joined(sorted(self.without))}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
         return {
             "reason": str(self.reason),
             "without": sorted(self.without),
@@ -217,7 +215,6 @@ class Survivors:
         raise error
 
     def _seek(self, without: frozenset[str]) -> Future[PreparedRun]:
-        """Begin to prepare a run, unless it is prepared or about to be."""
         with self._changing:
             known = self._runs.get(without)
             if known is not None and not (known.done() and known.exception()):
@@ -265,7 +262,6 @@ def accused_boards(error: RankSliceError, plan: Plan) -> frozenset[str]:
 
 
 def _accused_by(message: str, plan: Plan) -> frozenset[str]:
-    """Return the boards that the words of the runtime, at the begin of a message, accuse."""
     ranks = dict(enumerate(rank.board for rank in plan.ranks))
     reporter, accused = (ranks.get(number, "") for number in accused_rank(message))
     if (
@@ -276,7 +272,6 @@ def _accused_by(message: str, plan: Plan) -> frozenset[str]:
 
 
 def _may_need(without: frozenset[str], sought: Future[PreparedRun], lost: frozenset[str]) -> bool:
-    """Return whether a run that is prepared, or about to be, may need a board that is lost now."""
     if not sought.done():  # its plan is unknown, and the board may have been there when it began
         return not lost <= without
     if sought.exception() is not None:

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 class FailedJobError(RankSliceError):
-    """A job that has failed, and what each rank did last is kept."""
-
     def __init__(self, error: RankSliceError, folder: Path) -> None:
-        """Take why it failed, and the build folder."""
         super().__init__(*error.mistakes)
         self.hint = f"what each rank did last: rankslice trace {shlex.quote(str(folder))} --failure"
         """How to see it."""
@@ -84,7 +81,6 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
 
 
 def _readable(prepared: PreparedRun, folder: Path, job_sha256: str) -> list[RankEvents]:
-    """Return what ranks did, as far as their files are there and whole."""
     from rankslice.measurement.trace.events import read_events
 
     found = []
@@ -95,7 +91,6 @@ def _readable(prepared: PreparedRun, folder: Path, job_sha256: str) -> list[Rank
 
 
 def _clocks_in(folder: Path) -> object:
-    """Return what the clocks of boards showed; nothing, if all ranks are on this machine."""
     with suppress(FileNotFoundError):
         return json.loads((folder / CLOCKS).read_text())
     return {}

@@ -29,12 +29,10 @@ class FedFrames:
     """By frame, failed ones included: when its result came."""
     failed: dict[int, FailedFrameError] = field(default_factory=dict)
     dropped: Sequence[int] = ()
-    """Arrivals that found no room, by number."""
     more_dropped: int = 0
     restarts: tuple[Restart, ...] = ()
 
     def arrivals_of(self, frames: Sequence[int]) -> list[int]:
-        """Return the numbers of some frames in the source."""
         return [self.arrivals[frame] for frame in frames]
 
     def summary(

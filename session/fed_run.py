@@ -24,7 +24,7 @@ from rankslice.backend.runtime.sources.arrivals import Live
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan
 from rankslice.session.callbacks import Callbacks
-from rankslice.session.drain import drained_by_signals
+from rankslice.session.connection import drained_by_signals
 from rankslice.session.fail_over import FailOver, Restart
 from rankslice.session.fed_frames import FedFrames
 from rankslice.session.keeper.frame_keeper import FailedFrameError

@@ -15,7 +15,6 @@ from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_m
 from rankslice.framework.wording import joined, listed, quoted
 
 Frame: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
-"""An array, if the model has one input, or arrays by the names of the inputs."""
 
 
 def arrays_of(frame: Frame, inputs: Sequence[Tensor]) -> list[NDArray[Any]]:
@@ -67,7 +66,6 @@ def _by_name(frame: Frame, inputs: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def _mistakes(spec: Tensor, values: NDArray[Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with an input, and what was expected."""
     dtype, largest = spec.storage
     found: list[tuple[str, str]] = []
     if values.dtype != dtype:

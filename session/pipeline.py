@@ -222,17 +222,14 @@ class Pipeline:
 
     @property
     def kept(self) -> int:
-        """How many frames have no result yet."""
         return self._keeper.kept
 
     @property
     def completed(self) -> int:
-        """How many results have come."""
         return self._keeper.completed
 
     @property
     def error(self) -> RankSliceError | None:
-        """Why the job failed."""
         return self._keeper.error
 
     @property
@@ -363,7 +360,6 @@ class Pipeline:
         self._keeper.close()
 
     def __enter__(self) -> Pipeline:
-        """Return the pipeline."""
         return self
 
     def __exit__(
@@ -372,7 +368,6 @@ class Pipeline:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it; end it at once after an error."""
         if kind is None:
             self.close()
         else:

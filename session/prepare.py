@@ -14,18 +14,20 @@ from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import Job, Rank
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.pipeline.slots import ring_bytes
+from rankslice.backend.runtime.pipeline.wiring import NO_PAIRS, pairs_within_boards, wire_all
 from rankslice.backend.runtime.sources import Source, find_source, open_source
 from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
+from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.output_file import is_null
 from rankslice.framework.plan import Plan
-from rankslice.session.arrival_times import read_arrival_times
+from rankslice.session.arrival_times import read_arrival_times, refuse_switching
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan, renew
-from rankslice.session.needed_memory import least_memory, too_little_memory
 from rankslice.session.results_files import check_results
-from rankslice.session.switching import refuse_switching
 
 if TYPE_CHECKING:
     from rankslice.backend.boards.preflight import CheckedBoards
@@ -88,7 +90,6 @@ class PreparedRun:
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The files that the source reads, the times of arrivals last; they go to its board."""
         files = self.options.inputs if self.source.reads_files else ()
         return (
             *files,
@@ -204,7 +205,6 @@ def _prepare_across(
     mpirun: MpiRun,
     ssh_config: Path | None,
 ) -> PreparedRun:
-    """Ask the boards, and return the run with its mpirun line; ``typed``: how the user names it."""
     from rankslice.backend.boards.preflight import check_boards
     from rankslice.session.deployment import plan_deployment
 
@@ -267,8 +267,62 @@ def as_user_errors() -> Iterator[None]:
 
 
 def _located(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return what names the source, files by their absolute paths."""
     kind = find_source(inputs)
     if kind is not None and not kind.reads_files:
         return tuple(inputs)
     return tuple(str(absolute(Path(name))) for name in inputs)
+
+
+def least_memory(job: Job, folder: Path, options: RunOptions) -> dict[str, tuple[int, ...]]:
+    """Return the bytes that each board needs at least for each of the job's routes.
+
+    These are the slots of its ranks, and the sub-models that they load into its memory: those of
+    GPUs and NPUs may lie elsewhere, so they do not count. Engines need more.
+    """
+    found = {rank.board: [0] * len(job.routes) for rank in job.ranks}
+    for number, route in enumerate(job.routes):
+        pairs = pairs_within_boards(route) if options.direct else NO_PAIRS
+        for rank, wiring in zip(route.ranks, wire_all(route, options.window, pairs), strict=True):
+            found[rank.board][number] += sum(
+                ring_bytes(ring.tensor, ring.depth) for ring in wiring.rings if ring.home is None
+            )
+        for segment in route.segments:
+            rank = route.ranks[segment.rank]
+            if _holds_weights(rank):
+                found[rank.board][number] += _file_bytes(folder / segment.file)
+    return {board: tuple(amounts) for board, amounts in found.items()}
+
+
+def _holds_weights(rank: Rank) -> bool:
+    return rank.accelerator == "cpu" and computes(rank.engine)
+
+
+def _file_bytes(path: Path) -> int:
+    files = (path, path.with_name(f"{path.name}.data"))
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def too_little_memory(
+    needed: Mapping[str, tuple[int, ...]], free: Mapping[str, int | None]
+) -> Iterator[Mistake]:
+    """Yield the places that have less memory than a job certainly needs there.
+
+    Args:
+        needed: bytes by place, for each route.
+        free: bytes of memory and swap that programs can get there; ``None``: unknown.
+    """
+    for place, amounts in needed.items():
+        has = free[place]
+        if has is None or sum(amounts) <= has:
+            continue
+        found = f"needs {_mb(sum(amounts))} or more for weights and slots"
+        expected = "give it fewer layers, run with a smaller --window, or end other programs there"
+        if len(amounts) > 1:
+            normal, surge = amounts
+            found += f" of both routes ({_mb(normal)} for normal, {_mb(surge)} for surge)"
+            expected += "; without --surge it needs those of one route"
+        yield Mistake(place, f"{found}, and has {_mb(has)} free", expected)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

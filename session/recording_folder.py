@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from rankslice.backend.package import link_or_copy
 from rankslice.backend.runtime import recording
+from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.output_file import STDOUT, is_null
 from rankslice.framework.plan import Plan, PlannedSegment, plan_from_json, plan_to_json
+from rankslice.framework.quantities import bytes_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import Only, read_document, read_record
 from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import PLAN
-from rankslice.session.own_folder import other_entries, other_maker
+from rankslice.session.own_folder import other_entries, other_maker, what_forbids
+from rankslice.session.prepare import PreparedRun
 
 RECORD = "recording.json"
 FORMAT = "rankslice-recording"
@@ -33,8 +39,6 @@ _Count = Annotated[int, Only(lambda value: 0 <= value < 1 << 48, "0 or more")]
 
 @dataclass(frozen=True, slots=True)
 class RecordingInfo:
-    """What ``recording.json`` says."""
-
     job_sha256: str
     first: _Count
     """Number of the first frame that was to be recorded."""
@@ -45,25 +49,20 @@ class RecordingInfo:
     route: Annotated[int, Only(range(2).__contains__, "0 or 1")]
     """0: the usual one; 1: that for a surge."""
     exact: bool
-    """Whether engines ran without graph optimisation."""
     files: tuple[tuple[str, str], ...]
     """Each other file but the plan's, and the SHA-256 of its bytes."""
 
     @property
     def wanted(self) -> recording.RecordedFrames:
-        """The frames that were to be recorded."""
         return recording.RecordedFrames(self.first, self.frames, self.route)
 
     @property
     def numbers(self) -> range:
-        """The frames that are there."""
         return range(self.first, max(self.first, min(self.completed, self.first + self.frames)))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingFolder:
-    """A folder that :func:`read_recording` has found in order."""
-
     path: Path
     plan: Plan
     job: Job
@@ -98,7 +97,6 @@ def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
 
 
 def submodel_bytes(folder: Path, plan: Plan, route: int) -> int:
-    """Return the size of the sub-models of a build folder that a recording has."""
     return sum(
         (folder / name).stat().st_size
         for segment in segments_on(plan, route)
@@ -196,6 +194,71 @@ def read_recording(path: Path) -> RecordingFolder:
 
 
 def _names(plan: Plan, route: int) -> Iterator[str]:
-    """Yield the files that each recording of a plan has besides others."""
     yield from (segment.file for segment in segments_on(plan, route))
     yield from (f"{recording.NAME}{rank}" for rank in range(len(plan.ranks)))
+
+
+_OPTION = "--record"
+
+
+def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
+    """Return a run whose options ask for a recording, and what will be written, in words.
+
+    Raises:
+        RankSliceError: the folder cannot be made, there is no room for it, or frames may change
+            the route.
+    """
+    target = Path(os.path.abspath(prepared.options.record or ""))  # noqa: PTH100 - links stay
+    if found := what_forbids(target, why_not_replaced):
+        raise RankSliceError(Mistake(str(target), found, f"choose another {_OPTION}"))
+    job, options = prepared.plan.job, prepared.options
+    if prepared.source.frames is not None:
+        most = max(1, min(options.record_frames, prepared.source.frames))
+        options = replace(options, record_frames=most)
+    try:
+        wanted = recording.recorded_frames(job, options)
+    except JobError as error:
+        raise RankSliceError(Mistake(_OPTION, str(error))) from None
+    tensors = sum(recording.most_bytes(job, rank.rank, wanted) for rank in job.ranks)
+    place, here = _existing(target), prepared.folder.stat().st_dev
+    copied = place.stat().st_dev != here  # else sub-models become links
+    models = submodel_bytes(prepared.folder, prepared.plan, wanted.route) if copied else 0
+    _check_room(place, tensors + models)
+    is_file = options.results != STDOUT and not is_null(options.results)
+    _check_room(_existing(options.results) if is_file else prepared.folder, tensors)
+    text = f"the tensors of {frames_text(wanted.count)} will take at most {bytes_text(tensors)}"
+    return replace(prepared, options=replace(options, record=target)), text
+
+
+def _existing(path: Path) -> Path:
+    return next((each for each in path.parents if each.is_dir()), Path("/"))
+
+
+def _check_room(folder: Path, nbytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        found = f"needs {bytes_text(nbytes)}, and {bytes_text(free)} are free in {folder}"
+        hint = "record fewer frames (--record-frames), or make room"
+        raise RankSliceError(Mistake(_OPTION, found, hint))
+
+
+def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
+    """Bring what a run has recorded to where its options say.
+
+    Raises:
+        RankSliceError: a rank's file is not what it must be, or the folder cannot be written.
+    """
+    from rankslice.measurement.recording import read_tensors
+
+    job = prepared.plan.job
+    wanted = recording.recorded_frames(job, prepared.options)
+    read_tensors(folder, job, wanted, completed)
+    write_recording(
+        prepared.options.record or folder,
+        prepared.folder,
+        folder,
+        prepared.plan,
+        wanted,
+        completed,
+        exact=prepared.options.exact,
+    )

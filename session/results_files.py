@@ -33,7 +33,6 @@ _MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
 def is_npz(path: Path) -> bool:
-    """Return whether results of this name are written for ``numpy.load``."""
     return path.suffix.lower() == ".npz"
 
 
@@ -119,11 +118,9 @@ def write_npz(results: Results, file: BinaryIO) -> None:
 
 
 _Array: TypeAlias = "tuple[str, np.dtype[Any], tuple[int, ...], Iterable[Sequence[NDArray[Any]]]]"
-"""Name, type and shape of an array, and pieces of it, each some frames."""
 
 
 def _arrays(results: Results) -> Iterator[_Array]:
-    """Yield what an ``.npz`` has of some results."""
     numbers = results.numbers
     if numbers != list(range(len(numbers))):
         yield (
@@ -151,7 +148,6 @@ def _write_array(
     shape: tuple[int, ...],
     pieces: Iterable[Sequence[NDArray[Any]]],
 ) -> None:
-    """Write an array as numpy's ``.npy``."""
     import numpy as np
 
     head = {"fortran_order": False, "shape": shape}

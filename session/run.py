@@ -37,8 +37,6 @@ __all__ = ["Callbacks", "FinishedRun", "PreparedRun", "prepare", "run"]
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that has ended, with its files in the folder of the run."""
-
     prepared: PreparedRun
     """As the run was prepared; folder and plan are those of the last job, if others took over."""
     drained_by: str = ""
@@ -57,15 +55,12 @@ Raises:
 
 
 def run_job_here(prepared: PreparedRun, folder: Path, callbacks: Callbacks) -> EndedJob:
-    """Run a job whose source reads the frames itself."""
     options = prepared.options
     callbacks = replace(callbacks, on_start=_load_ahead)
     if not (options.drain or options.announce or options.stream or is_streamed(options.inputs)):
         run_in(prepared, folder, callbacks)
         return EndedJob(prepared)
-    from rankslice.session.connection import Connection
-    from rankslice.session.drain import drained_by_signals
-    from rankslice.session.standard_input import StandardInput
+    from rankslice.session.connection import Connection, StandardInput, drained_by_signals
 
     stdin = StandardInput()
     feed = stdin.send_to if is_streamed(options.inputs) else None
@@ -237,7 +232,7 @@ def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
 
 def _keep_recording(prepared: PreparedRun, folder: Path, ranks: Sequence[RankFigures]) -> None:
     if prepared.options.record is not None:
-        from rankslice.session.run_recording import keep_recording
+        from rankslice.session.recording_folder import keep_recording
 
         frames = next((rank.source.frames for rank in ranks if rank.source is not None), 0)
         keep_recording(prepared, folder, frames)
@@ -300,7 +295,6 @@ def finished_frames_kept(prepared: PreparedRun, folder: Path) -> Iterator[None]:
 
 
 def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | str]:
-    """Keep the results of finished frames; return where they are."""
     from rankslice.backend.runtime.sinks.results import read_results
 
     try:

@@ -54,7 +54,6 @@ def living_runs(parent: Path) -> list[Path]:
 
 
 def _run_folders(parent: Path) -> list[Path]:
-    """Return the folders of this user's runs."""
     with suppress(OSError):
         return [path for path in parent.glob(f"{_PREFIX}*") if _is_own_folder(path)]
     return []
@@ -66,7 +65,6 @@ def _is_own_folder(path: Path) -> bool:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """Return a new folder, and the descriptor that has its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         # Before it is locked another run may take it for one of a killed process.

@@ -35,34 +35,25 @@ _SIDES = Only(lambda sides: len(sides) == 2, "height and width")
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The plan for the loss of a board."""
-
     board: Annotated[str, _BOARD]
-    """The board that it does without."""
     predicted_fps: float
     """Frames per second, by the cost model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What ``--shape`` or ``--at-most`` gave of one name."""
-
     name: str
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """How pixels of representative images become values."""
-
     layout: str
     size: Annotated[tuple[int, ...] | None, _SIDES]
-    """Height and width."""
     mean: tuple[float, ...]
     scale: tuple[float, ...]
 
     def preprocessing(self) -> Preprocessing:
-        """Return it as sources take it."""
         size = None if self.size is None else (self.size[0], self.size[1])
         return Preprocessing(self.layout, size, self.mean, self.scale)
 
@@ -72,7 +63,6 @@ class BuiltWith:
     """The options of ``build``, as far as another plan for the same model depends on them."""
 
     platform: Annotated[str, Only(PLATFORMS.__contains__, "a platform file's name")]
-    """File in ``survival/``."""
     shape: tuple[Sizes, ...]
     at_most: tuple[Sizes, ...]
     share_cores: bool
@@ -86,15 +76,12 @@ class BuiltWith:
 
 @dataclass(frozen=True, slots=True)
 class SurvivalRecord:
-    """The record of ``survival.json``."""
-
     model_sha256: str
     standby: bool
     """Whether the memory of the boards was checked for all plans at once."""
     predicted_fps: float | None
     """Of the plan with all boards; absent: the profile does not know all of its accelerators."""
     fallbacks: tuple[Fallback, ...]
-    """By board."""
     options: BuiltWith
 
 
@@ -107,7 +94,6 @@ class Survival:
 
     @property
     def boards(self) -> frozenset[str]:
-        """The boards that may go."""
         return frozenset(each.board for each in self.record.fallbacks)
 
     @property
@@ -180,6 +166,5 @@ def read_survival(folder: Path) -> Survival:
 
 
 def write_survival(folder: Path, record: SurvivalRecord) -> None:
-    """Write ``survival.json``."""
     value: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(record)}
     (folder / SURVIVAL).write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")

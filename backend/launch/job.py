@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,13 +16,13 @@ from typing import TextIO
 
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
-from rankslice.backend.launch.tether import tethered
+from rankslice.backend.runtime.faults import gate
 from rankslice.backend.runtime.faults.guard import SESSION
 from rankslice.backend.runtime.faults.private import PrivateFolder, in_memory
 from rankslice.backend.runtime.figures.sampling import Sample, Sampling
 from rankslice.backend.runtime.system.processes import all_processes
 from rankslice.backend.temporary import temporary_folder
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
 
 MAX_LINES = 2000
 """Lines of a job's messages that are kept; of mpirun's other output, half as many."""
@@ -118,7 +119,6 @@ def _run(
     errors: list[str],
     on_start: Callable[[subprocess.Popen[str]], None],
 ) -> int:
-    """Return mpirun's exit code."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -187,3 +187,20 @@ def _kill_session(session: int) -> None:
         with contextlib.suppress(OSError):
             if os.getsid(process) == session:
                 os.kill(process, signal.SIGKILL)
+
+
+def tethered(command: Sequence[str], reach: str = "all") -> list[str]:
+    """Return a command line that ends with this process: with the thread that starts it.
+
+    Args:
+        command: to start.
+        reach: who may connect to it, as for :mod:`~rankslice.backend.runtime.faults.gate`.
+
+    Raises:
+        RankSliceError: this process ignores SIGCHLD, so the system drops the command's exit code.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        found = "is ignored in this program, so it cannot learn how a job has ended"
+        remedy = "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
+        raise RankSliceError(Mistake("SIGCHLD", found, remedy))
+    return [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), reach, *command]

@@ -67,10 +67,8 @@ class Told(str):
     sender: str
     """The board that has sent it; empty: nobody knows."""
     silent: frozenset[str]
-    """Boards that do not answer."""
 
     def __new__(cls, text: str, sender: str = "", silent: Iterable[str] = ()) -> Told:
-        """Return a message."""
         told = super().__new__(cls, text)
         told.sender, told.silent = sender, frozenset(silent)
         return told

@@ -24,8 +24,6 @@ _NAMES_IN_4 = {"prte_launch_agent": "orte_launch_agent", "prte_if_include": "oob
 
 @dataclass(frozen=True, slots=True)
 class MpiRun:
-    """An mpirun of Open MPI."""
-
     path: Path
     version: tuple[int, int, int]
     library: Path | None = None

@@ -22,7 +22,7 @@ from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
-from rankslice.session.bench.load import BUSY, beside_loads, run_beside
+from rankslice.session.bench.co_runner import BUSY, beside_loads, run_beside
 from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import PreparedRun
@@ -33,25 +33,19 @@ UNSLICED = "unsliced"
 CLOSED = "closed loop"
 LIVE = "as they come"
 LEVELS = (0.5, 0.8, 0.95)
-"""Shares of the saturation throughput."""
 _SAME_RATE = 0.01
 """Rates that differ by less are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """How often and how long to measure."""
-
     starts: int = 10
     """Of each job under each load."""
     frames: int = 300
-    """Of each start."""
     fps: float | None = None
     """The rate at which frames come in the open loop; ``None``: at ``levels``."""
     levels: tuple[float, ...] = LEVELS
-    """Shares of the saturation throughput, from 0 to 1."""
     seed: int = 0
-    """Of the order of the starts, and of random frames."""
     inputs: tuple[str, ...] = ("random",)
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
@@ -192,8 +186,6 @@ def _refuse_rates_of_camera(options: BenchOptions) -> bool:
 
 
 class _Turns:
-    """The starts of all jobs, turn by turn."""
-
     def __init__(
         self,
         jobs: Sequence[Measured],

@@ -14,7 +14,7 @@ from platform import machine
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.launch.tether import tethered
+from rankslice.backend.launch.job import tethered
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.temporary import temporary_folder

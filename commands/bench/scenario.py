@@ -33,8 +33,6 @@ _OFFLINE_FRAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRequest:
-    """A job, and the scenario that it is to go through."""
-
     folder: Path
     scenario: Scenario
     options: RunOptions
@@ -83,8 +81,6 @@ def scenario_request(
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRun:
-    """A job that went through a scenario."""
-
     figures: ScenarioFigures
     bench: Bench
     """The raw values: a start under a load that has the scenario's name."""

@@ -47,7 +47,6 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
 
 
 def _platform(rank: Rank, users: Mapping[str, str]) -> Platform:
-    """Return a platform with the accelerator of a rank alone."""
     unit = Accelerator(rank.engine, rank.options, rank.environment, rank.allow_fallback)
     kind, number = rank.accelerator[:3], int(rank.accelerator[3:] or 0)
     board = Board(

@@ -15,7 +15,7 @@ from rankslice.commands.output import print_line
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.cores import run_texts
 from rankslice.framework.wording import printable
-from rankslice.session.run_notes import accelerated_text
+from rankslice.session.run_record import accelerated_text
 
 _MAX_ROWS = 100
 _MAX_RUNS = 8

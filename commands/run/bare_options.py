@@ -34,7 +34,6 @@ class RunCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments; what a bare option means is filled in."""
         ctx.meta[TYPED] = tuple(args)
         spelled: list[str] = []
         for argument, following in zip(args, [*args[1:], ""], strict=False):

@@ -61,7 +61,6 @@ def classes_json(finished: FinishedRun, names: Sequence[str], count: int) -> lis
 
 
 def named_classes(best: Sequence[tuple[int, float]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the best classes of a frame as :func:`classes_json` has them."""
     return [
         {
             "class": number,

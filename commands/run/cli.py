@@ -60,7 +60,7 @@ from rankslice.commands.switching import (
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.wording import on_one_line
-from rankslice.session.switching import USUAL, check_switching
+from rankslice.session.arrival_times import USUAL, check_switching
 
 if TYPE_CHECKING:
     from rankslice.session.run import PreparedRun
@@ -281,9 +281,9 @@ def run(
     from rankslice.commands.run.show import read_labels
     from rankslice.commands.run.show_outputs import RunOutputs, run_and_show
     from rankslice.session.build_folder import EDITED, is_edited
+    from rankslice.session.recording_folder import prepare_recording
     from rankslice.session.results_files import is_npz
     from rankslice.session.run import Execute, prepare, run_job_here
-    from rankslice.session.run_recording import prepare_recording
 
     if tolerance is not None and verify is not Verify.deployed:
         raise RankSliceError("--tolerance needs --verify, and not --verify exact")

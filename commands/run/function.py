@@ -21,9 +21,9 @@ from rankslice.commands.arguments import (
 from rankslice.commands.options import refuse_with
 from rankslice.commands.switching import Switch
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.session.arrival_times import check_switching
+from rankslice.session.recording_folder import prepare_recording
 from rankslice.session.run import FinishedRun, prepare, run as run_prepared
-from rankslice.session.run_recording import prepare_recording
-from rankslice.session.switching import check_switching
 
 _USUAL = RunOptions()
 

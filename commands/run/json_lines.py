@@ -44,8 +44,6 @@ def check_streamed(path: Path) -> Path:
 
 
 def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: int) -> JsonLines:
-    """Return what writes the line of each frame, with its ``best`` classes if there are any."""
-
     def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
         return named_classes(top_classes(scores, best), names)
 

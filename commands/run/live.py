@@ -83,7 +83,6 @@ class LiveState:
         self.samples = {name: found[name] for name in names if name in found}
 
     def follow(self, plan: Plan) -> None:
-        """Show the job of another plan, which has taken over."""
         self.plan, self.samples = plan, {}
 
     def of_job(self, name: str) -> float | None:
@@ -96,7 +95,6 @@ class LiveLines:
     """Writes an object per sample, as they come."""
 
     def __init__(self, target: Path) -> None:
-        """Take a file from :func:`check_live`."""
         self._file = LineFile(target, "--live")
         self._lock = threading.Lock()
         self._error: RankSliceError | SystemExit | None = None
@@ -140,7 +138,6 @@ class LiveView:
     """
 
     def __init__(self, state: LiveState, console: Console = talk) -> None:
-        """Take what to show, and where."""
         self._state = state
         self._console = console
         self._draws = console.is_terminal and not console.is_dumb_terminal
@@ -159,7 +156,6 @@ class LiveView:
         return self
 
     def __exit__(self, *ended: object) -> None:
-        """Take the view away."""
         with self._lock:
             self._live = None
             self._shown.close()
@@ -183,14 +179,12 @@ class LiveView:
 
 
 def live_view(state: LiveState) -> RenderableType:
-    """Return what a terminal shows."""
     boards = _board_table(state)
     parts: list[RenderableType] = [Text(_headline(state)), _rank_table(state)]
     return Group(*parts, *([boards] if boards is not None else []))
 
 
 def live_line(state: LiveState) -> str:
-    """Return the same, shorter, on one line."""
     parts = [_headline(state)]
     for number in range(len(state.plan.ranks)):
         computes = state.of_job(f"compute_share.rank{number}")
@@ -207,7 +201,6 @@ _SHORT = ("temperature", "power")
 
 
 def _headline(state: LiveState) -> str:
-    """Return what is known of the whole job."""
     rate, inside = state.of_job("rate_fps"), state.of_job("frames_inside")
     of = "" if state.frames is None else f" of {state.frames}"
     completed = max(state.completed, int(state.of_job("completed") or 0))
@@ -241,7 +234,6 @@ def _rank_table(state: LiveState) -> RenderableType:
 
 
 def _board_table(state: LiveState) -> RenderableType | None:
-    """Return a row for each board, with a column for what one of them tells."""
     cells = {board: dict(_board_cells(sample)) for board, sample in state.samples.items()}
     headings = dict.fromkeys(heading for row in cells.values() for heading in row)
     if not headings:
@@ -254,7 +246,6 @@ def _board_table(state: LiveState) -> RenderableType | None:
 
 
 def _board_cells(sample: Sample) -> Iterator[tuple[str, str]]:
-    """Yield what a board tells, in a few words each."""
     by_quantity: dict[str, dict[str, float]] = {}
     for name, value in sample.values.items():
         quantity, part = split_name(name)

@@ -223,11 +223,9 @@ class Bars:
         self._progress.add_task(work, total=total)
 
     def show(self, view: LiveView) -> None:
-        """Show a view instead of a bar."""
         self._shown.enter_context(view)
 
     def update(self, count: int) -> None:
-        """Show how much of it is done."""
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=count)
 

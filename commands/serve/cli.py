@@ -95,11 +95,9 @@ def serve(
     from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.run.open import fail_over_of
     from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
-    from rankslice.serve.access import read_access
-    from rankslice.serve.address import parse_address
+    from rankslice.serve.access import parse_address, read_access
     from rankslice.serve.log import log, mistakes_logged, start_log
-    from rankslice.serve.served_job import ServedJob
-    from rankslice.serve.server import ServeOptions, check_installed, serve as serve_jobs
+    from rankslice.serve.server import ServedJob, ServeOptions, check_installed, serve as serve_jobs
     from rankslice.session.callbacks import Callbacks
     from rankslice.session.pipeline import open_pipeline, prepare_fed_job
 

@@ -32,7 +32,7 @@ from rankslice.commands.switching import (
     SwitchTo,
 )
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
-from rankslice.session.switching import USUAL, check_switching
+from rankslice.session.arrival_times import USUAL, check_switching
 
 
 @command(

@@ -27,8 +27,7 @@ from rankslice.commands.simulate.simulate import (
 )
 from rankslice.commands.switching import Switch
 from rankslice.framework.specs.read_platform import PlatformSource
-from rankslice.session.arrival_times import read_arrival_times
-from rankslice.session.switching import USUAL, check_switching
+from rankslice.session.arrival_times import USUAL, check_switching, read_arrival_times
 
 _TRAFFIC, _SCATTER = Traffic(), Scatter()
 

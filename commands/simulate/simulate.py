@@ -45,8 +45,8 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.session.arrival_times import USUAL, refuse_switching
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
-from rankslice.session.switching import USUAL, refuse_switching
 
 _FRAMES = 1000
 _MAX_DRAWN = 1000

@@ -118,7 +118,6 @@ def _made() -> dict[str, Any]:
 
 
 MESSAGES = _made()
-"""The classes of the messages, by name."""
 
 MOST_FIELDS = 32 * 1024
 """Of a message and those inside it. Lists of numbers are one field each."""

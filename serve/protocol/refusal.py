@@ -7,7 +7,6 @@ from enum import Enum
 from rankslice.framework.wording import printable
 
 _LONGEST = 2000
-"""Of a message, in characters."""
 
 
 class Reason(Enum):
@@ -33,10 +32,7 @@ class Reason(Enum):
 
 
 class RefusalError(Exception):
-    """A request is not answered."""
-
     def __init__(self, reason: Reason, message: str, retry_after_s: int | None = None) -> None:
-        """Take the reason, a message for the client, and when it may try again in seconds."""
         self.reason = reason
         self.message = printable(message[:_LONGEST])
         self.retry_after_s = retry_after_s
@@ -44,5 +40,4 @@ class RefusalError(Exception):
 
 
 def invalid(message: str) -> RefusalError:
-    """Return the refusal of a request that is wrong."""
     return RefusalError(Reason.INVALID, message)

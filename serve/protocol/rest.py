@@ -144,7 +144,6 @@ class _BinaryData:
         return self._data[self._taken - size : self._taken]
 
     def check_end(self) -> None:
-        """Raise if bytes are left."""
         if self._taken < len(self._data):
             left = len(self._data) - self._taken
             raise invalid(f"{left} bytes of binary data belong to no input")
@@ -175,7 +174,6 @@ def _input(
 
 
 def _numbers(spec: Tensor, values: NDArray[Any]) -> Iterator[str]:
-    """Return the numbers as JSON, step by step."""
     advice = "ask for it with the parameter binary_data"
     if spec.dtype == "bfloat16":
         raise invalid(f"output {quoted(spec.name)}: JSON has no values of type BF16; {advice}")

@@ -123,7 +123,6 @@ def _input(
 
 
 def _parameters(message: Any) -> dict[str, Any]:
-    """Return the parameters of a message, by name."""
     return {
         entry.key: getattr(entry.value, chosen)
         for entry in message.parameters

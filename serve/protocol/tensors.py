@@ -31,7 +31,6 @@ _DATATYPES = {
     "float64": "FP64",
     "bfloat16": "BF16",
 }
-"""The protocol's name of each type."""
 
 _MOST_DIMENSIONS = 64
 _MOST_SIZE = 2**63 - 1
@@ -78,7 +77,6 @@ def shape_of(spec: Tensor) -> list[int]:
 
 
 def metadata_of(specs: Iterable[Tensor]) -> list[dict[str, Any]]:
-    """Return name, datatype and shape of tensors."""
     return [
         {"name": spec.name, "datatype": datatype_of(spec), "shape": shape_of(spec)}
         for spec in specs
@@ -197,7 +195,6 @@ _KINDS = {
 
 
 def _flat(where: str, data: object) -> tuple[list[Any], tuple[int, ...]]:
-    """Return what is in lists of lists, and their shape."""
     if not isinstance(data, list):
         raise invalid(f"{where}: data is not a list")
     shape = [len(data)]

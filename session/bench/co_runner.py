@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankslice.backend.agent.jobs.co_run import TELL
 from rankslice.backend.boards.answers import CoRunnerReport
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.measurement.bench.records import CoRunnerCores, Load, Start
+from rankslice.session.bench.starts import Measured, run_start
 from rankslice.session.run import PreparedRun
 
 KINDS = {
@@ -19,7 +21,6 @@ KINDS = {
     "memory": "copies a large array, on cores that the ranks leave free if there are any",
     "network": "sends over the loopback interface, on cores that the ranks leave free likewise",
 }
-"""What a co-runner does."""
 
 _START_S = 60.0
 _ANSWER_S = 30.0
@@ -28,8 +29,6 @@ _PING_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CoRunner:
-    """Programs that work."""
-
     processes: Mapping[str, RemoteProcess]
     """By name of the board; empty: this machine."""
 
@@ -93,3 +92,44 @@ def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int
         board = shell.login.board
         cores = {core for rank in ranks if rank.board == board for core in rank.cores}
         yield "" if shell.is_here else board, shell, sorted(cores)
+
+
+BUSY = (0.25, 0.5, 0.75, 1.0)
+
+
+def beside_loads(usual: Load, kind: str, busy: tuple[float, ...]) -> list[Load]:
+    """Return a load for each share of the time, and one without a co-runner.
+
+    Args:
+        usual: how frames come.
+        kind: what the co-runner does, one of :data:`.co_runner.KINDS`.
+        busy: shares of the time, from 0 to 1.
+    """
+    return [
+        replace(
+            usual,
+            name=f"{usual.name}, {f'{kind} busy {100 * share:g} %' if share else 'alone'}",
+            beside=kind,
+            busy=share,
+        )
+        for share in sorted({0.0, *busy})
+    ]
+
+
+def run_beside(
+    measured: Measured, prepared: PreparedRun, load: Load, *, subject: int, number: int, turn: int
+) -> Start:
+    """Start a job beside the co-runner of a load, whose time is not that of strangers.
+
+    Raises:
+        RankSliceError: the job or the co-runner failed.
+    """
+    with co_runner(load.beside, load.busy, prepared) as beside:
+        start = run_start(measured, load, subject=subject, number=number, turn=turn)
+        cores = beside.cores()
+    noise = tuple(
+        replace(each, other_cores=max(0.0, round(each.other_cores - cores.get(each.board, 0.0), 3)))
+        for each in start.noise
+    )
+    own = tuple(CoRunnerCores(board, value) for board, value in cores.items())
+    return replace(start, noise=noise, co_runner=own)

@@ -38,10 +38,7 @@ _SOME = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A build folder whose job is measured."""
-
     name: str
-    """As the user named it."""
     folder: Path
     options: RunOptions = field(default_factory=RunOptions)
     """Of each start: frames, inputs and limits, but not how the frames come."""
@@ -102,7 +99,6 @@ class Measured:
 
 
 def is_live(inputs: Sequence[str]) -> bool:
-    """Return whether frames come when a camera makes them."""
     kind = find_source(inputs)
     return kind is not None and kind.is_live
 
@@ -226,7 +222,6 @@ def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _stages(rank: RankEvents) -> list[StageTimes]:
-    """Return how long the segments of a rank took."""
     found = rank.of(COMPUTE)
     found = found[np.argsort(found["frame"], kind="stable")]
     names = sorted({*zip(found["route"].tolist(), found["number"].tolist(), strict=True)})

@@ -17,14 +17,11 @@ NO_JOB = -1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that decisions depend on."""
-
     ahead: int
     """Most frames inside."""
     epoch: int = 0
     """Of the job that has the frames; :data:`NO_JOB` while another one is sought."""
     ready: frozenset[int] = frozenset()
-    """Jobs that take frames."""
     over: frozenset[int] = frozenset()
     """Jobs that have ended, or are known to have failed."""
     waiting: tuple[int, ...] = ()
@@ -36,14 +33,11 @@ class State:
 
     @property
     def is_ready(self) -> bool:
-        """Whether frames can be sent."""
         return self.epoch in self.ready
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A frame was given."""
-
+class Submitted:
     frame: int
 
 
@@ -56,13 +50,11 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The source of a job has connected."""
-
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class CameOut:
+class ResultArrived:
     """A job's sink has sent a result."""
 
     epoch: int
@@ -70,7 +62,7 @@ class CameOut:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """No more frames are given."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +80,17 @@ class Replaced:
     """The job; ``None``: there is none."""
 
 
-Event: TypeAlias = Given | Withdrawn | Ready | CameOut | Closed | JobEnded | Replaced
+Event: TypeAlias = Submitted | Withdrawn | Ready | ResultArrived | Closed | JobEnded | Replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a frame into a job."""
-
     epoch: int
     frame: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendEnd:
-    """Tell a job that no more frames come."""
-
     epoch: int
 
 
@@ -131,7 +119,7 @@ Action: TypeAlias = Send | SendEnd | Deliver | GiveUp | Replace
 
 
 class UnexpectedResultError(Exception):
-    """A result came, and no frame is inside."""
+    pass
 
 
 def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
@@ -141,10 +129,10 @@ def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
         UnexpectedResultError: see there.
     """
     if state.has_ended:
-        if isinstance(event, Given):
+        if isinstance(event, Submitted):
             return state, (GiveUp(event.frame),)
         return state, (SendEnd(event.epoch),) if isinstance(event, Ready) else ()
-    if isinstance(event, Given):
+    if isinstance(event, Submitted):
         return _sent(replace(state, waiting=(*state.waiting, event.frame)))
     if isinstance(event, Withdrawn):
         left = tuple(frame for frame in state.waiting if frame != event.frame)

@@ -24,23 +24,23 @@ from rankslice.framework.wording import printable
 from rankslice.session.keeper.decisions import (
     NO_JOB,
     Action,
-    CameOut,
     Closed,
     Deliver,
     Event,
-    Given,
     GiveUp,
     JobEnded,
     Ready,
     Replaced,
+    ResultArrived,
     Send,
     SendEnd,
     State,
+    Submitted,
     UnexpectedResultError,
     Withdrawn,
     decide,
 )
-from rankslice.session.keeper.job_connections import Door, results, shut, start_thread
+from rankslice.session.keeper.job_connections import JobListener, results, shut, start_thread
 
 Outputs: TypeAlias = "dict[str, NDArray[Any]]"
 """The arrays of a frame's results, by the names of the model's outputs."""
@@ -77,8 +77,6 @@ class QueueFullError(RankSliceError):
 
 
 class _Result(Future[Outputs]):
-    """Of a frame."""
-
     def disown(self, error: RankSliceError) -> None:
         """Have an error at once, in a process that was forked: it has no thread but its own.
 
@@ -172,7 +170,7 @@ class Keeper:
         """Why the last job failed."""
         self.is_foreign = False
         """Whether it belongs to the process that forked this one."""
-        self._door = Door(self._serve)
+        self._listener = JobListener(self._serve)
         self._threads: list[threading.Thread] = []
         """Those that run jobs."""
         _open.add(self)
@@ -198,7 +196,7 @@ class Keeper:
             OSError: an address is not of this machine.
         """
         with self._changed:
-            keeper = self._door.keeper(hosts, self._next_epoch)
+            keeper = self._listener.keeper(hosts, self._next_epoch)
             self._next_epoch += 1
             self._ends[keeper.epoch] = _Ends()
             self._threads.append(start_thread("job", self._run, run_job, keeper))
@@ -244,7 +242,7 @@ class Keeper:
             kept, number = _Kept(arrays), self._next
             self._next += 1
             self._frames[number] = kept
-            self._happen(Given(number))
+            self._happen(Submitted(number))
         kept.future.add_done_callback(lambda future: self._withdraw(number, future))
         return kept.future
 
@@ -255,7 +253,7 @@ class Keeper:
             self._changed.wait_for(lambda: self._state.has_ended)
         for thread in self._threads:  # others may be added meanwhile
             thread.join()
-        self._door.close()
+        self._listener.close()
 
     def give_up(self) -> None:
         """Wait for no job that takes over: if none has the frames, they get no results."""
@@ -270,7 +268,7 @@ class Keeper:
         self.is_foreign = True
         self._changed = threading.Condition()
         self._threads = []
-        self._door.disown()
+        self._listener.disown()
         self._state = replace(
             self._state, epoch=NO_JOB, has_ended=True, ready=frozenset(), waiting=(), inside=()
         )
@@ -314,7 +312,7 @@ class Keeper:
             except InvalidStateError:  # cancelled
                 pass
             except BaseException as error:  # what callbacks raise; Exceptions are logged
-                if isinstance(event, CameOut):
+                if isinstance(event, ResultArrived):
                     self._fail(event.epoch, _told(error, "a callback of a result raised "))
 
     def _do(self, action: Action) -> tuple[_Kept, bool] | None:
@@ -437,9 +435,9 @@ class Keeper:
                 if isinstance(outputs, Failure):
                     oldest = next(iter(self._state.inside), 0)  # none: the job is over
                     error = FailedFrameError(oldest, outputs, self._ranks_of(epoch))
-                    self._happen(CameOut(epoch), error)
+                    self._happen(ResultArrived(epoch), error)
                 else:
-                    self._happen(CameOut(epoch), dict(zip(names, outputs, strict=True)))
+                    self._happen(ResultArrived(epoch), dict(zip(names, outputs, strict=True)))
         except UnexpectedResultError:
             raise JobError("a result came, and no frame is inside") from None
         finally:

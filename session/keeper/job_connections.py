@@ -1,4 +1,4 @@
-"""Where source and sink of a job connect to a program outside of MPI, and what its sink sends."""
+"""Listens for source and sink of a job outside of MPI, and reads what the sink sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
 from rankslice.backend.runtime.job import typed_view
 from rankslice.backend.runtime.records import RecordForm
 
-Welcome: TypeAlias = Callable[[socket.socket, str, int], None]
+ServeConnection: TypeAlias = Callable[[socket.socket, str, int], None]
 """Serves a connection to its end, given its role and epoch; then it is closed.
 
 Raises:
@@ -29,20 +29,20 @@ Raises:
 
 _PAUSE_S = 0.1
 """After a connection could not be accepted: descriptors or threads may be free later."""
-_MOST_STRANGERS = 64
+_MAX_UNPROVEN = 64
 """Connections that may be about to prove that they belong to the job."""
 
 
-class Door:
-    """Listens, and lets in who knows the secret of a job; each connection is served in a thread."""
+class JobListener:
+    """Listens, and accepts who knows the secret of a job; each connection is served in a thread."""
 
-    def __init__(self, welcome: Welcome) -> None:
+    def __init__(self, serve_connection: ServeConnection) -> None:
         """Take what serves connections. It listens once :meth:`keeper` has named an address."""
-        self._welcome = welcome
+        self._serve_connection = serve_connection
         self._root = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
-        self._strangers: dict[socket.socket, None] = {}
+        self._unproven: dict[socket.socket, None] = {}
         """Connections that have proven nothing yet, the oldest first."""
         self._connections: set[socket.socket] = set()
         self._listeners: dict[str, socket.socket] = {}
@@ -88,7 +88,6 @@ class Door:
         return self._listeners[host]
 
     def _listen(self, listener: socket.socket) -> None:
-        """Take connections until the listener is closed."""
         while not self._is_closed.is_set():
             try:
                 self._take(listener.accept()[0])
@@ -103,10 +102,10 @@ class Door:
         """
         with self._lock:
             self._connections.add(connection)
-            self._strangers[connection] = None
-            if len(self._strangers) > _MOST_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
+            self._unproven[connection] = None
+            if len(self._unproven) > _MAX_UNPROVEN:
+                oldest = next(iter(self._unproven))
+                del self._unproven[oldest]
                 shut(oldest)
         try:
             start_thread("connection", self._serve, connection)
@@ -116,16 +115,15 @@ class Door:
             raise
 
     def _serve(self, connection: socket.socket) -> None:
-        """Serve one connection to its end."""
         try:
             with connection:
                 try:
                     known = wire.accept(connection, self.secret_of)
                 finally:
                     with self._lock:
-                        self._strangers.pop(connection, None)
+                        self._unproven.pop(connection, None)
                 if known is not None:
-                    self._welcome(connection, *known)
+                    self._serve_connection(connection, *known)
         except (OSError, JobError):
             pass
         finally:
@@ -133,7 +131,7 @@ class Door:
 
     def _forget(self, connection: socket.socket) -> None:
         with self._lock:
-            self._strangers.pop(connection, None)
+            self._unproven.pop(connection, None)
             self._connections.discard(connection)
 
 

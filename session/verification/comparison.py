@@ -83,7 +83,6 @@ def verified(
 
 
 def _unseeded(prepared: PreparedRun) -> str:
-    """Return a layer whose random numbers are others in each run; empty: none is known."""
     try:
         graph = built_model(prepared.folder, prepared.plan, "name random layers").graph
     except RankSliceError:
@@ -98,7 +97,6 @@ def _compared(
     arrivals: Sequence[int],
     on_verified: Callable[[int], None],
 ) -> Comparison:
-    """Compare each frame's results with the unsliced model's."""
     comparison = Comparison([spec.name for spec in results.outputs])
     outputs = [results.frames(number) for number in range(len(results.outputs))]
     whole = unsliced_outputs(prepared, reference, arrivals)
@@ -126,7 +124,6 @@ def _optimisation_effect(
 
 
 def _rounds(plan: Plan) -> bool:
-    """Return whether float16 values cross cuts."""
     crossing = {channel.tensor for route in plan.routes for channel in route.channels}
     return any(plan.job.tensors[name].dtype == "float16" for name in crossing)
 

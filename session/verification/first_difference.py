@@ -131,23 +131,18 @@ def _why_not(prepared: PreparedRun) -> str:
 
 
 def _conversion_kind(prepared: PreparedRun) -> str:
-    """Return how the model was converted; empty: it was not."""
     converted = prepared.folder / converted_name(prepared.plan.model.format)
     return kind_of(converted) if converted.is_file() else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """The tensors of one frame on its way through the ranks."""
-
     job: Job
-    """Of the route."""
     frame: int
     """The frame's number in the recorded run."""
     ranks: tuple[RankTensors, ...]
 
     def maker(self, name: str) -> int:
-        """Return the rank that made a tensor of the frame."""
         for tensors in self.ranks:
             kept = tensors.kept.get(name)
             if kept is not None and kept.made is not None and kept.made.has(self.frame):
@@ -155,29 +150,24 @@ class _Recorded:
         raise KeyError(name)
 
     def made(self, name: str) -> NDArray[Any]:
-        """Return a tensor as its maker made it."""
         return self.at(self.maker(name), name)
 
     def at(self, rank: int, name: str) -> NDArray[Any]:
-        """Return a tensor as a rank has it."""
         return self.ranks[rank].values(self.frame, name)
 
     @property
     def segments(self) -> Iterator[PlacedSegment]:
-        """The segments that the frame passes, in a topological order."""
         ranks = self.job.ranks
         return (each for each in self.job.segments if ranks[each.rank].turns.has(self.frame))
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The names of all tensors that segments make of it, in the order in which they do."""
         return tuple(name for segment in self.segments for name in segment.outputs)
 
 
 def _recorded(
     prepared: PreparedRun, job: Job, folder: Path, frame: int, arrivals: Arrivals
 ) -> _Recorded:
-    """Return the tensors of a frame; they are recorded by another run if need be."""
     options = prepared.options
     wanted = recorded_frames(job, options)
     route = job.routes[wanted.route]
@@ -282,7 +272,6 @@ class _Search:
         """Largest difference of tensors that agree, relative to their range."""
 
     def difference(self) -> str:
-        """Return what is found first; empty: nothing differs."""
         recorded, job = self._recorded, self._recorded.job
         for spec in job.inputs:
             if found := self._differs(spec.name):
@@ -379,5 +368,4 @@ class _Search:
 
 
 def _varies(values: NDArray[Any]) -> bool:
-    """Return whether the values are numbers, and not all equal."""
     return bool(np.isfinite(values).all() and (values != values.flat[:1]).any())

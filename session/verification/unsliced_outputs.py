@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from rankslice.backend.runtime.job import Facts, Job
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
-from rankslice.session.verification.quiet_loading import without_info
 
 _SHARE_OF_MEMORY = 0.5
 """Of what is available, for copies of the model."""
@@ -100,8 +100,6 @@ def _in_turn(
 
 
 class _Copy:
-    """The unsliced model in an engine of its own, with memory for one frame."""
-
     def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
         kept = [each.facts.keeps for each in job.segments if each.facts.keeps]
         self.keeps_something = bool(kept)
@@ -119,17 +117,42 @@ class _Copy:
 
     @property
     def outputs(self) -> list[NDArray[Any]]:
-        """The outputs of the frame that was computed last, in their shapes."""
         return [values_in(slot) for slot in self._outputs]
 
     def read(self, source: Source, arrival: int) -> None:
-        """Take a frame."""
         source.read(arrival, self._inputs)
 
     def run(self) -> None:
-        """Compute its outputs."""
         self._engine.run([values_in(slot) for slot in self._inputs], self._made)
 
     def close(self) -> None:
-        """Release the model."""
         self._engine.close()
+
+
+_INFO = b"INFO: "
+
+
+@contextmanager
+def without_info() -> Iterator[None]:
+    """Drop the lines on standard error that begin with ``INFO:``; others are printed in the end.
+
+    LiteRT prints such lines past Python, and has no setting for them.
+    """
+    _flush()
+    kept, log = os.dup(2), os.memfd_create("rankslice-stderr")
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        _flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        with os.fdopen(log, "rb") as file:
+            file.seek(0)
+            lines = [line for line in file if not line.startswith(_INFO)]
+        os.write(2, b"".join(lines))
+
+
+def _flush() -> None:
+    if sys.stderr is not None:  # it is where the program was started without one
+        sys.stderr.flush()

@@ -19,7 +19,7 @@ import tritonclient.http
 from served import Doubling, Served, served
 
 from rankslice.backend.runtime.job import Tensor
-from rankslice.serve.limits import Limits
+from rankslice.serve.access import Limits
 from rankslice.serve.protocol.messages import MOST_FIELDS, SERVICE
 
 X = np.ones((2, 3), np.float32)

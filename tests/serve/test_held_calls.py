@@ -17,8 +17,7 @@ from held_calls import HeldCalls
 from served import Doubling, served
 
 from rankslice.backend.runtime.job import Tensor
-from rankslice.serve.access import Access
-from rankslice.serve.limits import Limits
+from rankslice.serve.access import Access, Limits
 
 TOKEN = "s3cret"
 LARGE_BYTES = 1_500_000

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rankslice.serve.rate import Rate
+from rankslice.serve.models import Rate
 
 
 def test_the_first_second_is_not_divided_by_ten() -> None:

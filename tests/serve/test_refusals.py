@@ -24,8 +24,7 @@ from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.serve.access import Access, read_access
-from rankslice.serve.address import listen, parse_address
+from rankslice.serve.access import Access, listen, parse_address, read_access
 from rankslice.serve.models import Model, Models
 from rankslice.serve.protocol.messages import MESSAGES, SERVICE
 

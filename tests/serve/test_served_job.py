@@ -12,7 +12,7 @@ import pytest
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.serve.served_job import ServedJob
+from rankslice.serve.server import ServedJob
 from rankslice.session.pipeline import prepare_fed_job
 
 

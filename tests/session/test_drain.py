@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankslice.session.drain import drained_by_signals
+from rankslice.session.connection import drained_by_signals
 
 
 class Told(Exception):  # noqa: N818

@@ -40,7 +40,7 @@ from rankslice.session.keeper.frame_keeper import (
     QueueFullError,
     RunJob,
 )
-from rankslice.session.keeper.job_connections import Door
+from rankslice.session.keeper.job_connections import JobListener
 
 X = Tensor("x", "float32", (2, 3))
 Y = Tensor("y", "float32", (2, 3))
@@ -540,13 +540,13 @@ def test_a_door_that_finds_no_descriptor_lets_in_who_comes_later(ready: Keeper) 
 
 
 def test_a_source_whose_keeper_is_gone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = Door(lambda connection, role, epoch: None)
-    monkeypatch.setenv(wire.VARIABLE, door.keeper(("127.0.0.1", "127.0.0.1")).to_text())
+    listener = JobListener(lambda connection, role, epoch: None)
+    monkeypatch.setenv(wire.VARIABLE, listener.keeper(("127.0.0.1", "127.0.0.1")).to_text())
     source = open_source(KEPT, [X])
     with pytest.raises(JobError, match="the program that has the frames has ended"):
         source.read(0, [make_slot(X)])
     source.close()
-    door.close()
+    listener.close()
 
 
 def test_a_second_source_gets_no_frames(ready: Keeper) -> None:

@@ -9,19 +9,19 @@ import pytest
 
 from rankslice.session.keeper.decisions import (
     NO_JOB,
-    CameOut,
     Closed,
     Deliver,
     Event,
-    Given,
     GiveUp,
     JobEnded,
     Ready,
     Replace,
     Replaced,
+    ResultArrived,
     Send,
     SendEnd,
     State,
+    Submitted,
     UnexpectedResultError,
     Withdrawn,
     decide,
@@ -53,7 +53,7 @@ class World:
     def events(self) -> Iterator[tuple[Event, World]]:
         """Yield all that may happen next; also what a job says that has been replaced."""
         if self.given < self.frames and not self.is_closed:
-            yield Given(self.given), replace(self, given=self.given + 1)
+            yield Submitted(self.given), replace(self, given=self.given + 1)
         for frame in range(self.given):
             if frame not in self.withdrawn and frame in self.state.waiting:
                 yield Withdrawn(frame), replace(self, withdrawn=self.withdrawn | {frame})
@@ -65,7 +65,7 @@ class World:
             if epoch not in self.ready:
                 yield Ready(epoch), replace(self, ready=self.ready | {epoch})
             if inside:
-                yield CameOut(epoch), self.with_frames(epoch, inside[1:])
+                yield ResultArrived(epoch), self.with_frames(epoch, inside[1:])
             yield JobEnded(epoch), replace(self, over=self.over | {epoch})
             # A job may be known to have failed, and still say something.
             yield JobEnded(epoch), self
@@ -102,7 +102,7 @@ class World:
                 assert action.epoch in state.over
                 world = replace(world, sought_for=action.epoch)
             elif isinstance(action, Deliver):
-                assert isinstance(event, CameOut)
+                assert isinstance(event, ResultArrived)
                 # The result that has come is that of this frame.
                 assert action.frame == self.in_jobs[event.epoch][0]
                 world = replace(world, delivered=(*world.delivered, action.frame))
@@ -163,7 +163,7 @@ def test_no_order_of_events_loses_a_frame_or_delivers_it_twice(
 
 def test_frames_are_sent_again_into_the_job_that_follows() -> None:
     state = State(2)
-    for event in (Given(0), Given(1), Given(2), Ready(0), CameOut(0)):
+    for event in (Submitted(0), Submitted(1), Submitted(2), Ready(0), ResultArrived(0)):
         state, actions = decide(state, event)
     assert (Deliver(0), Send(0, 2)) == actions
     state, actions = decide(state, JobEnded(0))
@@ -172,12 +172,12 @@ def test_frames_are_sent_again_into_the_job_that_follows() -> None:
     assert () == actions
     state, actions = decide(state, Ready(1))
     assert (Send(1, 1), Send(1, 2)) == actions
-    assert (state, ()) == decide(state, CameOut(0))
+    assert (state, ()) == decide(state, ResultArrived(0))
 
 
 def test_a_job_that_waits_gets_the_frames_at_once() -> None:
     state = State(2)
-    for event in (Ready(0), Ready(1), Given(0), JobEnded(0)):
+    for event in (Ready(0), Ready(1), Submitted(0), JobEnded(0)):
         state, _ = decide(state, event)
     _, actions = decide(state, Replaced(1))
     assert (Send(1, 0),) == actions
@@ -185,7 +185,7 @@ def test_a_job_that_waits_gets_the_frames_at_once() -> None:
 
 def test_a_successor_that_has_ended_meanwhile_is_replaced() -> None:
     state = State(2)
-    for event in (Ready(0), Ready(1), Given(0), JobEnded(0), JobEnded(1)):
+    for event in (Ready(0), Ready(1), Submitted(0), JobEnded(0), JobEnded(1)):
         state, _ = decide(state, event)
     _, actions = decide(state, Replaced(1))
     assert (Replace(1),) == actions
@@ -193,7 +193,7 @@ def test_a_successor_that_has_ended_meanwhile_is_replaced() -> None:
 
 def test_jobs_that_wait_are_ended_with_the_last_result() -> None:
     state = State(2)
-    for event in (Ready(0), Ready(1), Given(0), Closed(), CameOut(0)):
+    for event in (Ready(0), Ready(1), Submitted(0), Closed(), ResultArrived(0)):
         state, _ = decide(state, event)
     state, actions = decide(state, JobEnded(0))
     assert (SendEnd(1),) == actions
@@ -202,4 +202,4 @@ def test_jobs_that_wait_are_ended_with_the_last_result() -> None:
 
 def test_a_result_that_nobody_waits_for_is_an_error() -> None:
     with pytest.raises(UnexpectedResultError):
-        decide(State(1, ready=frozenset({0})), CameOut(0))
+        decide(State(1, ready=frozenset({0})), ResultArrived(0))

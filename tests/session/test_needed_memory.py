@@ -13,8 +13,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.session.needed_memory import least_memory, too_little_memory
-from rankslice.session.prepare import prepare
+from rankslice.session.prepare import least_memory, prepare, too_little_memory
 
 USUAL = RunOptions()
 

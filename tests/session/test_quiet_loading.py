@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankslice.session.verification.quiet_loading import without_info
+from rankslice.session.verification.unsliced_outputs import without_info
 
 
 def test_what_is_more_than_info_is_printed_in_the_end(capfd: pytest.CaptureFixture[str]) -> None:

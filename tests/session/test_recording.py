@@ -16,10 +16,9 @@ from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.replay.replay import replay
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.recording import read_tensors
-from rankslice.session import run_recording as recording
-from rankslice.session.recording_folder import read_recording
+from rankslice.session import recording_folder as recording
+from rankslice.session.recording_folder import prepare_recording, read_recording
 from rankslice.session.run import prepare
-from rankslice.session.run_recording import prepare_recording
 
 
 def test_a_run_records_and_each_rank_can_be_replayed(built: Path, tmp_path: Path) -> None:

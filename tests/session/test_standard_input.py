@@ -22,7 +22,7 @@ from videos import RELUS
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.errors import RankSliceError
-from rankslice.session import standard_input
+from rankslice.session import connection
 from rankslice.session.connection import Connection
 
 
@@ -47,10 +47,10 @@ def test_frames_of_a_pipe_are_computed_in_order_and_its_end_ends_the_job(built: 
 
 @contextmanager
 def relayed(read: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
-    monkeypatch.setattr(standard_input, "_STDIN", read)
-    stdin = standard_input.StandardInput()
-    with Connection((), ("127.0.0.1", "127.0.0.1"), feed=stdin.send_to) as connection:
-        yield connection.variables
+    monkeypatch.setattr(connection, "_STDIN", read)
+    stdin = connection.StandardInput()
+    with Connection((), ("127.0.0.1", "127.0.0.1"), feed=stdin.send_to) as opened:
+        yield opened.variables
     stdin.check()
 
 

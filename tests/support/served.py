@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import RankSliceError
-from rankslice.serve.access import Access
-from rankslice.serve.address import Address
-from rankslice.serve.limits import Limits
+from rankslice.serve.access import Access, Address, Limits
 from rankslice.serve.server import ServeOptions, Serving
 from rankslice.session.frame_arrays import arrays_of
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError

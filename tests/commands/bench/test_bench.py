@@ -76,7 +76,7 @@ def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
             raise KeyboardInterrupt
         return run_start(measured, *arguments, **options)
 
-    monkeypatch.setattr("rankslice.session.bench.load.run_start", fails_in)
+    monkeypatch.setattr("rankslice.session.bench.co_runner.run_start", fails_in)
     file = tmp_path / "bench.json"
     options = ("--starts", "3", "--frames", "40", "--load-levels", "none", "--out", file)
     ended = command("bench", out, *options)

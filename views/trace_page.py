@@ -8,9 +8,9 @@ from typing import Any
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
-from rankslice.measurement.trace.journeys import Why
+from rankslice.measurement.trace.journeys import Reason
 from rankslice.measurement.trace.path import Part, Span
-from rankslice.measurement.trace.words import Findings, part_name
+from rankslice.measurement.trace.trace_findings import Findings, part_name
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import data_block, page_html
 from rankslice.views.trace_timeline import OPERATOR, Timeline
@@ -96,13 +96,13 @@ def _rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
         from_source = sum(
             wait.share
             for wait in use.waits
-            if wait.why is Why.frame or (wait.why is Why.input and wait.tensor in inputs)
+            if wait.reason is Reason.frame or (wait.reason is Reason.input and wait.tensor in inputs)
         )
         shares = (
             use.compute,
             use.ends,
-            use.waits_for(Why.input, Why.frame) - from_source,
-            use.waits_for(Why.room, Why.window),
+            use.waits_for(Reason.input, Reason.frame) - from_source,
+            use.waits_for(Reason.room, Reason.window),
             from_source,
             use.rest,
             use.send,

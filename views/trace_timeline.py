@@ -21,9 +21,9 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.backend.runtime.figures.operators import RankOperators
 from rankslice.framework.wording import quoted
-from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
+from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
 from rankslice.measurement.trace.operators import place_operators
-from rankslice.measurement.trace.words import Findings
+from rankslice.measurement.trace.trace_findings import Findings
 
 MOST_DRAWN = 200_000
 """Slices; of more the last ones are drawn."""
@@ -197,12 +197,12 @@ def _reason(found: Journeys, row: int, frame: int) -> str:
     if not others:
         return ""
     last = max(others, key=lambda each: int(each.times[frame]))
-    if last.times[frame] == NEVER or last.why is Why.frame:
+    if last.times[frame] == NEVER or last.reason is Reason.frame:
         return "for a frame"
-    if last.why is Why.window:
+    if last.reason is Reason.window:
         return "for an older frame to come out"
     rank = found.rows[int(last.rows[frame])].rank
-    if last.why is Why.room:
+    if last.reason is Reason.room:
         return f"for room for {quoted(last.tensor)}"
     row_of = found.rows[int(last.rows[frame])]
     maker = found.channel(row_of).source if row_of.kind == RECEIVE else rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,13 @@ from rankslice.backend.runtime.job import Channel
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
+from rankslice.backend.runtime.summary.bottleneck import (
+    Load,
+    core_load,
+    limit_text,
+    link_load,
+    rank_name,
+)
 from rankslice.backend.runtime.summary.throughput import too_few_text
 from rankslice.commands.planning import MakeMapping, plan_model
 from rankslice.commands.profile_file import other_model, read_profile
@@ -119,7 +126,8 @@ class Simulated:
         """What limits the rate, in words."""
         if not self.simulation.is_steady:
             return too_few_text(self.simulation.completed, self.simulation.most_inside)
-        return _busiest(self.plan, self.simulation)
+        period_ms = 1e3 / self.simulation.throughput_fps
+        return limit_text(_loads(self.plan, self.simulation), period_ms)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -325,33 +333,23 @@ def _bounds(plan: Plan, frame_bytes: FrameBytes) -> Iterator[str]:
         yield bounds_text(names)
 
 
-_BUSY = 0.9
-
-
-def _busiest(plan: Plan, simulation: Simulation) -> str:
-    """Return what is busy nearly all the time, in words."""
-    shares: list[tuple[float, str]] = [
-        (rank.utilisation, f"rank {rank.rank} ({rank.key})") for rank in simulation.ranks
-    ]
-    shares += [
-        (link.utilisation, f"{'sending from' if link.is_outgoing else 'receiving on'} {link.board}")
-        for link in simulation.links
-    ]
-    shares += list(_shared_cores(plan, simulation))
-    share, name = max(shares, key=lambda pair: pair[0])
-    if share >= _BUSY:
-        return f"{name} is busy for {100 * share:.0f} % of the time"
-    return f"nothing: the busiest, {name}, is busy for {100 * share:.0f} % of the time"
-
-
-def _shared_cores(plan: Plan, simulation: Simulation) -> Iterable[tuple[float, str]]:
-    """Yield for how much of the time cores are busy that several ranks have."""
+def _loads(plan: Plan, simulation: Simulation) -> Iterator[Load]:
+    """Yield for how much of the time ranks, links, and cores of several ranks are busy."""
     users: dict[tuple[str, int], list[int]] = {}
-    for rank in plan.ranks:
-        on_cores = rank.accelerator == "cpu" and computes(rank.engine)
-        for core in rank.cores if on_cores else ():
+    for rank, use in zip(plan.ranks, simulation.ranks, strict=True):
+        is_on_cores = rank.accelerator == "cpu" and computes(rank.engine)
+        for core in rank.cores if is_on_cores else ():
             users.setdefault((rank.board, core), []).append(rank.rank)
+        yield Load(
+            kind="rank",
+            name=rank_name(rank.rank, rank.key),
+            share=use.utilisation,
+            ranks=(rank.rank,),
+            on_core=use.utilisation * is_on_cores,
+        )
+    for link in simulation.links:
+        yield link_load(link.board, link.utilisation, is_outgoing=link.is_outgoing)
     for (board, core), ranks in users.items():
         if len(ranks) > 1:
             share = sum(simulation.ranks[rank].utilisation for rank in ranks)
-            yield min(1.0, share), f"core {core} of {board} ({len(ranks)} ranks)"
+            yield core_load(board, core, ranks, share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rankslice.commands.inspect.inspect import inspect_model
@@ -10,7 +10,6 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import quoted
 from rankslice.frontend.costs.cuts import Cut
-from rankslice.measurement.trace.words import Kind, Limit
 
 _LESS = 0.5
 """Of what crosses now, at most: another cut has to be worth building again."""
@@ -18,9 +17,9 @@ _FARTHEST = 0.25
 """Share of the model's work that may change sides."""
 
 
-def cut_advice(folder: Path, limit: Limit) -> str:
+def cut_advice(folder: Path, channels: Collection[int]) -> str:
     """Return which cut near the present one sends less than half; empty: none, or no model."""
-    if limit.kind is not Kind.link:
+    if not channels:
         return ""
     try:
         found = inspect_model(folder)
@@ -28,9 +27,7 @@ def cut_advice(folder: Path, limit: Limit) -> str:
         return ""
     if found.plan is None:
         return ""
-    tensors = {
-        channel.tensor for channel in found.plan.channels if channel.number in limit.channels
-    }
+    tensors = {channel.tensor for channel in found.plan.channels if channel.number in channels}
     return _advice(found.cuts, tensors)
 
 

@@ -18,4 +18,6 @@ def print_traced(traced: Traced, console: Console) -> None:
         rate, of = summary.throughput_fps, summary.throughput_of
         show(console, rate_text(summary.completed, rate, of, summary.window, None))
         show(console, latency_text(summary.latency_ms))
-    show(console, Notice("Bottleneck", traced.words), Notice("Notes", traced.notes, "note"))
+    bottleneck, *waits = traced.words
+    sentences = (f"bottleneck: {bottleneck}", *waits)
+    show(console, Notice("Bottleneck", sentences), Notice("Notes", traced.notes, "note"))

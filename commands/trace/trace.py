@@ -24,7 +24,7 @@ from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.path import steady_span, whole_span
-from rankslice.measurement.trace.words import Findings, findings
+from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
 from rankslice.views.board_charts import hardware_figures
@@ -147,8 +147,8 @@ def _traced(
         what = "fewer than two frames have results, which is too few for a trace"
         raise RankSliceError(Mistake(str(folder), what, "give more --frames"))
     all_found = findings(found, span, summary)
-    advice = cut_advice(folder, all_found.limit)
-    limit = f"{all_found.limit.text}; {advice}" if advice else all_found.limit.text
+    advice = cut_advice(folder, all_found.channels)
+    limit = "; ".join(filter(None, (all_found.bottleneck, advice)))
     drawn = timeline(all_found, operators)
     notes = (
         *_notes(found.trace, drawn, summary, stretch),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.summary.bottleneck import Load, busiest, core_load, link_load
 from rankslice.exploration.cost.board_memory import weights_of
 from rankslice.exploration.cost.cost_model import Costs, core_groups
 from rankslice.exploration.cost.timing import blocks_of, segment_times
@@ -244,17 +245,28 @@ class _Explained:
         return int(problem.gpu_bytes[kind] + problem.weight_bytes[layers].sum() + work)
 
     def bottleneck(self) -> str:
-        problem, part = self.problem, int(self.costs.loads_s[0].argmax())
-        if part < len(problem.devices):
-            return f"computing on {problem.devices[part].key}"
-        part -= len(problem.devices)
-        groups = core_groups(problem)
-        if part < len(groups):
-            group, (board, core) = list(groups.items())[part]
-            keys = (problem.devices[device].key for device in group if device in self.used)
-            return f"core {core} of {problem.boards[board].name}, shared by {' and '.join(keys)}"
-        board, comes_in = divmod(part - len(groups), 2)
-        return f"{'receiving on' if comes_in else 'sending from'} {problem.boards[board].name}"
+        return busiest(self._loads()).name
+
+    def _loads(self) -> Iterator[Load]:
+        """Yield what may limit the rate; shares are of what takes longest."""
+        problem, boards = self.problem, self.problem.boards
+        loads_s = self.costs.loads_s[0]
+        with np.errstate(invalid="ignore"):  # where a device cannot run a layer
+            shares = iter(np.nan_to_num(loads_s / (loads_s.max() or 1.0), nan=1.0).tolist())
+        for number, device in enumerate(problem.devices):
+            share = next(shares)
+            name = f"computing on {device.key}"
+            # Costs are exact: a core is told unless the device alone takes as long.
+            yield Load(
+                kind="rank", name=name, share=share, ranks=(number,), on_core=float(share == 1)
+            )
+        for group, (board, core) in core_groups(problem).items():
+            own = [device for device in group if device in self.used]
+            keys = [problem.devices[device].key for device in own]
+            yield core_load(boards[board].name, core, own, next(shares), names=keys)
+        for costs in boards:
+            for is_outgoing in (True, False):
+                yield link_load(costs.name, next(shares), is_outgoing=is_outgoing)
 
     def boards(self) -> Iterator[BoardCost]:
         problem = self.problem

@@ -38,7 +38,7 @@ MOST_FRAMES = 1 << 20
 """That are looked at: the last ones."""
 
 
-class Why(Enum):
+class Reason(Enum):
     """What a step of a frame may have waited for."""
 
     busy = "busy"
@@ -69,7 +69,7 @@ class Row:
 class Cause:
     """Something that must have happened before a step of a row could begin."""
 
-    why: Why
+    reason: Reason
     rows: Times
     """For each frame, the row of that; :data:`NEVER`: nothing that the pipeline does."""
     frames: Times
@@ -340,7 +340,7 @@ class _Causes:
 
     def _input(self, row: int, tensor: str) -> Cause:
         count = self._ends.shape[1]
-        return Cause(Why.input, np.full(count, row), np.arange(count), self._ends[row], tensor)
+        return Cause(Reason.input, np.full(count, row), np.arange(count), self._ends[row], tensor)
 
     def _way(self, row: int) -> Iterator[Cause]:
         """Yield what had to be there before a message could be sent."""
@@ -359,7 +359,7 @@ class _Causes:
                 times = np.where(ends <= self._ends[row], ends, NEVER)
                 count = len(ends)
                 frames = np.where(times > NEVER, np.arange(count), NEVER)
-                yield Cause(Why.input, np.full(count, place), frames, times)
+                yield Cause(Reason.input, np.full(count, place), frames, times)
 
     def _busy(self, row: int) -> Cause:
         """Return what the thread, or the channel, did before each step."""
@@ -386,7 +386,7 @@ class _Causes:
         times = np.where(
             found_row > NEVER, self._ends[found_row, np.maximum(found_frame, 0)], NEVER
         )
-        return Cause(Why.busy, found_row, found_frame, times)
+        return Cause(Reason.busy, found_row, found_frame, times)
 
     def _room(self, row: int, ring: _Ring, tensor: str) -> Iterator[Cause]:
         """Yield which readers had to be done with which older frames."""
@@ -402,7 +402,7 @@ class _Causes:
             latest = np.maximum.accumulate(places)
             frames = np.where(freed > NEVER, latest[freed], NEVER)
             times = np.where(frames > NEVER, self._ends[reader, frames], NEVER)
-            yield Cause(Why.room, np.full(count, reader), frames, times, tensor)
+            yield Cause(Reason.room, np.full(count, reader), frames, times, tensor)
 
     def _entry(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
         """Yield what a frame had to wait for at the source."""
@@ -411,7 +411,7 @@ class _Causes:
         came = (arrived > NEVER) & (arrived < self._begins[row])
         times = np.where(came, arrived, NEVER)
         yield Cause(
-            Why.frame, np.full(count, NEVER), np.where(came, np.arange(count), NEVER), times
+            Reason.frame, np.full(count, NEVER), np.where(came, np.arange(count), NEVER), times
         )
         sink = self._place.get((WRITE, self._source[1], 0))
         if sink is not None and count > window:
@@ -420,7 +420,7 @@ class _Causes:
             times = np.full(count, NEVER, np.int64)
             times[window:] = out[:-window]
             frames = np.where(times > NEVER, frames, NEVER)
-            yield Cause(Why.window, np.full(count, sink), frames, times)
+            yield Cause(Reason.window, np.full(count, sink), frames, times)
 
 
 def _homes(rank: int, wiring: Wiring, wirings: Sequence[Wiring]) -> dict[int, _Ring]:

@@ -10,7 +10,7 @@ import numpy as np
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, WRITE
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys
-from rankslice.measurement.trace.words import Findings
+from rankslice.measurement.trace.trace_findings import Findings
 
 _KINDS = {COMPUTE: "segment", READ: "read", WRITE: "write", SEND: "send", RECEIVE: "receive"}
 
@@ -24,10 +24,10 @@ def journeys_json(
         "words": list(words),
         "notes": list(notes),
         "limit": {
-            "kind": limit.kind.value,
-            "share": limit.share,
+            "kind": limit.kind,
+            "share": found.limit_share,
             "ranks": list(limit.ranks),
-            "channels": list(limit.channels),
+            "channels": list(found.channels),
         },
         "period_ms": span.period_ms,
         "clock_error_us": [
@@ -36,7 +36,7 @@ def journeys_json(
         ],
         "critical_path": [
             {
-                "what": part.what.value,
+                "what": part.activity.value,
                 "rank": part.rank if part.rank != NEVER else None,
                 "channel": part.channel if part.channel != NEVER else None,
                 "share": share,
@@ -53,7 +53,7 @@ def journeys_json(
                 "rest": use.rest,
                 "waits": [
                     {
-                        "for": wait.why.value,
+                        "for": wait.reason.value,
                         "share": wait.share,
                         "tensor": wait.tensor or None,
                         "rank": wait.rank if wait.rank != NEVER else None,
@@ -100,4 +100,4 @@ def _frame(found: Journeys, place: int) -> dict[str, Any]:
 def _after(found: Journeys, row: int, place: int) -> str | None:
     """Return what came last of all that a step had to wait for."""
     last = max(found.causes[row], key=lambda each: int(each.times[place]))
-    return last.why.value if last.times[place] > NEVER else None
+    return last.reason.value if last.times[place] > NEVER else None

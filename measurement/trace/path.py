@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, WRITE
 from rankslice.backend.runtime.summary.throughput import frames_to_fill
-from rankslice.measurement.trace.journeys import NEVER, Journeys, Why
+from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
 
 _AT_ONCE_NS, _AT_ONCE = 30_000, 0.1
 """A thread that goes on to its next step within that time, or that share of the step before, has
 waited for nothing."""
 
 
-class What(Enum):
+class Activity(Enum):
     """What a part of the critical path is."""
 
     rank = "rank"
@@ -40,7 +40,7 @@ class What(Enum):
 class Part:
     """What took time on the critical path, and where."""
 
-    what: What
+    activity: Activity
     rank: int = NEVER
     """That did it, or to which the message went."""
     channel: int = NEVER
@@ -133,17 +133,17 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
         cause = found.causes[row][latest[row][frame]]
         if cause.frames[frame] == NEVER:
             break
-        if cause.why is Why.frame:
-            pass_by(Part(What.waking, found.plan.job.source), int(cause.times[frame]))
+        if cause.reason is Reason.frame:
+            pass_by(Part(Activity.waking, found.plan.job.source), int(cause.times[frame]))
             frame = frame - 1
             if frame < 0 or ends[row, frame] == NEVER:
                 break
-            pass_by(Part(What.arrivals), int(ends[row, frame]))
+            pass_by(Part(Activity.arrivals), int(ends[row, frame]))
             continue
-        stays = is_message or cause.why is Why.busy
-        gap = step if stays else Part(What.waking, found.rows[row].rank)
+        stays = is_message or cause.reason is Reason.busy
+        gap = step if stays else Part(Activity.waking, found.rows[row].rank)
         pass_by(gap, int(cause.times[frame]))
-        rounds += cause.why is Why.window
+        rounds += cause.reason is Reason.window
         row, frame = int(cause.rows[frame]), int(cause.frames[frame])
     total = max(1, span.end_ns - span.begin_ns)
     # What comes before the first event that was kept is not known: the shares are of the rest.
@@ -156,10 +156,12 @@ def _part(found: Journeys, row: int) -> Part:
     """Return what the steps of a row are on the path."""
     each = found.rows[row]
     if each.kind == RECEIVE:
-        return Part(What.link, each.rank, each.number)
+        return Part(Activity.link, each.rank, each.number)
     if each.kind == SEND:
-        return Part(What.link, found.channel(each).destination, each.number)
-    return Part({COMPUTE: What.rank, READ: What.read, WRITE: What.write}[each.kind], each.rank)
+        return Part(Activity.link, found.channel(each).destination, each.number)
+    return Part(
+        {COMPUTE: Activity.rank, READ: Activity.read, WRITE: Activity.write}[each.kind], each.rank
+    )
 
 
 def _latest(found: Journeys) -> list[NDArray[np.int64]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, THREADS, WRITE
-from rankslice.measurement.trace.journeys import NEVER, Cause, Journeys, Times, Why
+from rankslice.measurement.trace.journeys import NEVER, Cause, Journeys, Reason, Times
 from rankslice.measurement.trace.path import Span
 
 _COMPUTES = THREADS.index("compute")
@@ -20,7 +20,7 @@ _COMPUTES = THREADS.index("compute")
 class Wait:
     """What the computing thread of a rank waited for."""
 
-    why: Why
+    reason: Reason
     share: float
     """Of the time, from 0 to 1."""
     tensor: str = ""
@@ -53,14 +53,24 @@ class RankUse:
         """Share that is nothing of these: woken but not yet at work, say."""
         return max(0.0, 1 - self.compute - self.ends - sum(each.share for each in self.waits))
 
-    def waits_for(self, *whys: Why) -> float:
+    def waits_for(self, *reasons: Reason) -> float:
         """Return the share of waits for one of these."""
-        return sum(each.share for each in self.waits if each.why in whys)
+        return sum(each.share for each in self.waits if each.reason in reasons)
 
 
 def uses(found: Journeys, span: Span) -> tuple[RankUse, ...]:
     """Return what each rank did with a span of time."""
     return tuple(_use(found, span, rank.rank) for rank in found.plan.ranks)
+
+
+def busy_share(found: Journeys, span: Span, ranks: Sequence[int]) -> float:
+    """Return in which share of a span at least one of some ranks' computing threads did a step."""
+    rows = [
+        place
+        for place, row in enumerate(found.rows)
+        if row.rank in ranks and row.kind in (COMPUTE, READ, WRITE) and row.thread == _COMPUTES
+    ]
+    return _union(found, span, rows) / max(1, span.end_ns - span.begin_ns)
 
 
 def _use(found: Journeys, span: Span, rank: int) -> RankUse:
@@ -73,7 +83,7 @@ def _use(found: Journeys, span: Span, rank: int) -> RankUse:
         for place in own
         if kind[place] in (READ, WRITE) and found.rows[place].thread == _COMPUTES
     ]
-    waits: dict[tuple[Why, str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    waits: dict[tuple[Reason, str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for place in (*computes, *ends):
         _add_waits(found, span, place, waits)
     computed = _within(found, span, computes)
@@ -85,8 +95,8 @@ def _use(found: Journeys, span: Span, rank: int) -> RankUse:
         compute=computed / total,
         ends=_within(found, span, ends) / total,
         waits=tuple(
-            Wait(why, share / total, tensor, maker, channel, way / total)
-            for (why, tensor, maker, channel), (share, way) in longest
+            Wait(reason, share / total, tensor, maker, channel, way / total)
+            for (reason, tensor, maker, channel), (share, way) in longest
             if share > 0
         ),
         send=_union(found, span, [place for place in own if kind[place] == SEND]) / total,
@@ -122,7 +132,7 @@ def _add_waits(
     found: Journeys,
     span: Span,
     row: int,
-    waits: dict[tuple[Why, str, int, int], list[float]],
+    waits: dict[tuple[Reason, str, int, int], list[float]],
 ) -> None:
     """Add what the steps of a row waited for after their thread had done the one before.
 
@@ -131,8 +141,8 @@ def _add_waits(
     """
     busy, *others = found.causes[row]
     cursor = np.where(busy.times > NEVER, busy.times, found.begins[row])
-    for whys in ((Why.frame, Why.input), (Why.window, Why.room)):
-        causes = [each for each in others if each.why in whys]
+    for reasons in ((Reason.frame, Reason.input), (Reason.window, Reason.room)):
+        causes = [each for each in others if each.reason in reasons]
         if not causes:
             continue
         times = np.stack([each.times for each in causes])
@@ -150,17 +160,17 @@ def _add_waits(
         cursor = np.where(is_wait, until, cursor)
 
 
-def _key(found: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Why, str, int, int]:
+def _key(found: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Reason, str, int, int]:
     """Return what makes a wait another one."""
     row = int(cause.rows[own][0])
     if row == NEVER:
-        return cause.why, "", NEVER, NEVER
+        return cause.reason, "", NEVER, NEVER
     each = found.rows[row]
     if each.kind == RECEIVE:
-        return cause.why, cause.tensor, found.channel(each).source, each.number
+        return cause.reason, cause.tensor, found.channel(each).source, each.number
     if each.kind == SEND:
-        return cause.why, cause.tensor, found.channel(each).destination, each.number
-    return cause.why, cause.tensor, each.rank, NEVER
+        return cause.reason, cause.tensor, found.channel(each).destination, each.number
+    return cause.reason, cause.tensor, each.rank, NEVER
 
 
 def _on_the_way(
@@ -175,7 +185,7 @@ def _on_the_way(
     row = int(cause.rows[own][0])
     if row == NEVER or found.rows[row].kind != RECEIVE:
         return 0.0
-    made = [each.times for each in found.causes[row] if each.why is Why.input]
+    made = [each.times for each in found.causes[row] if each.reason is Reason.input]
     if not made:
         return 0.0
     begun = np.maximum(cursor, np.stack(made).max(axis=0))

@@ -40,9 +40,7 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
     assert ("link", [0, 1], [1]) == tuple(
         told["limit"][key] for key in ("kind", "ranks", "channels")
     )
-    assert told["words"][0].startswith(
-        f"the link from {first} to {second} is the bottleneck: 't0' is in"
-    )
+    assert told["words"][0].startswith(f"the link from {first} to {second}: 't0' is in")
     assert "rank 1 waits" in told["words"][-1]
     assert "in transit" in told["words"][-1]
     assert 40 < told["period_ms"]

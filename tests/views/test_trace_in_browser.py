@@ -11,7 +11,7 @@ from traces import Times, chain_trace
 
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span
-from rankslice.measurement.trace.words import findings
+from rankslice.measurement.trace.trace_findings import findings
 from rankslice.views.trace_page import trace_page
 from rankslice.views.trace_timeline import timeline
 
@@ -30,7 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert span is not None
     found = findings(all_journeys, span)
     path = tmp_path_factory.mktemp("trace") / "trace.html"
-    path.write_text(trace_page(found, timeline(found), (found.limit.text, *found.waits)))
+    path.write_text(trace_page(found, timeline(found), (found.bottleneck, *found.waits)))
     return path
 
 

@@ -45,12 +45,14 @@ class Load:
     """
 
     kind: str
-    """``rank``, ``core``, ``link``, ``source`` or ``sink``."""
+    """``rank``, ``core``, ``link``, ``source``, ``sink``; of a trace, see there."""
     name: str
     share: float
     """In which it is busy."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """With what, as far as that is known."""
+    phrase: str = ""
+    """Instead of that, what takes the time: ``reading frames takes``."""
     ranks: tuple[int, ...] = ()
     """That take part in it."""
     on_core: float = 0.0
@@ -58,24 +60,28 @@ class Load:
     core."""
     would_help: tuple[str, ...] = ()
 
-    def text(self, period_ms: float) -> str:
+    def does(self, period_ms: float) -> str:
         """Return how busy it is, of the time in which a frame comes out."""
+        if self.kind in ("window", "nothing"):
+            return ""
         of = f"of the {digits(period_ms)} ms per frame"
 
         def ms(share: float) -> str:
             return f"{digits(min(1.0, share) * period_ms)} ms"
 
+        if self.phrase:
+            return f": {self.phrase} {ms(self.share)} {of}"
+        if {*self.parts} == {COMPUTES} and self.kind == "rank":
+            return f" compute{'s' * (len(self.ranks) < 2)} {ms(self.share)} {of}"
         parts = ", ".join(f"{ms(share)} {name}" for name, share in self.parts.items())
-        if self.kind == "rank" and {*self.parts} == {COMPUTES}:
-            text = f"{self.name} computes {ms(self.share)} {of}"
-        elif self.kind in ("source", "sink"):
-            text = f"{self.name}: {next(iter(self.parts))} takes {ms(self.share)} {of}"
-        else:
-            text = f"{self.name} is busy for {ms(self.share)} {of}"
-            if parts:  # those of a core are not all that it does
-                text += f"{', of which' if self.kind == 'core' else ':'} {parts}"
+        # Those of a core are not all that it does.
+        before = (", of which " if self.kind == "core" else ": ") if parts else ""
+        return f" is busy for {ms(self.share)} {of}{before}{parts}"
+
+    def text(self, period_ms: float) -> str:
+        """Return the same as a sentence, with what would help."""
         helps = f"; {' or '.join(self.would_help)} would make it faster"
-        return text + helps * bool(self.would_help)
+        return f"{self.name}{self.does(period_ms)}{helps * bool(self.would_help)}"
 
 
 def busiest(loads: Iterable[Load]) -> Load:
@@ -101,11 +107,25 @@ def busiest(loads: Iterable[Load]) -> Load:
     return core if tells_more else other
 
 
+def limit_text(loads: Iterable[Load], period_ms: float) -> str:
+    """Say what limits the rate, if the busiest is busy for most of the time."""
+    load = busiest(loads)
+    if load.share >= BUSY:
+        return load.text(period_ms)
+    return f"nothing: the busiest, {load.name},{load.does(period_ms)}"
+
+
 def core_load(
-    host: str, core: int, ranks: Sequence[int], share: float, parts: Mapping[str, float] = _NO_PARTS
+    host: str,
+    core: int,
+    ranks: Sequence[int],
+    share: float,
+    parts: Mapping[str, float] = _NO_PARTS,
+    names: Sequence[str] = (),
 ) -> Load:
-    """Return the load of a core of a board by all that its ranks do."""
+    """Return the load of a core of a board by all that its ranks do, which may have names."""
     users = f"rank{'s' * (len(ranks) > 1)} {joined([str(rank) for rank in ranks])}"
+    users = joined(names) or users
     name = f"core {core} of {host} ({users})"
     return Load(kind="core", name=name, share=min(1.0, share), parts=parts, ranks=tuple(ranks))
 
@@ -216,20 +236,19 @@ def _limit(ranks: Sequence[RankFigures], rate: float, source: SourceFigures) -> 
     period_ms = 1e3 / rate
     slowest = max(ranks, key=_compute_share)
     name = rank_name(slowest.rank, slowest.key, slowest.turns)
-    computing = {COMPUTES: _compute_share(slowest)}
-    most = Load(kind="rank", name=name, share=computing[COMPUTES], parts=computing)
-    computes = most.text(period_ms).removeprefix(name)
+    computing = _compute_share(slowest)
+    most = Load(kind="rank", name=name, share=computing, parts={COMPUTES: computing})
+    computes = f"the busiest, {name},{most.does(period_ms)}"
     no_frame = max(_steady(rank, "no_frame_share") for rank in ranks)
     reads = max(_steady(rank, "read_share") for rank in ranks)
-    outside = (
-        f"no frame has come for {digits(no_frame * period_ms)} ms of the {digits(period_ms)} ms"
-        " per frame"
-    )
+    outside = Load(
+        kind="source", name="the source", share=no_frame, phrase="no frame has come for"
+    ).text(period_ms)
     if source.fps is not None:
-        outside = f"{source.fps:g} frames/s arrive"
+        outside = f"the source: {source.fps:g} frames/s arrive"
     elif source.timed_by_file:
-        outside = "frames arrive at the times of --arrivals"
-    from_outside = f"the source: {outside}; the busiest, {name},{computes}"
+        outside = "the source: frames arrive at the times of --arrivals"
+    from_outside = f"{outside}; {computes}"
     if no_frame >= _COUNTS and no_frame + reads >= _ALWAYS:
         return from_outside
     load = busiest(_loads(ranks))
@@ -242,8 +261,8 @@ def _limit(ranks: Sequence[RankFigures], rate: float, source: SourceFigures) -> 
     ):
         return from_outside
     return (
-        f"no rank: the busiest, {name},{computes}; the rest is waiting for other ranks, which a"
-        " larger --window may hide"
+        f"no rank: {computes}; the rest is waiting for other ranks, which a larger --window may"
+        " hide"
     )
 
 
@@ -262,27 +281,27 @@ def _loads(ranks: Sequence[RankFigures]) -> Iterator[Load]:
             share=sum(parts.values()),
             parts=parts,
             ranks=(rank.rank,),
-            on_core=_core_share(rank),
+            on_core=core_share(rank),
             would_help=(
                 *(fewer_layers(len(ranks), rank.turns) if COMPUTES in parts else ()),
                 *(reading if READS in parts else ()),
             ),
         )
-        for name, thread, part, would_help in (
-            ("read_share", "source", READS, reading),
-            ("write_share", "sink", WRITES, ()),
-            ("not_taken_share", "sink", "whoever reads the results", ()),
+        for name, thread, phrase, would_help in (
+            ("read_share", "source", "reading frames takes", reading),
+            ("write_share", "sink", "writing results takes", ()),
+            ("not_taken_share", "sink", "whoever reads the results takes", ()),
         ):
             share = _steady(rank, name) * (thread in rank.apart)
             yield Load(
                 kind=thread,
                 name=f"the {thread}",
                 share=share,
-                parts={part: share},
+                phrase=phrase,
                 would_help=would_help,
             )
     for (host, core), crowd in users.items():
-        share = min(1.0, sum(map(_core_share, crowd)))
+        share = min(1.0, sum(map(core_share, crowd)))
         yield core_load(host, core, [rank.rank for rank in crowd], share, _parts(crowd, share))
 
 
@@ -314,7 +333,7 @@ def _compute_share(rank: RankFigures) -> float:
     return _steady(rank, "compute_share")
 
 
-def _core_share(rank: RankFigures) -> float:
+def core_share(rank: RankFigures) -> float:
     """Return in which part of the steady state a rank kept each of its cores busy, 0 to 1."""
     if not rank.steady or not rank.cores:
         return 0.0

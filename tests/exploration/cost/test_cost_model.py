@@ -171,7 +171,7 @@ def test_the_runtime_takes_time_for_each_frame_and_each_message():
 def test_devices_that_share_a_core_take_turns():
     sharing = problem(keys=["edge01_cpu0", "edge01_cpu0.2"])
     one = predict(sharing, [0, 1, 1])
-    assert (6.0, "core 0 of edge01, shared by edge01_cpu0 and edge01_cpu0.2") == (
+    assert (6.0, "core 0 of edge01 (edge01_cpu0 and edge01_cpu0.2)") == (
         one.bottleneck_s,
         one.bottleneck,
     )

@@ -98,7 +98,7 @@ class WrongFrameError(Exception):
 
 
 REASON = "no"
-"""Why frames fail."""
+"""Reason frames fail."""
 
 Step = tuple[int, int]
 """Rank and segment, -1 for the source."""

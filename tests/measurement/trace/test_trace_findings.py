@@ -12,17 +12,17 @@ from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEI
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
-from rankslice.measurement.trace.journeys import NEVER, Stretch, Why, journeys, stretches_of
+from rankslice.measurement.trace.journeys import NEVER, Reason, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.path import (
+    Activity,
     Part,
     Span,
-    What,
     critical_path,
     steady_span,
     whole_span,
 )
+from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.measurement.trace.waits import uses
-from rankslice.measurement.trace.words import Findings, Kind, findings
 from rankslice.views.content import Table
 from rankslice.views.trace_page import ranks_section, trace_page
 from rankslice.views.trace_timeline import timeline
@@ -40,46 +40,46 @@ def found(times: Times, frames: int = 40) -> Findings:
     [
         (
             Times(compute=(6, 2)),
-            Kind.rank,
+            "rank",
             (0,),
-            "rank 0 (one_cpu0) is the bottleneck: it computes for 6 ms",
+            "rank 0 (one_cpu0) computes 5.93 ms of the 6 ms per frame",
         ),
         (
             Times(compute=(2, 6)),
-            Kind.rank,
+            "rank",
             (1,),
-            "rank 1 (two_cpu0) is the bottleneck: it computes for 6 ms",
+            "rank 1 (two_cpu0) computes 6 ms of the 6 ms per frame",
         ),
         (
             Times(compute=(2, 6), direct=True),
-            Kind.rank,
+            "rank",
             (1,),
-            "rank 1 (one_cpu1) is the bottleneck",
+            "rank 1 (one_cpu1) computes 6 ms",
         ),
         (
             Times(link=7),
-            Kind.link,
+            "link",
             (0, 1),
-            "the link from one to two is the bottleneck: 't0' is in transit",
+            "the link from one to two: 't0' is in transit for 6.93 ms",
         ),
-        (Times(window=1), Kind.window, (), "the window is the bottleneck: of 1 frame inside"),
-        (Times(window=1, direct=True), Kind.window, (), "the window is the bottleneck"),
+        (Times(window=1), "window", (), "the window: of 1 frame inside"),
+        (Times(window=1, direct=True), "window", (), "the window: of 1 frame"),
         (
             Times(arrivals=9),
-            Kind.source,
+            "source",
             (),
-            "the source is the bottleneck: the next frame has not arrived",
+            "the source: no frame has come for",
         ),
-        (Times(read=8), Kind.source, (0,), "the source is the bottleneck: reading frames takes"),
-        (Times(compute=(6, 6)), Kind.rank, (0, 1), "ranks 0 and 1 are equally slow"),
+        (Times(read=8), "source", (0,), "the source: reading frames takes"),
+        (Times(compute=(6, 6)), "rank", (0, 1), "ranks 0 and 1 compute 6 ms of the 6 ms per frame"),
     ],
 )
 def test_the_words_name_what_limits(
-    times: Times, kind: Kind, ranks: tuple[int, ...], words: str
+    times: Times, kind: str, ranks: tuple[int, ...], words: str
 ) -> None:
-    limit = found(times).limit
-    assert (kind, ranks) == (limit.kind, limit.ranks)
-    assert limit.text.startswith(words)
+    shown = found(times)
+    assert (kind, ranks) == (shown.limit.kind, shown.limit.ranks)
+    assert shown.bottleneck.startswith(words)
 
 
 @pytest.mark.parametrize("times", [Times(read=8), Times(compute=(6, 2)), Times(link=7)])
@@ -93,15 +93,15 @@ def test_a_row_of_the_table_accounts_for_all_the_time(times: Times) -> None:
 
 def test_a_slow_rank_that_waits_for_a_small_window_is_not_blamed_alone() -> None:
     limit = found(Times(compute=(3, 6), window=1)).limit
-    assert Kind.window is limit.kind
-    assert Kind.rank is found(Times(compute=(0.3, 6), window=1)).limit.kind
+    assert "window" == limit.kind
+    assert "rank" == found(Times(compute=(0.3, 6), window=1)).limit.kind
 
 
 def test_waits_have_their_reasons_and_shares() -> None:
     shown = found(Times(compute=(2, 2), link=8))
     receiver = shown.ranks[1]
     (wait,) = receiver.waits
-    assert (Why.input, "t0", 0, 1) == (wait.why, wait.tensor, wait.rank, wait.channel)
+    assert (Reason.input, "t0", 0, 1) == (wait.reason, wait.tensor, wait.rank, wait.channel)
     # A message comes every 8 ms, and is computed for 2 ms.
     assert 0.75 == pytest.approx(wait.share, abs=0.01)
     assert 0.75 == pytest.approx(wait.on_the_way, abs=0.01)
@@ -112,7 +112,7 @@ def test_waits_have_their_reasons_and_shares() -> None:
     )
     sender = shown.ranks[0]
     assert 1 == pytest.approx(sender.send, abs=0.01)
-    assert {Why.room} == {each.why for each in sender.waits[:1]}
+    assert {Reason.room} == {each.reason for each in sender.waits[:1]}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_thread_that_goes_on_at_once_has_waited_for_nothing(
     compute: tuple[float, float], goes_on_at_once: bool
 ) -> None:
     shares = found(Times(compute=compute, read=0.01, direct=True)).path.shares
-    assert goes_on_at_once == (shares.get(Part(What.rank, 1), 0.0) > 0.9)
+    assert goes_on_at_once == (shares.get(Part(Activity.rank, 1), 0.0) > 0.9)
 
 
 def test_room_for_a_frame_comes_from_the_one_a_rings_depth_before_it() -> None:
@@ -136,7 +136,7 @@ def test_room_for_a_frame_comes_from_the_one_a_rings_depth_before_it() -> None:
     (row,) = (
         n for n, each in enumerate(all_journeys.rows) if (each.kind, each.rank) == (COMPUTE, 0)
     )
-    (room,) = (cause for cause in all_journeys.causes[row] if cause.why is Why.room)
+    (room,) = (cause for cause in all_journeys.causes[row] if cause.reason is Reason.room)
     frames, depth = np.arange(all_journeys.frames), 3  # the maker, a hop and the reader have one
     assert np.where(frames >= depth, frames - depth, NEVER).tolist() == room.frames.tolist()
 
@@ -154,8 +154,8 @@ def test_a_slow_rank_is_to_have_fewer_layers_or_if_it_takes_turns_frames(
     assert span is not None
     first, second = trace.plan.ranks
     plan = trace.plan.with_ranks([first, replace(second, turns=turns)])
-    text = findings(replace(shown, plan=plan), span).limit.text
-    assert text.endswith(f"of the time; {fewer} would make it faster")
+    text = findings(replace(shown, plan=plan), span).bottleneck
+    assert text.endswith(f" per frame; {fewer} would make it faster")
 
 
 def test_shares_of_the_critical_path_add_up() -> None:
@@ -178,7 +178,7 @@ def test_a_message_that_came_while_the_rank_computed_is_not_what_it_waited_for()
     span = steady_span(all_journeys)
     assert span is not None
     path = critical_path(all_journeys, span)
-    assert What.rank is max(path.shares.items(), key=lambda each: each[1])[0].what
+    assert Activity.rank is max(path.shares.items(), key=lambda each: each[1])[0].activity
 
 
 def test_frames_before_the_oldest_event_are_left_out() -> None:
@@ -191,7 +191,7 @@ def test_frames_before_the_oldest_event_are_left_out() -> None:
     assert 100 == all_journeys.first + all_journeys.frames
     span = steady_span(all_journeys)
     assert span is not None
-    assert (Kind.rank, (0,)) == (
+    assert ("rank", (0,)) == (
         (limit := findings(all_journeys, span).limit).kind,
         limit.ranks,
     )
@@ -252,7 +252,7 @@ def test_of_a_job_without_results_there_is_what_its_ranks_did() -> None:
     all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], silent)))
     assert steady_span(all_journeys) is None
     shown = findings(all_journeys, whole_span(all_journeys))
-    assert Kind.nothing is shown.limit.kind
+    assert "nothing" == shown.limit.kind
     assert 0.9 < shown.ranks[0].compute
     assert 2 * 40 < len(timeline(shown).slices)
     assert "came out" not in trace_page(shown, timeline(shown), ())

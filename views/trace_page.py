@@ -96,7 +96,8 @@ def _rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
         from_source = sum(
             wait.share
             for wait in use.waits
-            if wait.reason is Reason.frame or (wait.reason is Reason.input and wait.tensor in inputs)
+            if wait.reason is Reason.frame
+            or (wait.reason is Reason.input and wait.tensor in inputs)
         )
         shares = (
             use.compute,

@@ -12,7 +12,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import bare, digits
 from rankslice.views.charts import axes
 from rankslice.views.scales import Axis, Scale
-from rankslice.views.svg import document, element
+from rankslice.views.svg import document, element, heading
 from rankslice.views.trace_timeline import WORK, Slice, Track
 
 _LEFT, _RIGHT, _TOP = 220, 1180, 84
@@ -41,16 +41,16 @@ def simulated_timeline(plan: Plan, simulation: Simulation) -> str:
     end_ms = max((one.end_ns for one in slices), default=1_000_000) / 1e6
     across = Scale(Axis("ms"), [0.0, end_ms], _LEFT, _RIGHT, whole=True)
     bottom = _TOP + (_LANE + _GAP) * len(tracks) - _GAP
+    frames = len({one.frame for one in slices})
+    title = f"The first {frames} frames through {bare(plan.model.name)}"
     content = [
+        *heading(title, _subtitle(simulation, len(plan.ranks) - len(tracks))),
         *(part for number, track in enumerate(tracks) for part in _lane(number, track)),
         *axes(across, bottom, _TOP - 6),
         *(part for one in slices for part in _bar(one, across)),
-        *(part for part in _marks(simulation, across, end_ms, bottom)),
+        *_marks(simulation, across, end_ms, bottom),
     ]
-    frames = len({one.frame for one in slices})
-    title = f"The first {frames} frames through {bare(plan.model.name)}"
-    subtitle = _subtitle(simulation, len(plan.ranks) - len(tracks))
-    return document(title, subtitle, _RIGHT + 20, bottom + 48, content, _STYLE)
+    return document(title, _RIGHT + 20, bottom + 48, content, _STYLE)
 
 
 def _slices(simulation: Simulation, ranks: int) -> Iterator[Slice]:

@@ -50,7 +50,7 @@ def picture(
 _DOCUMENT_STYLE = """
 text {
   font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace;
-  fill: #24292f; dominant-baseline: central; white-space: pre;
+  fill: #24292f; dominant-baseline: central; unicode-bidi: isolate; white-space: pre;
 }
 .title { font-size: 17px; font-weight: 600; }
 .dim { fill: #6b7480; }
@@ -60,19 +60,12 @@ text {
 
 
 def document(
-    title: str,
-    subtitle: str,
-    width: float,
-    height: float,
-    content: Iterable[Markup],
-    style: str = "",
+    label: str, width: float, height: float, content: Iterable[Markup], style: str
 ) -> Markup:
     """Return a picture that is a file of its own, on white; the same bytes for the same content."""
     parts = (
         element("style", Markup(_DOCUMENT_STYLE + style)),
         element("rect", width="100%", height="100%", fill="#ffffff"),
-        element("text", title, x=20, y=28, class_="title"),
-        element("text", subtitle, x=20, y=54, class_="dim"),
         *content,
     )
     return element(
@@ -83,5 +76,13 @@ def document(
         height=height,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
-        aria_label=title,
+        aria_label=label,
     ) + Markup("\n")
+
+
+def heading(title: str, subtitle: str) -> tuple[Markup, Markup]:
+    """Return the first two lines of a document, which end at 64 pixels."""
+    return (
+        element("text", title, x=20, y=28, class_="title"),
+        element("text", subtitle, x=20, y=54, class_="dim"),
+    )

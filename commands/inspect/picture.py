@@ -8,9 +8,12 @@ pass there.
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
+
+from markupsafe import Markup
 
 from rankslice.backend.runtime.job import ALL, Channel, Rank, Turns
 from rankslice.commands.inspect.inspect import Inspection
@@ -25,14 +28,14 @@ from rankslice.commands.inspect.lanes import (
 )
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
-from rankslice.commands.output import shortened
-from rankslice.framework.files.templates import render_markup
 from rankslice.framework.graph import AnyTensor, Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
+from rankslice.views.svg import document, element, heading
+from rankslice.views.terminal import shortened
 
 _MARGIN = 20
 _BAR = 90
@@ -48,6 +51,20 @@ _RANK_COLOURS = (
 _LIGHT_SOFT = (0.46, 0.5)
 _GOLDEN_ANGLE = 0.381966
 _PLAIN_COLOUR = "#4b647d"
+_STYLE = """
+.bold { font-weight: 600; }
+.tint { opacity: 0.1; }
+.bar { opacity: 0.75; }
+.cut { fill: #b9c1ca; }
+.best { fill: #24292f; }
+.line { fill: none; stroke-width: 1.8; }
+.local { opacity: 0.75; }
+.cross { stroke: #d1242f; stroke-width: 2.2; stroke-dasharray: 5 3; }
+.lead { stroke: #d1242f; stroke-width: 1; stroke-dasharray: 2 2; }
+.sent { fill: #d1242f; }
+.row:hover .back, .between:hover .back { fill: #24292f; opacity: 0.12; }
+.back { opacity: 0; }
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +76,9 @@ class _Place:
     turns: Turns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Item:
-    """A layer that runs, or a model's input or output, before anything is placed."""
+    """A row: a layer that runs, or a model's input or output."""
 
     kind: str
     """``layer``, ``input`` or ``output``."""
@@ -73,89 +90,17 @@ class _Item:
     cost: LayerCost | None
     places: tuple[_Place, ...]
     """Several if ranks take turns; none without a plan."""
+    x: int = 0
+    y: int = 0
+    """Where its dot is."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks on which it runs."""
         return tuple(place.rank for place in self.places)
 
     @property
     def colour(self) -> str:
-        """The colour of the first rank."""
         return _colour(self.ranks[0] if self.places else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tint:
-    """The part of a row's background that has a rank's colour, as wide as its share of frames."""
-
-    x: int
-    width: int
-    colour: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Dot:
-    """One row of the picture."""
-
-    kind: str
-    y: int
-    x: int
-    colour: str
-    filled: bool
-    tints: tuple[_Tint, ...]
-    place: str
-    """``rank.segment`` where a segment starts, ``1.0|2.0`` if ranks take turns; else empty."""
-    name: str
-    op: str
-    shape: str
-    macs: str
-    macs_width: int
-    tooltip: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One tensor on its way to one reader."""
-
-    path: str
-    colour: str
-    crosses: bool
-    tooltip: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Border:
-    """The place between two rows: what would be sent if the model were cut there."""
-
-    y: int
-    width: int
-    text: str
-    notable: bool
-    tooltip: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """A row that says what comes from another rank."""
-
-    y: int
-    x: int
-    text: str
-    colour: str
-    tooltip: str
-
-
-@dataclass(frozen=True, slots=True)
-class _LegendRow:
-    """What one rank does."""
-
-    y: int
-    colour: str
-    cells: tuple[str, ...]
-    x: int
-    """Where its bar begins."""
-    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,29 +116,6 @@ class _Columns:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Picture:
-    """A route as the template draws it, placed and worded; its texts are still to be escaped."""
-
-    title: str
-    subtitle: str
-    begin: int
-    """Height of what stands above it."""
-    width: int
-    height: int
-    columns: _Columns
-    top: int
-    """Where the rows' headings stand."""
-    legend_columns: tuple[tuple[int, str], ...]
-    legend: tuple[_LegendRow, ...]
-    share_of: str
-    """What the share above a cut is measured in."""
-    dots: tuple[_Dot, ...]
-    lines: tuple[_Line, ...]
-    borders: tuple[_Border, ...]
-    arrivals: tuple[_Arrival, ...]
-
-
 def picture_of(inspection: Inspection) -> str:
     """Return a model as an SVG document; the same bytes for the same inspection.
 
@@ -201,48 +123,77 @@ def picture_of(inspection: Inspection) -> str:
     colours of their ranks, and a row before each arrival from another rank says how much comes.
     A second route has a picture of its own below.
     """
-    titles = ("", ", in a surge")
-    pictures: list[_Picture] = []
-    for title, route in zip(titles, inspection.routes, strict=False):
-        begin = sum(picture.height for picture in pictures)
-        pictures.append(_picture(route, title, begin))
-    return render_markup(
-        "picture.svg.j2",
-        pictures=pictures,
-        width=max(picture.width for picture in pictures),
-        height=sum(picture.height for picture in pictures),
-    )
+    routes = [_Layout(route) for route in inspection.routes]
+    content: list[Markup] = []
+    begin = 0
+    for addition, layout in zip(("", ", in a surge"), routes, strict=False):
+        drawn = _route(layout, addition)
+        if begin:
+            inside = Markup("\n").join(drawn)
+            content.append(element("g", inside, transform=f"translate(0 {begin})"))
+        else:
+            content += drawn
+        begin += layout.height
+    label = shortened(inspection.graph.name, _TITLE)
+    return document(label, max(layout.width for layout in routes), begin, content, _STYLE)
 
 
-def _picture(inspection: Inspection, addition: str, begin: int) -> _Picture:
-    items = _items(inspection)
-    rows = [Row(_names(item.reads), _names(item.makes)) for item in items]
-    lanes = assign_lanes(rows)
-    columns = _columns(items, lanes.width)
-    legend_columns, legend = _legend(inspection)
-    legend_end = legend_columns[-1][0] + 100 if legend_columns else 0
-    width = max(columns.end, legend_end) + _MARGIN
-    top = 104 + (len(legend) + 1) * ROW * bool(legend)
-    arriving = _arriving(inspection.plan, items)
-    heights = _heights(items, arriving, top + 18)
-    xs = [columns.lanes + lane * lanes.lane for lane in lanes.rows]
-    tensor_xs = {name: columns.lanes + lane * lanes.lane for name, lane in lanes.tensors.items()}
-    return _Picture(
-        title=shortened(inspection.graph.name, _TITLE) + addition,
-        begin=begin,
-        subtitle=_subtitle(inspection),
-        width=width,
-        height=heights[-1] + ROW + _MARGIN if heights else top + _MARGIN,
-        columns=columns,
-        top=top,
-        legend_columns=legend_columns,
-        legend=legend,
-        share_of="MACs" if inspection.totals.macs else "layers",
-        dots=tuple(_dots(items, xs, heights, width)),
-        lines=tuple(_lines(items, xs, heights, tensor_xs)),
-        borders=tuple(_borders(inspection, items, heights)),
-        arrivals=tuple(_arrivals(inspection.plan, arriving, heights, tensor_xs)),
-    )
+class _Layout:
+    """Where the parts of a route's drawing are."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection, self.plan = inspection, inspection.plan
+        self.items = _items(inspection)
+        rows = [Row(_names(item.reads), _names(item.makes)) for item in self.items]
+        lanes = assign_lanes(rows)
+        self.columns = _columns(self.items, lanes.width)
+        left = self.columns.lanes
+        self.legend, legend_height, legend_end = _legend(inspection)
+        self.width = max(self.columns.end, legend_end) + _MARGIN
+        self.top = 104 + legend_height
+        """Where the rows' headings stand."""
+        self.arriving = _arriving(self.plan, self.items)
+        y = self.top + 18
+        for index, (item, lane) in enumerate(zip(self.items, lanes.rows, strict=True)):
+            # Below a row for each channel that ends there.
+            y += ROW * len(self.arriving.get(index, ()))
+            item.x, item.y = left + lane * lanes.lane, y
+            y += ROW
+        self.height = (y if self.items else self.top) + _MARGIN
+        self.tensor_xs = {name: left + lane * lanes.lane for name, lane in lanes.tensors.items()}
+
+
+def _route(layout: _Layout, addition: str) -> list[Markup]:
+    inspection = layout.inspection
+    title = shortened(inspection.graph.name, _TITLE) + addition
+    arrivals = [*_arrivals(layout)]
+    return [
+        *heading(title, _subtitle(inspection)),
+        *layout.legend,
+        *_headings(layout),
+        *_tints(layout),
+        *(lead for lead, _ in arrivals),
+        *_lines(layout),
+        *(text for _, text in arrivals),
+        *_dots(layout),
+        *_borders(layout),
+    ]
+
+
+def _headings(layout: _Layout) -> Iterator[Markup]:
+    columns = layout.columns
+    share_of = "MACs" if layout.inspection.totals.macs else "layers"
+    texts = {
+        columns.name: "layer",
+        columns.op: "operator",
+        columns.shape: "makes",
+        columns.macs: "MACs",
+        columns.cut: f"sent if cut there, {share_of} above",
+    }
+    if layout.legend:
+        texts = {_MARGIN: "rank", **texts}
+    for x, text in texts.items():
+        yield element("text", text, x=x, y=layout.top - 6, class_="dim")
 
 
 def _items(inspection: Inspection) -> list[_Item]:
@@ -313,44 +264,49 @@ def _arriving(plan: Plan | None, items: Sequence[_Item]) -> dict[int, list[Chann
     return arriving
 
 
-def _heights(
-    items: Sequence[_Item], arriving: Mapping[int, Sequence[Channel]], start: int
-) -> list[int]:
-    """Return where each row's middle is; a row below another for each channel that ends there."""
-    heights = []
-    y = start
-    for index, _ in enumerate(items):
-        y += ROW * len(arriving.get(index, ()))
-        heights.append(y)
-        y += ROW
-    return heights
-
-
-def _dots(
-    items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int], width: int
-) -> Iterator[_Dot]:
-    most = max((item.macs or 0 for item in items), default=0) or 1
+def _dots(layout: _Layout) -> Iterator[Markup]:
+    """Yield the rows: where a layer runs, its name and operator, what it makes and costs."""
+    columns = layout.columns
+    most = max((item.macs or 0 for item in layout.items), default=0) or 1
     before = ""
-    for item, x, y in zip(items, xs, heights, strict=True):
+    for item in layout.items:
+        x, y = item.x, item.y
+        # Where a segment starts.
         place = _places_text(item)
-        starts = place != before
+        named = place if place != before else ""
         before = place
         macs = item.macs or 0
-        yield _Dot(
-            kind=item.kind,
-            y=y,
-            x=x,
-            colour=item.colour,
-            filled=bool(macs),
-            tints=tuple(_tints(item, width)) if item.kind == "layer" else (),
-            place=place if starts else "",
-            name=shortened(item.name, _NAME),
-            op=shortened(item.op, _OPERATOR),
-            shape=shortened(_shape(item), _SHAPE),
-            macs="?" if item.macs is None else count_text(macs) if macs else "",
-            macs_width=max(1, round(_BAR * macs / most)) if macs else 0,
-            tooltip="\n".join(_tooltip(item)),
+        bar = max(1, round(_BAR * macs / most)) if macs else 0
+        cost = "?" if item.macs is None else count_text(macs) if macs else ""
+        bold = "bold" if item.kind != "layer" else None
+        fill = item.colour if macs else "#ffffff"
+        shape = shortened(_shape(item), _SHAPE)
+        yield element(
+            "g",
+            element("title", "\n".join(_tooltip(item))),
+            _back(0, y - ROW // 2, columns.cut - 8, ROW),
+            *([element("text", named, x=_MARGIN, y=y, class_="bold")] if named else []),
+            element("circle", cx=x, cy=y, r=5, fill=fill, stroke=item.colour, stroke_width=2),
+            element("text", shortened(item.name, _NAME), x=columns.name, y=y, class_=bold),
+            element("text", shortened(item.op, _OPERATOR), x=columns.op, y=y, class_="dim"),
+            element("text", shape, x=columns.shape, y=y, class_="dim"),
+            *([_bar(columns.macs, y, bar, 10, item.colour, "bar")] if bar else []),
+            *([element("text", cost, x=columns.macs + bar + 6, y=y)] if cost else []),
+            class_="row",
         )
+
+
+def _bar(
+    x: int, y: int, width: int, height: int, colour: str | None, kind: str | None = None
+) -> Markup:
+    """Return a bar around a height."""
+    box = {"x": x, "y": y - height // 2, "width": width, "height": height}
+    return element("rect", **box, fill=colour, class_=kind)
+
+
+def _back(x: int, y: int, width: int, height: int) -> Markup:
+    """Return what shows where the mouse is."""
+    return element("rect", x=x, y=y, width=width, height=height, class_="back")
 
 
 def _places_text(item: _Item) -> str:
@@ -360,14 +316,17 @@ def _places_text(item: _Item) -> str:
     return "|".join([*texts[:_MOST_PLACES], *([f"+{more}"] if more > 0 else [])])
 
 
-def _tints(item: _Item, width: int) -> Iterator[_Tint]:
-    if not item.places:
-        yield _Tint(0, width, item.colour)
-    handled = Fraction(0)
-    for place in item.places:
-        begin = round(width * handled)
-        handled += place.turns.share
-        yield _Tint(begin, round(width * handled) - begin, _colour(place.rank))
+def _tints(layout: _Layout) -> Iterator[Markup]:
+    """Yield the rows' backgrounds in the colours of ranks, as wide as their shares of frames."""
+    for item in layout.items:
+        if item.kind != "layer":
+            continue
+        shares = [(place.turns.share, _colour(place.rank)) for place in item.places]
+        handled = Fraction(0)
+        for share, colour in shares or [(Fraction(1), item.colour)]:
+            begin = round(layout.width * handled)
+            handled += share
+            yield _bar(begin, item.y, round(layout.width * handled) - begin, ROW, colour, "tint")
 
 
 def _tooltip(item: _Item) -> Iterator[str]:
@@ -386,57 +345,52 @@ def _tooltip(item: _Item) -> Iterator[str]:
         yield f"{macs} MACs, {item.cost.parameters:,} parameters"
 
 
-def _lines(
-    items: Sequence[_Item], xs: Sequence[int], heights: Sequence[int], tensor_xs: Mapping[str, int]
-) -> Iterator[_Line]:
+def _lines(layout: _Layout) -> Iterator[Markup]:
     """Yield a stem for each tensor, dashed where it leads to other ranks only, and branches."""
-    readers: dict[str, list[int]] = {}
-    for index, item in enumerate(items):
+    readers: dict[str, list[_Item]] = {}
+    for item in layout.items:
         for tensor in item.reads:
-            readers.setdefault(tensor.name, []).append(index)
-    for start, item in enumerate(items):
+            readers.setdefault(tensor.name, []).append(item)
+    for item in layout.items:
         for tensor in item.makes:
             if tensor.name in readers:
-                ends = [_End(items[end], xs[end], heights[end]) for end in readers[tensor.name]]
-                begin = _End(item, xs[start], heights[start])
-                yield from _tensor_lines(tensor, begin, tensor_xs[tensor.name], ends)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Where a line begins or ends."""
-
-    item: _Item
-    x: int
-    y: int
+                lane = layout.tensor_xs[tensor.name]
+                yield from _tensor_lines(tensor, item, lane, readers[tensor.name])
 
 
 def _tensor_lines(
-    tensor: Tensor, start: _End, lane: int, readers: Sequence[_End]
-) -> Iterator[_Line]:
-    colour = start.item.colour
-    whole = _line_tooltip(tensor, start.item, [reader.item for reader in readers])
+    tensor: Tensor, start: _Item, lane: int, readers: Sequence[_Item]
+) -> Iterator[Markup]:
+    colour = start.colour
+    whole = _line_tooltip(tensor, start, readers)
     local = crossing = 0
     for reader in readers:
-        crosses = reader.item.ranks != start.item.ranks
-        own = _line_tooltip(tensor, start.item, [reader.item])
+        crosses = reader.ranks != start.ranks
+        own = _line_tooltip(tensor, start, [reader])
         if start.x != lane != reader.x and reader.y - start.y < 2 * ROW:
             path = f"M{start.x} {start.y}{bend(start.x, reader.x, reader.y)}"
-            yield _Line(path, colour, crosses, own)
+            yield _line(path, colour, crosses, own)
             continue
         leaves = reader.y if reader.x == lane else reader.y - ROW
         if reader.x != lane:
             path = f"M{lane} {leaves}{bend(lane, reader.x, reader.y)}"
-            yield _Line(path, colour, crosses, own)
+            yield _line(path, colour, crosses, own)
         if crosses:
             crossing = max(crossing, leaves)
         else:
             local = max(local, leaves)
     if local:
-        yield _Line(f"{stem(start.x, start.y, lane)}V{local}", colour, False, whole)
+        yield _line(f"{stem(start.x, start.y, lane)}V{local}", colour, False, whole)
     if crossing > local:
         begin = f"M{lane} {local}" if local else stem(start.x, start.y, lane)
-        yield _Line(f"{begin}V{crossing}", colour, True, whole)
+        yield _line(f"{begin}V{crossing}", colour, True, whole)
+
+
+def _line(path: str, colour: str, crosses: bool, tooltip: str) -> Markup:
+    title = element("title", tooltip)
+    if crosses:
+        return element("path", title, d=path, class_="line cross")
+    return element("path", title, d=path, class_="line local", stroke=colour)
 
 
 def _line_tooltip(tensor: Tensor, maker: _Item, readers: Sequence[_Item]) -> str:
@@ -463,19 +417,25 @@ def _cut_size(cut: Cut) -> str:
     return size_text(cut.nbytes, at_most=are_open(cut.tensors))
 
 
-def _borders(
-    inspection: Inspection, items: Sequence[_Item], heights: Sequence[int]
-) -> Iterator[_Border]:
-    row = {item.name: index for index, item in enumerate(items) if item.kind == "layer"}
+def _borders(layout: _Layout) -> Iterator[Markup]:
+    """Yield the places between two rows: what would be sent if the model were cut there."""
+    inspection, columns = layout.inspection, layout.columns
+    y_of = {item.name: item.y for item in layout.items if item.kind == "layer"}
     notable = {cut.after for cut in notable_cuts(inspection.cuts, DEFAULT_CUTS)}
     most = max((cut.nbytes or 0 for cut in inspection.cuts), default=0) or 1
+    share_of = "MACs" if inspection.totals.macs else "layers"
     for cut in inspection.cuts:
-        yield _Border(
-            y=heights[row[cut.after]] + ROW // 2,
-            width=0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most)),
-            text="no cut" if cut.obstacle else f"{_cut_size(cut)}, {share_text(cut.share)}",
-            notable=cut.after in notable,
-            tooltip=_border_tooltip(cut, "MACs" if inspection.totals.macs else "layers"),
+        y = y_of[cut.after] + ROW // 2
+        width = 0 if cut.obstacle else max(1, round(_BAR * (cut.nbytes or 0) / most))
+        text = "no cut" if cut.obstacle else f"{_cut_size(cut)}, {share_text(cut.share)}"
+        kinds = ("best", "bold") if cut.after in notable else ("cut", "dim")
+        yield element(
+            "g",
+            element("title", _border_tooltip(cut, share_of)),
+            _back(columns.cut - 4, y - 10, columns.end - columns.cut, 20),
+            _bar(columns.cut, y, width, 8, None, kinds[0]),
+            element("text", text, x=columns.cut + width + 6, y=y, class_=kinds[1]),
+            class_="between",
         )
 
 
@@ -496,25 +456,30 @@ def _border_tooltip(cut: Cut, share_of: str) -> str:
     )
 
 
-def _arrivals(
-    plan: Plan | None,
-    arriving: Mapping[int, Sequence[Channel]],
-    heights: Sequence[int],
-    tensor_xs: Mapping[str, int],
-) -> Iterator[_Arrival]:
-    if plan is None:
+def _arrivals(layout: _Layout) -> Iterator[tuple[Markup, Markup]]:
+    """Yield a line and a text for what comes from another rank, above the row that reads it."""
+    if layout.plan is None:
         return
-    tensors = plan.job.tensors
-    for index, channels in arriving.items():
+    tensors = layout.plan.job.tensors
+    for index, channels in layout.arriving.items():
         for number, channel in enumerate(channels):
-            nbytes = _size_text(tensors[channel.tensor])
-            yield _Arrival(
-                y=heights[index] - ROW * (len(channels) - number),
-                x=tensor_xs[channel.tensor],
-                text=f"{nbytes} from rank {channel.source} to rank {channel.destination}"
-                f"{_frames(plan, channel)}: {shortened(channel.tensor, _NAME)}",
-                colour=_colour(channel.source),
-                tooltip=f"channel {channel.number}: {shortened(channel.tensor, _TOOLTIP)}",
+            x = layout.tensor_xs[channel.tensor]
+            y = layout.items[index].y - ROW * (len(channels) - number)
+            right = layout.columns.name
+            text = (
+                f"{_size_text(tensors[channel.tensor])} from rank {channel.source}"
+                f" to rank {channel.destination}{_frames(layout.plan, channel)}:"
+                f" {shortened(channel.tensor, _NAME)}"
+            )
+            tooltip = f"channel {channel.number}: {shortened(channel.tensor, _TOOLTIP)}"
+            yield (
+                element("path", d=f"M{x} {y}H{right - 4}", class_="lead"),
+                element(
+                    "g",
+                    element("title", tooltip),
+                    element("circle", cx=x, cy=y, r=3.5, fill="#d1242f"),
+                    element("text", text, x=right, y=y, class_="sent bold"),
+                ),
             )
 
 
@@ -525,35 +490,37 @@ def _frames(plan: Plan, channel: Channel) -> str:
     return "" if share == 1 else f", {share.numerator} of {share.denominator} frames"
 
 
-def _legend(inspection: Inspection) -> tuple[tuple[tuple[int, str], ...], tuple[_LegendRow, ...]]:
-    """Return the headings of the table of ranks, each with its place, and its rows."""
+def _legend(inspection: Inspection) -> tuple[list[Markup], int, int]:
+    """Return the table of ranks, its height, and where it ends at the right."""
     plan = inspection.plan
     if plan is None:
-        return (), ()
+        return [], 0, 0
     costs = busy_ranks(plan, inspection.ranks)
     in_turn = any(placement.turns != ALL for placement in plan.ranks)
-    cells = [_legend_cells(plan.ranks[cost.rank], cost) for cost in costs]
-    columns = [
-        ("rank", 60),
-        ("key", column_width((row["key"] for row in cells), _KEY)),
-        *([("frames", column_width((row["frames"] for row in cells), _KEY))] if in_turn else []),
-        *(("segments", 80), ("layers", 70), ("MACs", 100), ("share", _BAR + 70)),
-        *(("weights", 90), ("receives", 90), ("sends", 90)),
-    ]
-    words, widths = zip(*columns, strict=True)
-    xs = [_MARGIN + 22 + sum(widths[:index]) for index in range(len(widths))]
+    rows = [_legend_cells(plan.ranks[cost.rank], cost) for cost in costs]
+    widths = {
+        "rank": 60,
+        "key": column_width((row["key"] for row in rows), _KEY),
+        **({"frames": column_width((row["frames"] for row in rows), _KEY)} if in_turn else {}),
+        "segments": 80,
+        "layers": 70,
+        "MACs": 100,
+        "share": _BAR + 70,
+        "weights": 90,
+        "receives": 90,
+        "sends": 90,
+    }
+    ends = accumulate(widths.values(), initial=_MARGIN + 22)
+    xs = dict(zip(widths, ends, strict=False))
     most = max((cost.share for cost in inspection.ranks), default=0) or 1
-    rows = tuple(
-        _LegendRow(
-            y=92 + ROW * (number + 1),
-            colour=_colour(cost.rank),
-            cells=tuple(row[word] for word in words),
-            x=xs[words.index("share")] + 60,
-            width=round(_BAR * cost.share / most),
-        )
-        for number, (cost, row) in enumerate(zip(costs, cells, strict=True))
-    )
-    return tuple(zip(xs, words, strict=True)), rows
+    parts = [element("text", word, x=x, y=84, class_="dim") for word, x in xs.items()]
+    for number, (cost, row) in enumerate(zip(costs, rows, strict=True)):
+        y, colour = 92 + ROW * (number + 1), _colour(cost.rank)
+        swatch = {"width": 14, "height": 14, "rx": 3}
+        parts.append(element("rect", x=_MARGIN, y=y - 7, **swatch, fill=colour))
+        parts += (element("text", row[word], x=x, y=y) for word, x in xs.items())
+        parts.append(_bar(xs["share"] + 60, y, round(_BAR * cost.share / most), 8, colour))
+    return parts, (len(rows) + 1) * ROW, xs["sends"] + 100
 
 
 def _legend_cells(placement: Rank, cost: RankCost) -> dict[str, str]:

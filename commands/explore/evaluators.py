@@ -16,12 +16,7 @@ from rankslice.commands.planning import plan_mapping
 from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.results.measured import (
-    MeasuredEnergy,
-    MeasuredRank,
-    MeasuredRun,
-    with_measured,
-)
+from rankslice.exploration.results.measured import too_few, with_measured
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError
@@ -77,7 +72,7 @@ class MappingSimulator:
             ),
         ).simulation
         if not result.throughput_fps:
-            raise RankSliceError(_too_few(result.completed))
+            raise RankSliceError(too_few(result.completed))
         figures = replace(
             candidate.figures[0],
             basis="simulated",
@@ -106,13 +101,14 @@ class MappingRunner:
         Raises:
             RankSliceError: it could not be built, deployed or run.
         """
-        result = self.cache.find(candidate, self.frames)
-        if result is None:
-            result = self._run(candidate)
-            self.cache.add(candidate, result)
-        return with_measured(self.problem, candidate, result)
+        known = self.cache.find(candidate, self.frames)
+        summary = known or self._run(candidate)
+        measured = with_measured(self.problem, candidate, summary)
+        if known is None:
+            self.cache.add(candidate, summary)
+        return measured
 
-    def _run(self, candidate: Candidate) -> MeasuredRun:
+    def _run(self, candidate: Candidate) -> RunSummary:
         with temporary_folder() as temporary:
             folder = temporary.path
             (folder / candidate.file).write_text(mapping_text(candidate), encoding="utf-8")
@@ -127,38 +123,9 @@ class MappingRunner:
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
             least = 2 * frames_to_fill(built.plan.job.window) + 1
             options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
-            summary = run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
-        return _measured(candidate, summary)
-
-
-def _too_few(frames: int) -> str:
-    return f"{frames} frames are too few to tell a rate"
+            return run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
 
 
 def _frames_of(candidate: Candidate) -> int:
     frames = round(_RUN_S * candidate.figures[0].throughput_fps)
     return min(max(_MIN_FRAMES, frames), _MAX_FRAMES)
-
-
-def _measured(candidate: Candidate, summary: RunSummary) -> MeasuredRun:
-    if not summary.throughput_fps:
-        raise RankSliceError(_too_few(summary.completed))
-    return MeasuredRun(
-        frames=summary.frames,
-        period_ns=max(1, round(1e9 / summary.throughput_fps)),
-        latency_ns=round(1e6 * summary.latency_ms["p50"]),
-        ranks=tuple(
-            MeasuredRank(
-                load.entry,
-                load.layers,
-                round(1e6 * rank.compute_ms["p50"]),
-                round(1e6 * rank.memory_mb),
-            )
-            for load, rank in zip(candidate.ranks, summary.ranks, strict=True)
-        ),
-        energies=tuple(
-            MeasuredEnergy(board.board, round(1e3 * board.mj_per_frame))
-            for board in summary.energy
-            if board.mj_per_frame is not None
-        ),
-    )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
+from rankslice.backend.runtime.job.strict import plain
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.results.measured import MeasuredRun
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_record
-
-_Identity: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
-"""Keys of a mapping, each with its layers."""
+from rankslice.measurement.summary import RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,8 @@ class _Line:
 
     model: str
     platform: str
-    run: MeasuredRun
+    mapping: tuple[MappingEntry, ...]
+    run: RunSummary
 
 
 class RunCache:
@@ -46,40 +45,37 @@ class RunCache:
         self._at_line_start = text == "" or text.endswith("\n")
         lines = [line for each in text.splitlines() if (line := _read(each, file.name))]
         self._runs = {
-            _of_run(line.run): line.run
+            line.mapping: line.run
             for line in lines
             if (line.model, line.platform) == (model, platform)
         }
 
-    def find(self, candidate: Candidate, frames: int | None) -> MeasuredRun | None:
+    def find(self, candidate: Candidate, frames: int | None) -> RunSummary | None:
         """Return what a run of a mapping showed, if there was one.
 
         Args:
             candidate: the mapping.
             frames: how many it must have had; ``None``: any number.
         """
-        run = self._runs.get(_of_choice(candidate))
+        run = self._runs.get(_entries(candidate))
         return run if run is not None and frames in (None, run.frames) else None
 
-    def add(self, candidate: Candidate, run: MeasuredRun) -> None:
+    def add(self, candidate: Candidate, run: RunSummary) -> None:
         """Keep what a run of a mapping showed.
 
         Raises:
             OSError: it cannot be written.
         """
-        self._runs[_of_choice(candidate)] = run
-        line = json.dumps(asdict(_Line(self._model, self._platform, run)))
+        entries = _entries(candidate)
+        self._runs[entries] = run
+        line = json.dumps(plain(_Line, _Line(self._model, self._platform, entries, run)))
         with self._file.open("a", encoding="ascii") as file:
             file.write(line + "\n" if self._at_line_start else f"\n{line}\n")
         self._at_line_start = True
 
 
-def _of_run(run: MeasuredRun) -> _Identity:
-    return tuple((rank.key, rank.layers) for rank in run.ranks)
-
-
-def _of_choice(candidate: Candidate) -> _Identity:
-    return tuple((load.entry, load.layers) for load in candidate.ranks)
+def _entries(candidate: Candidate) -> tuple[MappingEntry, ...]:
+    return tuple(MappingEntry(load.entry, load.layers) for load in candidate.ranks)
 
 
 def _read(text: str, place: str) -> _Line | None:
@@ -87,4 +83,5 @@ def _read(text: str, place: str) -> _Line | None:
         line = read_record(_Line, read_json(text, place, "expected a run"), place)
     except RankSliceError:
         return None
-    return line if line.run.period_ns > 0 and line.run.ranks else None
+    is_whole = line.run.throughput_fps and 0 < len(line.run.ranks) == len(line.mapping)
+    return line if is_whole else None

@@ -3,61 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
+from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate, Figures
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.summary import RunSummary
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRank:
-    """Measurements of a rank."""
+def with_measured(problem: Problem, candidate: Candidate, run: RunSummary) -> Candidate:
+    """Return a candidate with the figures of its run beside the predicted ones.
 
-    key: str
-    layers: tuple[str, ...]
-    """As in the mapping file."""
-    compute_ns: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredEnergy:
-    """Energy that a board's sensor measured."""
-
-    board: str
-    frame_uj: int
-    """All that the sensor measured during the run, over the number of frames."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """Measurements of a mapping's run."""
-
-    frames: int
-    period_ns: int
-    """Time from frame to frame; its inverse is the throughput."""
-    latency_ns: int
-    """Median."""
-    ranks: tuple[MeasuredRank, ...]
-    energies: tuple[MeasuredEnergy, ...] = ()
-    """Of boards with a sensor."""
-
-
-def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> Candidate:
-    """Return a candidate with the figures of a run beside the predicted ones."""
+    Raises:
+        RankSliceError: there were too few frames to tell a rate.
+    """
+    if not run.throughput_fps:
+        raise RankSliceError(too_few(run.completed))
     ranks = tuple(
-        replace(load, measured_s=rank.compute_ns / 1e9)
+        replace(load, measured_s=rank.compute_ms["p50"] / 1e3)
         for load, rank in zip(candidate.ranks, run.ranks, strict=True)
     )
     memory: dict[str, int] = defaultdict(int)
     for load, rank in zip(ranks, run.ranks, strict=True):
-        memory[load.board] += rank.memory_bytes
+        memory[load.board] += round(1e6 * rank.memory_mb)
     measured = replace(candidate, ranks=ranks)
-    energy_j, energy_basis = _worst_energy(problem, measured, run)
+    energy_j, energy_basis = _worst_energy(problem, measured, run.energy, 1 / run.throughput_fps)
     figures = Figures(
         basis="measured",
-        throughput_fps=1e9 / run.period_ns,
-        latency_s=run.latency_ns / 1e9,
+        throughput_fps=run.throughput_fps,
+        latency_s=run.latency_ms["p50"] / 1e3,
         memory_bytes=max(memory.values()),
         energy_j=energy_j,
         energy_basis=energy_basis,
@@ -65,21 +41,25 @@ def with_measured(problem: Problem, candidate: Candidate, run: MeasuredRun) -> C
     return replace(measured, figures=(*candidate.figures, figures))
 
 
+def too_few(frames: int) -> str:
+    return f"{frames} frames are too few to tell a rate"
+
+
 def _worst_energy(
-    problem: Problem, candidate: Candidate, run: MeasuredRun
+    problem: Problem, candidate: Candidate, energies: Sequence[EnergyFigures], period_s: float
 ) -> tuple[float | None, str | None]:
     """Return the energy of a frame on the board that takes most, in joules, and its basis.
 
     ``None``: that of a board in use is not known. It is measured if all boards have sensors.
     """
-    period_s = run.period_ns / 1e9
     # Runs take frames as fast as they can. Where frames come by the clock, boards idle between.
     idle_s = max(0.0, problem.between_frames_s - period_s)
     idle = {board.name: board.idle_w for board in problem.boards}
     by_board = {
-        energy.board: energy.frame_uj / 1e6 + idle_s * (idle[energy.board] or 0.0)
-        for energy in run.energies
-        if energy.board in candidate.boards  # a report comes from a board, and may say anything
+        energy.board: energy.mj_per_frame / 1e3 + idle_s * (idle[energy.board] or 0.0)
+        for energy in energies
+        if energy.mj_per_frame is not None
+        and energy.board in candidate.boards  # a report comes from a board, and may say anything
     }
     if idle_s and any(idle[board] is None for board in candidate.boards):
         return None, None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice
+from kept_runs import rank_run, run_record
 from needed import NEEDS_FIRST_CORES
 from predicted_plans import predict_plan
 from real_jobs import give_sensors
@@ -25,7 +26,6 @@ from rankslice.exploration.problem.devices import default_keys, kinds_and_device
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.results.measured import MeasuredRank, MeasuredRun
 from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
@@ -40,6 +40,7 @@ from rankslice.framework.profile import (
 )
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
+from rankslice.measurement.summary import RunSummary
 
 PLATFORM = """
 boards:
@@ -491,8 +492,8 @@ def test_energy_of_runs_is_what_the_boards_sensor_told(
     # 5 W; the start and the end of the run are in it, but not in the rate.
     assert 2 < measured["worst_energy_j"] * measured["throughput_fps"] < 20
     (line,) = (folder / "explored" / "runs.jsonl").read_text().splitlines()
-    (told,) = json.loads(line)["run"]["energies"]
-    assert ("local", measured["worst_energy_j"]) == (told["board"], told["frame_uj"] / 1e6)
+    (told,) = json.loads(line)["run"]["energy"]
+    assert ("local", measured["worst_energy_j"]) == (told["board"], told["mj_per_frame"] / 1e3)
     assert "energy is measured in measured figures\n" in ended.out
     assert "mJ (measured)" in (folder / "explored" / "index.html").read_text()
 
@@ -505,10 +506,9 @@ class TestRuns:
         """Return the first keys of the mappings that are run."""
         told: list[str] = []
 
-        def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
+        def run(runs: MappingRunner, candidate: Candidate) -> RunSummary:
             told.append(candidate.ranks[0].key)
-            ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
-            return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
+            return run_record(*(rank_run(0, load.key) for load in candidate.ranks)).summary
 
         monkeypatch.setattr(MappingRunner, "_run", run)
         return told
@@ -535,7 +535,7 @@ class TestRuns:
         count, undisturbed = len(ran), MappingRunner._run
         ran.clear()
 
-        def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
+        def run(runs: MappingRunner, candidate: Candidate) -> RunSummary:
             if ran:
                 raise InterruptedRunError("interrupted")
             return undisturbed(runs, candidate)
@@ -558,11 +558,10 @@ class TestRuns:
 def test_a_mapping_that_does_not_run_is_named_and_is_no_choice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(runs: MappingRunner, candidate: Candidate) -> MeasuredRun:
+    def run(runs: MappingRunner, candidate: Candidate) -> RunSummary:
         if len(candidate.boards) > 1:
             raise RankSliceError("rank 1 on edge02 was killed: out of memory")
-        ranks = (MeasuredRank(s.key, s.layers, 1_000_000, 1_000_000) for s in candidate.ranks)
-        return MeasuredRun(100, 10_000_000, 20_000_000, tuple(ranks))
+        return run_record(*(rank_run(0, load.key) for load in candidate.ranks)).summary
 
     monkeypatch.setattr(MappingRunner, "_run", run)
     ended = explore("--evaluate", "run")

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 from explorations import CPU, GPU, candidate
+from kept_runs import rank_run, run_record
 
 from rankslice.commands.explore.run_cache import RunCache
-from rankslice.exploration.results.measured import MeasuredEnergy, MeasuredRank, MeasuredRun
+from rankslice.measurement.summary import RunSummary
 
 ONE, OTHER = candidate(1, 30.0, CPU), candidate(2, 20.0, CPU, GPU)
 
 
-def run(key: str = CPU, frames: int = 100) -> MeasuredRun:
-    ranks = (MeasuredRank(key, ("conv1..fc",), 7_000_000, 50_000_000),)
-    return MeasuredRun(frames, 10_000_000, 12_000_000, ranks, (MeasuredEnergy("edge01", 85_000),))
+def run(ranks: int = 1, frames: int = 100) -> RunSummary:
+    figures = (rank_run(number, CPU) for number in range(ranks))
+    return run_record(*figures, frames=frames).summary
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_runs_of_another_model_or_on_other_boards_are_not_taken(
 def test_a_line_that_was_not_written_to_its_end_costs_that_run_alone(file: Path) -> None:
     file.write_text(file.read_text() + file.read_text()[:40])
     kept = RunCache(file, "model", "boards")
-    kept.add(OTHER, run(GPU))
+    kept.add(OTHER, run(2))
     again = RunCache(file, "model", "boards")
     assert run() == again.find(ONE, None)
     assert 3 == len(file.read_text().splitlines())

@@ -8,25 +8,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chain_problems import platform, problem
+from kept_runs import TIMES, rank_run, run_record
 
+from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
 from rankslice.exploration.results.candidates import predicted_candidate
-from rankslice.exploration.results.measured import (
-    MeasuredEnergy,
-    MeasuredRank,
-    MeasuredRun,
-    with_measured,
-)
+from rankslice.exploration.results.measured import with_measured
+from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.summary import RunSummary
 
 SPLIT = np.array([0] * 3 + [1] * 3)
 """On the CPU and the GPU of one board."""
 
 
-def run(period_ms: int = 20, *energies: MeasuredEnergy) -> MeasuredRun:
+def run(period_ms: float = 20, **mj_per_frame: float) -> RunSummary:
     ranks = (
-        MeasuredRank("b1_cpu0-3", ("l1..l3",), 8_000_000, 60_000_000),
-        MeasuredRank("b1_gpu", ("l4..l6",), 6_000_000, 90_000_000),
+        replace(rank_run(0, "b1_cpu0-3", memory_mb=60.0), compute_ms={**TIMES, "p50": 8.0}),
+        replace(rank_run(1, "b1_gpu", memory_mb=90.0), compute_ms={**TIMES, "p50": 6.0}),
     )
-    return MeasuredRun(100, period_ms * 1_000_000, 45_000_000, ranks, energies)
+    return run_record(
+        *ranks,
+        throughput_fps=1e3 / period_ms,
+        latency_ms={**TIMES, "p50": 45.0},
+        energy=tuple(
+            EnergyFigures(board, "measured", "sensor", mj_per_frame=mj)
+            for board, mj in mj_per_frame.items()
+        ),
+    ).summary
 
 
 def test_figures_are_those_of_the_run(tmp_path: Path) -> None:
@@ -36,6 +43,16 @@ def test_figures_are_those_of_the_run(tmp_path: Path) -> None:
     assert ("predicted", "measured") == (predicted.basis, measured.basis)
     assert (50.0, 0.045) == (measured.throughput_fps, measured.latency_s)
     assert [0.008, 0.006] == [load.measured_s for load in candidate.ranks]
+
+
+def test_a_run_of_too_few_frames_tells_no_rate(tmp_path: Path) -> None:
+    one_board = problem(tmp_path, platform(1))
+    with pytest.raises(RankSliceError, match="100 frames are too few to tell a rate"):
+        with_measured(
+            one_board,
+            predicted_candidate(one_board, SPLIT),
+            replace(run(), throughput_fps=None, completed=100),
+        )
 
 
 def test_memory_is_that_of_all_ranks_of_a_board(tmp_path: Path) -> None:
@@ -65,14 +82,14 @@ def test_energy_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("power", [True, False])
 def test_energy_that_the_boards_sensor_told_is_measured(tmp_path: Path, power: bool) -> None:
     one_board = problem(tmp_path, platform(1, power=power))
-    told = run(20, MeasuredEnergy("b1", 170_000))
+    told = run(20, b1=170)
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
     assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 def test_energy_that_was_told_of_no_board_in_use_does_not_count(tmp_path: Path) -> None:
     one_board = problem(tmp_path, platform(1, power=True))
-    told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b9", 900_000))
+    told = run(20, b1=170, b9=900)
     candidate = with_measured(one_board, predicted_candidate(one_board, SPLIT), told)
     assert (0.17, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
@@ -84,7 +101,7 @@ def test_the_idle_power_until_the_next_frame_of_a_camera_is_added(
     # The run had a frame each 20 ms; the board draws 2 W at rest.
     timed = replace(problem(tmp_path, platform(1, power=True)), between_frames_s=between_s)
     predicted = predicted_candidate(timed, SPLIT)
-    figures = with_measured(timed, predicted, run(20, MeasuredEnergy("b1", 170_000))).best_known
+    figures = with_measured(timed, predicted, run(20, b1=170)).best_known
     assert (pytest.approx(joules), "measured") == (figures.energy_j, figures.energy_basis)
     modelled = with_measured(timed, predicted, run()).best_known.energy_j
     at_once = with_measured(replace(timed, between_frames_s=0.0), predicted, run())
@@ -94,7 +111,7 @@ def test_the_idle_power_until_the_next_frame_of_a_camera_is_added(
 
 def test_with_a_camera_energy_is_not_known_without_the_power_at_rest(tmp_path: Path) -> None:
     timed = replace(problem(tmp_path, platform(1)), between_frames_s=0.05)
-    told = run(20, MeasuredEnergy("b1", 170_000))
+    told = run(20, b1=170)
     candidate = with_measured(timed, predicted_candidate(timed, SPLIT), told)
     assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
@@ -105,14 +122,14 @@ BOTH = np.array([0] * 3 + [2] * 3)
 
 def test_of_boards_that_all_told_it_the_one_that_takes_most_counts(tmp_path: Path) -> None:
     boards = problem(tmp_path, platform(2))
-    told = run(20, MeasuredEnergy("b1", 170_000), MeasuredEnergy("b2", 180_000))
+    told = run(20, b1=170, b2=180)
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
     assert (0.18, "measured") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
 
 def test_where_one_board_has_no_sensor_energy_is_not_called_measured(tmp_path: Path) -> None:
     boards = problem(tmp_path, platform(2, power=True))
-    told = run(20, MeasuredEnergy("b1", 900_000))
+    told = run(20, b1=900)
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
     assert (0.9, "modelled") == (candidate.best_known.energy_j, candidate.best_known.energy_basis)
 
@@ -121,6 +138,6 @@ def test_where_a_board_without_a_sensor_has_no_power_figures_energy_is_unknown(
     tmp_path: Path,
 ) -> None:
     boards = problem(tmp_path, platform(2))
-    told = run(20, MeasuredEnergy("b1", 900_000))
+    told = run(20, b1=900)
     candidate = with_measured(boards, predicted_candidate(boards, BOTH), told)
     assert (None, None) == (candidate.best_known.energy_j, candidate.best_known.energy_basis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import (
     Console,
@@ -15,7 +16,8 @@ from rich.console import (
     RenderResult,
 )
 from rich.markup import escape
-from rich.table import Table as RichTable
+from rich.table import Column, Table as RichTable
+from rich.text import Text
 
 from rankslice.framework.wording import harmless, on_one_line, printable
 from rankslice.views.content import Notice, Part, Section, Table
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _COLOURS = {"error": "red", "warning": "yellow", "note": "yellow"}
 MAX_CELL = 32
 """Columns of a name in tables that are not for copying from."""
+_UNBOUNDED = 1_000_000
 MAX_LINE = 500
 """Columns of a cell that lists names."""
 
@@ -92,6 +95,36 @@ def _table(table: Table, max_cell: int) -> RichTable:
     for row in table.rows:
         shown.add_row(*(escape(shortened(cell, max_cell)) for cell in row))
     return shown
+
+
+def show_whole(console: Console, *parts: Table | str) -> None:
+    """Print tables with whole names, an empty line before each but the first, and lines of text.
+
+    Names are wrapped to the width of a terminal; elsewhere tables are as wide as they need to be.
+    """
+    width = console.width
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    for number, part in enumerate(parts):
+        if isinstance(part, str):
+            print_line(console, part)
+            continue
+        if number:
+            console.print()
+        shown = RichTable(
+            *(Column(Text(name), overflow="fold") for name in part.head),
+            title=Text(part.caption),
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for column in part.right:
+            shown.columns[column].justify = "right"
+            shown.columns[column].no_wrap = True
+        for row in part.rows:
+            shown.add_row(*map(Text, row))
+        console.print(shown)
+    console.width = width
 
 
 def shortened(text: str, most: int = MAX_CELL) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 
 from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.commands.build.build import Build
 from rankslice.commands.inspect.show import shape_text
-from rankslice.commands.output import print_line
 from rankslice.framework.plan import Plan
+from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import bare
 from rankslice.session.survival import Survival, fallback_lines
+from rankslice.views.terminal import show
 
-_MOST_BOUNDS = 12
+_MAX_BOUNDS = 12
 _ORIGINS = {
     "--at-most": "by --at-most",
     "frames": "seen on the representative frames, with a margin",
@@ -25,19 +25,20 @@ _COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 
 
 def print_build(build: Build, console: Console) -> None:
-    console.print(escape(describe_plan(build.plan)), end="", soft_wrap=True)
-    for weights in build.weights:
-        print_line(console, f"weights: {weights}")
-    for tensor, origin in build.bounds[:_MOST_BOUNDS]:
-        line = f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
-        print_line(console, line)
-    if more := build.bounds[_MOST_BOUNDS:]:
-        tensors = "tensors" if len(more) > 1 else "tensor"
-        print_line(console, f"and {len(more)} more {tensors} whose sizes change")
-    if build.survival is not None:
-        for line in fallback_lines(Survival(build.folder, build.survival)):
-            print_line(console, line)
-    print_line(console, f"written to {build.folder!s}")
+    more = build.bounds[_MAX_BOUNDS:]
+    survival = build.survival
+    show(
+        console,
+        describe_plan(build.plan).rstrip("\n"),
+        *(f"weights: {weights}" for weights in build.weights),
+        *(
+            f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
+            for tensor, origin in build.bounds[:_MAX_BOUNDS]
+        ),
+        *([f"and {len(more)} more tensor{'s' * (len(more) > 1)} of open sizes"] if more else []),
+        *(fallback_lines(Survival(build.folder, survival)) if survival is not None else ()),
+        f"written to {build.folder!s}",
+    )
 
 
 def describe_plan(plan: Plan) -> str:
@@ -93,12 +94,5 @@ def _traffic(carried: Iterable[Tensor]) -> str:
     if not tensors:
         return "-"
     at_most = "<=" * any(tensor.is_open for tensor in tensors)
-    size = _bytes(sum(tensor.nbytes for tensor in tensors))
+    size = bytes_text(sum(tensor.nbytes for tensor in tensors))
     return f"{len(tensors)} tensor{'s'[: len(tensors) > 1]}, {at_most}{size}"
-
-
-def _bytes(number: int) -> str:
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if number >= factor:
-            return f"{number / factor:.3g} {unit}"
-    return f"{number} B"

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rankslice.backend.runtime.job import ALL
 from rankslice.commands.inspect.inspect import Inspection
 from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
-from rankslice.commands.output import print_line
 from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
@@ -21,6 +16,8 @@ from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
+from rankslice.views.content import Table
+from rankslice.views.terminal import show_whole
 
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
@@ -29,7 +26,6 @@ _LARGE = 100
 """Layers that a terminal shows unasked; more would push all else out of sight."""
 _WIDE = 130
 """Columns from which names of output tensors, and the usual type of their elements, have room."""
-_UNBOUNDED = 1_000_000
 _MAX_NAMES = 5
 
 
@@ -49,47 +45,55 @@ def print_inspection(
     """
     count = len(inspection.graph.layers)
     is_short = console.is_terminal and count > _LARGE if summary is None else summary
-    with _room_for_names(console):
-        if is_short:
-            print_line(console, printable(inspection.graph.name))
-        else:
-            console.print(_layer_table(inspection, with_outputs=console.width >= _WIDE))
-        for line in _summary(inspection):
-            print_line(console, line)
-        _print_cuts(inspection, console, most_cuts)
-        if inspection.plan is not None:
-            _print_ranks(inspection, console)
-        if is_short and summary is None:
-            print_line(console, f"--no-summary lists the {count} layers")
-
-
-def _print_ranks(inspection: Inspection, console: Console) -> None:
-    titles = ("ranks", "ranks in a surge")
-    for title, route in zip(titles, inspection.routes, strict=False):
-        if route.plan is not None:
-            console.print()
-            console.print(_rank_table(title, route.plan, route.ranks))
-    if inspection.surge:
-        pairs = zip(inspection.ranks, inspection.surge, strict=True)
-        sizes = [sum(c.weight_bytes + c.slot_bytes for c in pair) for pair in pairs]
-        each = (f"rank {rank} {bytes_text(size)}" for rank, size in enumerate(sizes))
-        print_line(console, f"weights and slots of both routes: {', '.join(each)}")
+    has_room = not console.is_terminal or console.width >= _WIDE
+    show_whole(
+        console,
+        printable(inspection.graph.name)
+        if is_short
+        else _layer_table(inspection, with_outputs=has_room),
+        *_summary(inspection),
+        *_cuts(inspection, most_cuts),
+        *_ranks(inspection),
+        *([f"--no-summary lists the {count} layers"] if is_short and summary is None else []),
+    )
 
 
 def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
-    with _room_for_names(console):
-        _print_cuts(inspection, console, most_cuts)
+    show_whole(console, *_cuts(inspection, most_cuts))
 
 
-def _print_cuts(inspection: Inspection, console: Console, most_cuts: int) -> None:
-    chosen = notable_cuts(inspection.cuts, most_cuts)
-    if not chosen:
+def _cuts(inspection: Inspection, most: int) -> Iterator[Table | str]:
+    cuts = notable_cuts(inspection.cuts, most)
+    if not cuts:
         return
     numbers = layer_numbers(inspection.graph)
     share_of = "MACs" if inspection.totals.macs else "layers"
-    console.print()
-    console.print(_cut_table([(numbers[cut.before], cut) for cut in chosen], share_of))
-    print_line(console, _cut_caption(len(chosen), len(inspection.cuts)))
+    head = ("cut", "sent per frame", f"{share_of} before", "params before")
+    rows = tuple(
+        (
+            *(str(numbers[cut.before]), size_text(cut.nbytes, at_most=are_open(cut.tensors))),
+            *(share_text(cut.share), share_text(cut.parameter_share)),
+            *(printable(cut.after), printable(cut.before), _tensor_names(cut)),
+        )
+        for cut in cuts
+    )
+    names = ("last layer before", "first layer after", "tensors")
+    yield Table("cuts, narrowest first", (*head, *names), rows)
+    count = len(inspection.cuts)
+    rest = "; --cuts N shows others, --json FILE has all" if len(cuts) < count else ""
+    yield f"{len(cuts)} of {count} cuts between neighbouring layers{rest}"
+
+
+def _ranks(inspection: Inspection) -> Iterator[Table | str]:
+    titles = ("ranks", "ranks in a surge")
+    for title, route in zip(titles, inspection.routes, strict=False):
+        if route.plan is not None:
+            yield _rank_table(title, route.plan, route.ranks)
+    if inspection.surge:
+        pairs = zip(inspection.ranks, inspection.surge, strict=True)
+        sizes = [sum(c.weight_bytes + c.slot_bytes for c in pair) for pair in pairs]
+        of_ranks = (f"rank {rank} {bytes_text(size)}" for rank, size in enumerate(sizes))
+        yield f"weights and slots of both routes: {', '.join(of_ranks)}"
 
 
 def layer_numbers(graph: Graph) -> dict[str, int]:
@@ -101,61 +105,34 @@ def layer_numbers(graph: Graph) -> dict[str, int]:
     return {layer.name: number for number, layer in enumerate(graph.layers, 1)}
 
 
-@contextmanager
-def _room_for_names(console: Console) -> Iterator[None]:
-    """Let tables be as wide as they like unless a terminal shows them."""
-    width = console.width
-    if not console.is_terminal:
-        console.width = _UNBOUNDED
-    yield
-    console.width = width
-
-
-def print_parts(parts: Iterable[Table | str], console: Console) -> None:
-    """Print tables, an empty line before each, and lines of text."""
-    with _room_for_names(console):
-        for part in parts:
-            if isinstance(part, str):
-                print_line(console, part)
-            else:
-                console.print()
-                console.print(part)
-
-
 def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
     graph = inspection.graph
     routes = inspection.plan.routes if inspection.plan else ()
     places = [layer_segments(route) for route in routes]
-    table = plain_table(printable(graph.name))
-    for _, heading in zip(places, ("rank", "in a surge"), strict=False):
-        table.add_column(heading, justify="right")
-    table.add_column("layer", overflow="fold")
-    table.add_column("operator", overflow="fold")
-    if with_outputs:
-        table.add_column("output", overflow="fold")
-    table.add_column("shape", overflow="fold")
-    for heading in ("MACs", "params", "weights", "makes"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for layer, cost in zip(graph.layers, inspection.costs, strict=True):
-        ranks = (_ranks(segments.get(layer.name, ())) for segments in places)
-        made = Text("\n".join(printable(tensor.name) for tensor in layer.outputs))
-        table.add_row(
-            *ranks,
-            Text(printable(layer.name)),
-            Text(printable(layer.op)),
-            *((made,) if with_outputs else ()),
-            *_figures(layer, cost, full=with_outputs),
+        segments = (of_layer.get(layer.name, ()) for of_layer in places)
+        outputs = "\n".join(printable(tensor.name) for tensor in layer.outputs)
+        rows.append(
+            (
+                *(", ".join(f"{rank}.{segment}" for rank, segment in own) for own in segments),
+                *(printable(layer.name), printable(layer.op)),
+                *((outputs,) if with_outputs else ()),
+                *_figures(layer, cost, full=with_outputs),
+            )
         )
-    return table
+    head = (
+        *("rank", "in a surge")[: len(places)],
+        *("layer", "operator"),
+        *(("output",) if with_outputs else ()),
+        *("shape", "MACs", "params", "weights", "makes"),
+    )
+    return Table(printable(graph.name), head, tuple(rows))
 
 
-def plain_table(title: str) -> Table:
-    return Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-
-
-def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[Text | str, ...]:
+def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[str, ...]:
     return (
-        Text("\n".join(shape_text(tensor, full=full) for tensor in layer.outputs)),
+        "\n".join(shape_text(tensor, full=full) for tensor in layer.outputs),
         "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
         count_text(cost.parameters) if cost.parameters else "",
         bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
@@ -213,66 +190,28 @@ def _some(names: tuple[str, ...], word: str) -> str:
     return f"{len(names)} {plural} ({', '.join((*shown, *more))})"
 
 
-def _cut_table(found: Iterable[tuple[int, Cut]], share_of: str) -> Table:
-    table = plain_table("cuts, narrowest first")
-    table.add_column("cut", justify="right", no_wrap=True)
-    table.add_column("sent per frame", justify="right", no_wrap=True)
-    for heading in (f"{share_of} before", "params before"):
-        table.add_column(heading, justify="right")
-    for heading in ("last layer before", "first layer after", "tensors"):
-        table.add_column(heading, overflow="fold")
-    for number, cut in found:
-        table.add_row(
-            str(number),
-            size_text(cut.nbytes, at_most=are_open(cut.tensors)),
-            share_text(cut.share),
-            share_text(cut.parameter_share),
-            Text(printable(cut.after)),
-            Text(printable(cut.before)),
-            Text(_tensor_names(cut)),
-        )
-    return table
-
-
 def _tensor_names(cut: Cut) -> str:
     names = [printable(tensor.name) for tensor in cut.tensors[:_MAX_NAMES]]
     left = len(cut.tensors) - len(names)
     return ", ".join([*names, *([f"... and {left} more"] if left else [])])
 
 
-def _cut_caption(shown: int, count: int) -> str:
-    rest = "; --cuts N shows others, --json FILE has all" if shown < count else ""
-    return f"{shown} of {count} cuts between neighbouring layers{rest}"
-
-
 def _rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
-    table = plain_table(title)
-    table.add_column("rank", justify="right")
-    table.add_column("key", overflow="fold")
     in_turn = any(placement.turns != ALL for placement in plan.ranks)
-    if in_turn:
-        table.add_column("frames")
-    for heading in ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for cost in busy_ranks(plan, costs):
-        table.add_row(
-            str(cost.rank),
-            Text(printable(plan.ranks[cost.rank].key)),
+    rows = tuple(
+        (
+            *(str(cost.rank), printable(plan.ranks[cost.rank].key)),
             *((str(plan.ranks[cost.rank].turns),) if in_turn else ()),
-            str(cost.segments),
-            str(cost.layers),
-            count_text(cost.macs),
-            share_text(cost.share),
+            *(str(cost.segments), str(cost.layers), count_text(cost.macs), share_text(cost.share)),
             bytes_text(cost.weight_bytes),
             size_text(cost.received_bytes, at_most=cost.receives_open),
             size_text(cost.sent_bytes, at_most=cost.sends_open),
             bytes_text(cost.slot_bytes),
         )
-    return table
-
-
-def _ranks(segments: Iterable[tuple[int, int]]) -> str:
-    return ", ".join(f"{rank}.{segment}" for rank, segment in segments)
+        for cost in busy_ranks(plan, costs)
+    )
+    columns = ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots")
+    return Table(title, ("rank", "key", *(("frames",) if in_turn else ()), *columns), rows)
 
 
 def are_open(tensors: Iterable[AnyTensor]) -> bool:

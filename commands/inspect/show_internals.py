@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.commands.inspect.internals import Internals, Node
-from rankslice.commands.inspect.show import plain_table, print_parts
-from rankslice.commands.output import print_line
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.cores import run_texts
 from rankslice.framework.wording import printable
 from rankslice.session.run_record import accelerated_text
+from rankslice.views.content import Table
+from rankslice.views.terminal import print_line, show_whole
 
 _MAX_ROWS = 100
 _MAX_RUNS = 8
@@ -27,7 +25,7 @@ def print_internals(models: Sequence[Internals], console: Console) -> None:
             console.print()
         if internals.rank is not None:
             print_line(console, f"rank {internals.rank}: {printable(internals.file)}")
-        print_parts(_parts(internals), console)
+        show_whole(console, *_parts(internals))
 
 
 def _parts(internals: Internals) -> Iterator[Table | str]:
@@ -103,15 +101,8 @@ def _tensors(internals: Internals) -> Iterator[Table | str]:
 def _table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Iterator[Table | str]:
-    table = plain_table(title)
     used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    for number in used:
-        is_number = headings[number] in ("#", "nodes", "time", "size")
-        table.add_column(
-            headings[number], justify="right" if is_number else "left", overflow="fold"
-        )
-    for row in rows[:_MAX_ROWS]:
-        table.add_row(*(Text(printable(row[number])) for number in used))
-    yield table
+    cells = tuple(tuple(printable(row[number]) for number in used) for row in rows[:_MAX_ROWS])
+    yield Table(title, tuple(headings[number] for number in used), cells)
     if len(rows) > _MAX_ROWS:
         yield f"... and {len(rows) - _MAX_ROWS} more rows; --json FILE has all"

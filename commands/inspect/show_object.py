@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rankslice.commands.inspect.show import plain_table, print_parts
 from rankslice.commands.inspect.to_json import plain
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
+from rankslice.views.content import Table
+from rankslice.views.terminal import show_whole
 
 FORMAT = "rankslice-object"
 VERSION = 2
@@ -32,7 +31,7 @@ def object_to_json(path: Path, model: Mapping[str, Any]) -> dict[str, Any]:
 
 def print_object(path: Path, model: Mapping[str, Any], console: Console) -> None:
     head = f"{printable(path.name)}: {bytes_text(path.stat().st_size)}"
-    print_parts(_parts(head, "", model), console)
+    show_whole(console, *_parts(head, "", model))
 
 
 def _parts(head: str, before: str, record: Mapping[str, Any]) -> Iterator[Table | str]:
@@ -57,14 +56,11 @@ def _is_tables(value: Any) -> bool:
 def _rows(title: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
     names = dict.fromkeys(name for table in tables for name in table)
     used = [name for name in names if any(table.get(name) for table in tables)]
-    table = plain_table(title)
-    table.add_column("#", justify="right")
-    for name in used:
-        is_number = all(isinstance(table.get(name, 0), int) for table in tables)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for number, record in enumerate(tables[:_MAX_ROWS]):
-        table.add_row(str(number), *(Text(_text(record.get(name))) for name in used))
-    yield table
+    rows = tuple(
+        (str(number), *(_text(record.get(name)) for name in used))
+        for number, record in enumerate(tables[:_MAX_ROWS])
+    )
+    yield Table(title, ("#", *used), rows)
     yield from _more(len(tables) - _MAX_ROWS, "rows")
 
 

@@ -35,11 +35,7 @@ class Access:
 
 
 def read_access(token_file: Path | None, cert: Path | None, key: Path | None) -> Access:
-    """Read token and certificate from the files of the command line.
-
-    Raises:
-        RankSliceError: a file is not there, or is not what it should be.
-    """
+    """Read token and certificate from the files of the command line."""
     if (cert is None) != (key is None):
         lacking = "--tls-key" if key is None else "--tls-cert"
         raise RankSliceError(Mistake(lacking, "is missing", "TLS needs certificate and key"))
@@ -49,11 +45,6 @@ def read_access(token_file: Path | None, cert: Path | None, key: Path | None) ->
 
 
 def read_bytes(path: Path, expected: str) -> bytes:
-    """Return the contents of a small file.
-
-    Raises:
-        RankSliceError: it cannot be read, or is too large.
-    """
     with os.fdopen(open_ordinary(path, expected), "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
@@ -110,11 +101,7 @@ class Address:
 
 
 def parse_address(option: str, text: str) -> Address:
-    """Return the address of an option's ``[HOST:]PORT``.
-
-    Raises:
-        RankSliceError: it is none.
-    """
+    """Return the address of an option's ``[HOST:]PORT``."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
         raise RankSliceError(Mistake(option, f"is {quoted(text)}", "expected [HOST:]PORT"))
@@ -122,11 +109,6 @@ def parse_address(option: str, text: str) -> Address:
 
 
 def listen(option: str, address: Address) -> socket.socket:
-    """Return a socket that listens at an address.
-
-    Raises:
-        RankSliceError: the address cannot be used.
-    """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, *_, place = found[0]

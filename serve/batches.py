@@ -38,12 +38,7 @@ def batched(
 ) -> Iterator[Pipeline | Batches]:
     """Yield the pipelines, with requests put together where frames are batches.
 
-    Args:
-        pipelines: of the models.
-        max_delay_s: how long a request may wait for others; ``None``: each is a frame.
-
-    Raises:
-        RankSliceError: it may wait, and there is no model with batches.
+    A request waits at most ``max_delay_s`` for others; ``None``: each is a frame.
     """
     sizes = list(map(batch_size, pipelines))
     if max_delay_s is not None and max(sizes) == 1:
@@ -94,15 +89,9 @@ class Batches:
     def submit(
         self, frame: Mapping[str, NDArray[Any]], timeout: float | None = None
     ) -> Future[_Arrays]:
-        """Give the rows of a request; return the future of their results.
+        """Give one row or more of a request; return the future of their results.
 
-        Args:
-            frame: inputs with one row or more each, at most those of a batch.
-            timeout: it is never waited for room.
-
-        Raises:
-            RankSliceError: the rows do not fit the model's inputs.
-            QueueFullError: there is no room for another batch.
+        There is no wait for room: without it for another batch, it raises :class:`QueueFullError`.
         """
         part = _Part(arrays_of(frame, self.inputs))
         if not part.rows:

@@ -42,11 +42,6 @@ class GrpcServer:
     def __init__(
         self, address: str, models: Models, metrics: Metrics, access: Access, limits: Limits
     ) -> None:
-        """Listen at ``host:port``; port 0: any that is free.
-
-        Raises:
-            RankSliceError: the address cannot be used.
-        """
         self._limits, self._metrics, self._access = limits, metrics, access
         largest = max(rpc.most_bytes(model.inputs) for model in models)
         self._server = grpc.aio.server(

@@ -28,9 +28,7 @@ class LogForm(str, Enum):
 def start_log(form: LogForm, print_line: Callable[[str, str], None]) -> None:
     """Write all events, and what libraries log, to standard error from now on.
 
-    Args:
-        form: of the events.
-        print_line: prints a line for people, behind a label: ``error``, ``warning`` or nothing.
+    ``print_line`` prints for people, behind a label: ``error``, ``warning`` or nothing.
     """
     handler = _JsonHandler() if form is LogForm.json else _HumanHandler(print_line)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -38,14 +36,7 @@ def start_log(form: LogForm, print_line: Callable[[str, str], None]) -> None:
 
 
 def log(level: int, event: str, message: str, **fields: Any) -> None:
-    """Log an event.
-
-    Args:
-        level: of :mod:`logging`.
-        event: its kind, one word.
-        message: for people.
-        fields: facts for programs: JSON values.
-    """
+    """Log an event of one word, its message for people, and JSON values for programs."""
     _LOGGER.log(level, "%s", message, extra={"event": event, "fields": fields})
 
 

@@ -35,11 +35,6 @@ class Model:
     """A model and the pipeline that computes it. All but :attr:`pipeline` is for one event loop."""
 
     def __init__(self, pipeline: ServedPipeline) -> None:
-        """Take a pipeline, which may be starting.
-
-        Raises:
-            RankSliceError: the protocol has no name for the type of a tensor.
-        """
         self.pipeline = pipeline
         self.name = pipeline.name
         self.inputs: Sequence[Tensor] = pipeline.inputs
@@ -140,11 +135,6 @@ class Model:
 
 class Models:
     def __init__(self, models: Sequence[Model]) -> None:
-        """Take the models.
-
-        Raises:
-            RankSliceError: two have the same name.
-        """
         self._by_name = {model.name: model for model in models}
         if len(self._by_name) < len(models):
             names = [model.name for model in models]
@@ -160,11 +150,6 @@ class Models:
         return all(model.is_ready for model in self)
 
     def named(self, name: str, version: str = "") -> Model:
-        """Return a model.
-
-        Raises:
-            RefusalError: there is none of that name and version.
-        """
         if name not in self._by_name:
             raise RefusalError(Reason.UNKNOWN, f"no model {quoted(name)}")
         if version not in ("", VERSION):
@@ -177,11 +162,6 @@ class Models:
         return name if name in self._by_name else ""
 
     async def wait_until_ready(self) -> None:
-        """Return when all are ready.
-
-        Raises:
-            RankSliceError: one does not start.
-        """
         await asyncio.gather(
             *(asyncio.to_thread(model.pipeline.wait_until_ready) for model in self)
         )

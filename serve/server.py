@@ -48,12 +48,6 @@ class Serving:
     """Models at their addresses. For one event loop."""
 
     def __init__(self, pipelines: Sequence[Pipeline], options: ServeOptions) -> None:
-        """Take the addresses; pipelines may be starting.
-
-        Raises:
-            RankSliceError: two models have one name, a type of a tensor, an address or batches
-                cannot be served, or a package is not installed.
-        """
         check_installed()
         from rankslice.serve.metrics import Metrics
 
@@ -273,22 +267,14 @@ class ServedJob:
     pipeline: Pipeline | None = None
 
     def open(self) -> Pipeline:
-        """Start the job, after the end of the one before.
-
-        Raises:
-            RankSliceError: it cannot be started.
-        """
+        """Start the job, after the end of the one before."""
         if self.pipeline is not None:
             self.pipeline.close()
         self.pipeline = self.start(self.folder)
         return self.pipeline
 
     def check(self) -> None:
-        """Check whether the folder can take the place of the one whose job runs.
-
-        Raises:
-            RankSliceError: it cannot be opened, or has another model.
-        """
+        """Check whether the folder can take the place of the one whose job runs."""
         prepared = self.prepare(self.folder)
         found = prepared.plan.job
         running = self.pipeline

@@ -125,11 +125,7 @@ def _fetch(
 def _fetch_events(
     prepared: PreparedRun, boards: CheckedBoards, folder: Path, ranks: Sequence[int]
 ) -> None:
-    """Fetch what some ranks did, each from its board, into a folder.
-
-    Raises:
-        RankSliceError: it is not there; that of other ranks is fetched nevertheless.
-    """
+    """Fetch the events of ranks from their boards; of one that is missing after all others."""
     most_bytes = HEAD_BYTES + prepared.options.events_kept * EVENT.size
 
     def fetch(number: int) -> None:
@@ -192,11 +188,7 @@ def _fetch_after_failure(
 
 
 def fetch_operators(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    """Fetch what the engine of each rank told of its operators, from its board, into a folder.
-
-    Raises:
-        RankSliceError: it is not there.
-    """
+    """Fetch the operators that the engine of each rank reported, from its board, into a folder."""
     for number, rank in enumerate(prepared.plan.ranks):
         shell, _ = boards.of(rank.board)
         name = f"{OPERATORS_NAME}{number}"

@@ -68,11 +68,6 @@ _SWITCHING = [
 
 
 def check_switching(options: RunOptions) -> None:
-    """Refuse options that contradict each other.
-
-    Raises:
-        RankSliceError: they do.
-    """
     above, below = options.surge_above, options.normal_below
     if below >= above:
         found = f"is {below:g}, and --surge-above {above:g}"
@@ -84,11 +79,7 @@ def check_switching(options: RunOptions) -> None:
 
 
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
-    """Refuse the choice of a route where there is one.
-
-    Raises:
-        RankSliceError: there is one route, and an option chooses.
-    """
+    """Refuse the choice of a route where there is one."""
     changed = [each for each in _SWITCHING if getattr(options, each) != getattr(USUAL, each)]
     if plan.surge is None and changed:
         name = changed[0].removesuffix("_s").replace("_", "-")

@@ -109,11 +109,7 @@ def refuse_other_folders(path: Path) -> None:
 
 
 def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
-    """Return the file of the model that was sliced; messages have the purpose: ``inspect it``.
-
-    Raises:
-        RankSliceError: it is not there any more, or has changed.
-    """
+    """Return the file of the model that was sliced; messages have the purpose: ``inspect it``."""
     link = folder / REFERENCE
     hint = f"build again to {purpose}"
     if not link.exists():

@@ -42,17 +42,7 @@ def plan_all_deployments(
     ssh_config: Path | None = None,
     with_fallbacks: bool = True,
 ) -> Deployment:
-    """Check a build folder; return what goes where.
-
-    Args:
-        folder: made by ``build``.
-        boards: names of those that get their packages; all by default.
-        ssh_config: handed to ssh as ``-F``.
-        with_fallbacks: with the packages for the loss of boards.
-
-    Raises:
-        RankSliceError: the folder is no build folder or damaged, or has no such board.
-    """
+    """Check a build folder; return what goes to all boards, or to those that are named."""
     survival = find_survival(folder) if with_fallbacks else None
     folders = [(folder, "")]  # each with the board for whose loss it is
     if survival is not None:

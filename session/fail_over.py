@@ -67,6 +67,7 @@ class Restart:
         return f"{self.reason}; going on without {joined(sorted(self.without))}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the values for ``run --json``."""
         return {
             "reason": str(self.reason),
             "without": sorted(self.without),
@@ -85,11 +86,6 @@ class Survivors:
         plan_afresh: PlanAfresh,
         ssh_config: Path | None = None,
     ) -> None:
-        """Take a build folder that was built to survive, and what prepares a run of a folder.
-
-        Raises:
-            RankSliceError: it was built without ``--survive``.
-        """
         self._folder, self._prepare, self._ssh_config = folder, prepare, ssh_config
         self._plan_afresh = plan_afresh
         self._survival = read_survival(folder)
@@ -102,11 +98,7 @@ class Survivors:
         self._completed = -1
 
     def check(self) -> None:
-        """Check for each board that may be lost that the others can run its plan.
-
-        Raises:
-            RankSliceError: they cannot.
-        """
+        """Check for each board that may be lost that the others can run its plan."""
         for sought in [self._seek(frozenset({board})) for board in sorted(self._survival.boards)]:
             sought.result()
 
@@ -197,11 +189,7 @@ class Survivors:
                 return run, without
 
     def _prepared(self, accused: frozenset[str], lost: frozenset[str]) -> frozenset[str]:
-        """Return what the first run does without that is prepared for a loss.
-
-        Raises:
-            RankSliceError: the boards that are left cannot run the model.
-        """
+        """Return what the first run does without that is prepared for a loss."""
         runs = {(alone := self._seek(accused)): accused}
         if not lost <= accused:
             wait([alone], _BACK_S)

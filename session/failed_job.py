@@ -42,16 +42,10 @@ def take_events(session: Path, into: Path) -> None:
 
 
 def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> RankSliceError:
-    """Bring what each rank did last to the build folder, in place of an earlier failure.
+    """Bring what each rank did last, as far as it is in ``folder``, to the build folder.
 
-    Args:
-        prepared: the run.
-        folder: the files of events are here, as far as there are some.
-        error: why the job failed.
-
-    Returns:
-        A :class:`FailedJobError`; the error itself, if no rank did anything, or nothing can be
-        written into the build folder.
+    Returns a :class:`FailedJobError`; the error itself, if no rank did anything or nothing can be
+    written.
     """
     job_sha256 = prepared.plan.job.sha256
     found = _readable(prepared, folder, job_sha256)

@@ -38,12 +38,7 @@ class FedFrames:
     def summary(
         self, ranks: Sequence[RankFigures], hardware: Sequence[HardwareSummary]
     ) -> RunSummary:
-        """Return what the run showed: rates and latencies as this machine saw them.
-
-        Args:
-            ranks: measurements of the last job; none if it has left no report.
-            hardware: samples of the boards.
-        """
+        """Return what this machine saw, with the ranks of the last job, if it reported."""
         completed = np.delete(np.asarray(self.completed_s), list(self.failed))
         latencies = Histogram()
         for frame, (arrived, came) in enumerate(

@@ -42,16 +42,7 @@ _POLL_S = 0.1
 
 
 def prepare_fed(folder: Path, options: RunOptions, results: Path | None = None) -> PreparedRun:
-    """Check what can be checked before :func:`run_fed`.
-
-    Args:
-        folder: made by ``build``.
-        options: of the run; its frames are read on this machine.
-        results: file for the outputs; ``results.bin`` in ``folder`` by default.
-
-    Raises:
-        RankSliceError: the source does not fit the model, or gives its frames to one job only.
-    """
+    """Check what can be checked before :func:`run_fed`."""
     folder = absolute(folder)
     plan = read_plan(folder)
     with as_user_errors():
@@ -78,18 +69,8 @@ def run_fed(
 ) -> EndedJob:
     """Feed a job with the frames of a source that is read here; write their results to a folder.
 
-    Each frame comes out once, and in order, also if another job takes over.
-
-    Args:
-        prepared: from :func:`prepare_fed`.
-        folder: for results, and for report and recorded tensors of the last job.
-        callbacks: called while it goes on.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
-        fail_over: what takes over when a board is lost.
-
-    Raises:
-        RankSliceError: the job failed, and no other one could take over.
+    Each frame comes out once, and in order, also if another job takes over. The folder also gets
+    report and recorded tensors of the last job.
     """
     job, source, options = prepared.plan.job, prepared.source, prepared.options
     restarts: list[Restart] = []

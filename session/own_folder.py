@@ -12,12 +12,7 @@ from rankslice.framework.wording import listed
 
 
 def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
-    """Return why a command may not put its folder there, as a clause; empty: it may.
-
-    Args:
-        folder: to be made, or replaced.
-        why_not_replaced: the same for a folder that is there.
-    """
+    """Return why a command may not make or replace a folder, as a clause; empty: it may."""
     if folder.is_symlink():
         return "is a link, which is not followed"
     if not folder.exists():
@@ -28,11 +23,8 @@ def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
 def other_maker(folder: Path, record: str, format: str, made: str) -> str:
     """Return what shows that a folder is no command's own; empty: nothing.
 
-    Args:
-        folder: that is to be replaced.
-        record: name of the JSON file that the command writes there.
-        format: which that file names at its beginning.
-        made: what the command makes, for messages: ``build``.
+    The command writes a JSON ``record`` there, which begins with its ``format``; it ``made`` a
+    "build", say.
     """
     try:
         with os.fdopen(open_ordinary(folder / record, f"a {made}"), "rb") as file:

@@ -65,11 +65,7 @@ def prepare_fed_job(
     ssh_config: Path | None = None,
     check_memory: bool = True,
 ) -> PreparedRun:
-    """Prepare a job whose frames come from the keeper; of the options, those of its ranks count.
-
-    Raises:
-        RankSliceError: it cannot be started.
-    """
+    """Prepare a job whose frames come from the keeper; of the options, those of its ranks count."""
     return prepare(
         folder,
         RunOptions(
@@ -101,21 +97,10 @@ def open_pipeline(
     on_ended: OnEnded = lambda job, folder: None,
     wait: bool = True,
 ) -> Pipeline:
-    """Start the job of a build folder; return it when all ranks are ready for frame 0.
+    """Start the job of a build folder; return it when all ranks are ready for frame 0, if ``wait``.
 
-    Args:
-        folder: made by ``build``. Packages are on their boards (``deploy``).
-        options: of the job; ``queue``: how many frames may wait besides those inside.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
-        fail_over: what takes over when a board is lost; ``None``: nothing.
-        callbacks: of samples, restarts and warnings.
-        on_ended: called when the last job has ended well.
-        wait: otherwise it is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
-
-    Raises:
-        RankSliceError: the folder is no build folder, a board cannot run its package, or the job
-            does not start.
+    ``options.queue`` frames may wait besides those inside. :func:`rankslice.open` describes the
+    rest.
     """
 
     def prepared(folder: Path) -> PreparedRun:
@@ -222,14 +207,17 @@ class Pipeline:
 
     @property
     def kept(self) -> int:
+        """How many frames have no result yet."""
         return self._keeper.kept
 
     @property
     def completed(self) -> int:
+        """How many results have come."""
         return self._keeper.completed
 
     @property
     def error(self) -> RankSliceError | None:
+        """Why the job failed."""
         return self._keeper.error
 
     @property

@@ -66,11 +66,7 @@ class PreparedRun:
 
     @property
     def meeting_points(self) -> tuple[str, str]:
-        """Addresses of this machine at which source and sink reach it.
-
-        Raises:
-            RankSliceError: there is no way to a board.
-        """
+        """Addresses of this machine at which source and sink reach it."""
         source, sink = (
             self.plan.ranks[rank].board for rank in (self.plan.job.source, self.plan.job.sink)
         )
@@ -235,11 +231,7 @@ def _exported(options: RunOptions) -> list[str]:
 
 
 def absolute(path: Path) -> Path:
-    """Return a path from the root, with its links followed.
-
-    Raises:
-        RankSliceError: a link leads to itself.
-    """
+    """Return a path from the root, with its links followed."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):  # a link that leads to itself
@@ -307,9 +299,8 @@ def too_little_memory(
 ) -> Iterator[Mistake]:
     """Yield the places that have less memory than a job certainly needs there.
 
-    Args:
-        needed: bytes by place, for each route.
-        free: bytes of memory and swap that programs can get there; ``None``: unknown.
+    ``needed``: bytes by place, for each route; ``free``: bytes of memory and swap, ``None`` if
+    unknown.
     """
     for place, amounts in needed.items():
         has = free[place]

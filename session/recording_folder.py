@@ -69,11 +69,7 @@ class RecordingFolder:
     info: RecordingInfo
 
     def check(self, name: str) -> Path:
-        """Return the path of a file of the folder.
-
-        Raises:
-            RankSliceError: it is missing, or not what was recorded.
-        """
+        """Return the path of a file of the folder, unless it has changed."""
         path, known = self.path / name, dict(self.info.files)
         try:
             found = file_sha256(path)
@@ -127,20 +123,7 @@ def write_recording(
     *,
     exact: bool,
 ) -> int:
-    """Make a folder of what a run has recorded; return the bytes of its tensors.
-
-    Args:
-        target: the folder to make; it appears complete or not at all.
-        build: the build folder; sub-models become links to its files, or copies.
-        ran: where the ranks' files are; they are moved.
-        plan: of the build folder.
-        wanted: the frames that were to be recorded.
-        completed: how many frames the stream had.
-        exact: whether engines ran without graph optimisation.
-
-    Raises:
-        RankSliceError: it cannot be written.
-    """
+    """Make a folder of what a run has recorded: files of the ranks are moved, sub-models linked."""
     nbytes = 0
     with new_folder(target, replaces=why_not_replaced, kind="recordings") as folder:
         files: dict[str, str] = {}
@@ -243,11 +226,7 @@ def _check_room(folder: Path, nbytes: int) -> None:
 
 
 def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
-    """Bring what a run has recorded to where its options say.
-
-    Raises:
-        RankSliceError: a rank's file is not what it must be, or the folder cannot be written.
-    """
+    """Bring what a run has recorded to where its options say."""
     from rankslice.measurement.recording import read_tensors
 
     job = prepared.plan.job

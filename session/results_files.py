@@ -57,11 +57,8 @@ def check_results(path: Path) -> Path:
 def move_results(written: Path, target: Path) -> Path | None:
     """Bring results, as a job has written them, to where :func:`check_results` allowed them.
 
-    Returns:
-        Where they are; ``None``: in no file.
-
-    Raises:
-        RankSliceError: they could not be brought there, and lie beside that place.
+    Returns ``None`` if they are in no file. If they cannot be brought there, they lie beside that
+    place.
     """
     if target == STDOUT:
         sys.stdout.flush()

@@ -27,12 +27,7 @@ def run_in(
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Run a job to its end, and have its results and report in a folder.
-
-    Raises:
-        FailedJobError: the job failed, and what each rank did last is kept.
-        RankSliceError: it failed without that.
-    """
+    """Run a job to its end, and have its results and report in a folder."""
     try:
         if prepared.boards is None:
             run_job(

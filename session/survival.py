@@ -127,11 +127,7 @@ def without(folder: Path, lost: Iterable[str]) -> Path:
 
 
 def find_survival(folder: Path) -> Survival | None:
-    """Return what a build folder has for the loss of boards; ``None``: nothing.
-
-    Raises:
-        RankSliceError: the folder is damaged.
-    """
+    """Return what a build folder has for the loss of boards; ``None``: nothing."""
     file = folder / SURVIVAL
     if not file.is_file():
         return None
@@ -150,12 +146,7 @@ def find_survival(folder: Path) -> Survival | None:
 
 
 def read_survival(folder: Path) -> Survival:
-    """Return which boards a build folder may lose, and what takes over.
-
-    Raises:
-        RankSliceError: the folder is no build folder, was built without ``--survive``, or is
-            damaged.
-    """
+    """Return which boards a build folder may lose, and what takes over."""
     read_plan(folder)
     survival = find_survival(folder)
     if survival is None:

@@ -190,14 +190,9 @@ def _kill_session(session: int) -> None:
 
 
 def tethered(command: Sequence[str], reach: str = "all") -> list[str]:
-    """Return a command line that ends with this process: with the thread that starts it.
+    """Return a command line that ends with the thread of this process that starts it.
 
-    Args:
-        command: to start.
-        reach: who may connect to it, as for :mod:`~rankslice.backend.runtime.faults.gate`.
-
-    Raises:
-        RankSliceError: this process ignores SIGCHLD, so the system drops the command's exit code.
+    ``reach``: who may connect to it, as for :mod:`~rankslice.backend.runtime.faults.gate`.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         found = "is ignored in this program, so it cannot learn how a job has ended"

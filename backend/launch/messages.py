@@ -12,13 +12,9 @@ MESSAGE = "rankslice: "
 
 
 def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
-    """Return the message of the rank that failed first, or else all lines.
+    """Return the message of the rank that failed first, or else all ``lines`` of stderr.
 
-    Args:
-        lines: of stderr.
-        code: mpirun's exit code.
-        was_killed: whether someone other than the launcher has ended mpirun; the ranks then ended
-            because it did.
+    ``was_killed``: others than the launcher have ended mpirun, and the ranks ended because of that.
     """
     if was_killed:
         messages = [line for line in lines if MESSAGE in line and not is_sudden(line)]

@@ -106,11 +106,6 @@ def _resolved(given: Path | None) -> Path | None:
 
 
 def _version_text(mpirun: str) -> str:
-    """Return what an mpirun says of its version.
-
-    Raises:
-        RankSliceError: it cannot be started, or does not answer.
-    """
     try:
         return subprocess.run(
             [mpirun, "--version"],
@@ -130,10 +125,7 @@ def _version_text(mpirun: str) -> str:
 
 
 def home_variable(fallback: Path) -> dict[str, str]:
-    """Return the variable of the home folder for mpirun, which does not look it up itself.
-
-    ``fallback``: for an account that has none.
-    """
+    """Return the variable of the home folder for mpirun, which does not look it up itself."""
     return {"HOME": str(home_folder() if has_home() else fallback)}
 
 
@@ -147,11 +139,7 @@ def open_mpi_requirements() -> list[str]:
 
 
 def check_folder(folder: Path, remedy: str) -> None:
-    """Refuse the absolute path of a build folder, links followed, that mpirun could not read.
-
-    Raises:
-        RankSliceError: mpirun would take a part of it for the whole path.
-    """
+    """Refuse the absolute path of a build folder if mpirun would take a part for the whole."""
     if set(str(folder)) & set(",:"):
         found = "has a comma or a colon in its path"
         raise RankSliceError(Mistake(str(folder), found, f"mpirun would split it there: {remedy}"))
@@ -166,19 +154,7 @@ def launch_command(
     options: Sequence[str] = (),
     program: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command line that runs a build folder.
-
-    Args:
-        plan: of the folder.
-        folder: the build folder.
-        mpirun: to use.
-        driver_arguments: for ``driver.py``.
-        options: further options of mpirun.
-        program: what each rank starts; by default this Python with the folder's driver.
-
-    Raises:
-        RankSliceError: mpirun could not read the folder's path.
-    """
+    """Return the command line that runs a build folder; by default its driver by this Python."""
     check_folder(folder, "move the folder, or make another one")
     command = [str(mpirun.path)]
     if os.geteuid() == 0:

@@ -173,11 +173,7 @@ def check_frames(options: BenchOptions, window: int) -> None:
 
 
 def _refuse_rates_of_camera(options: BenchOptions) -> bool:
-    """Return whether frames come from a camera.
-
-    Raises:
-        RankSliceError: they do, and a rate is given.
-    """
+    """Return whether frames come from a camera; refuse a rate for it."""
     if not is_live(options.inputs):
         return False
     camera = f"--input {options.inputs[0]}, which sets the pace itself"
@@ -203,12 +199,7 @@ class _Turns:
         """Those that have ended, in the order of time."""
 
     def take(self, loads: Sequence[Load], first: int) -> Iterator[int]:
-        """Start the jobs under some loads; yield the number of each turn, after it.
-
-        Args:
-            loads: how frames come.
-            first: place of the first one among all loads.
-        """
+        """Start the jobs under loads, numbered from ``first``; yield the number of each turn."""
         for turn in range(self._options.starts if loads else 0):
             for place in self._shuffled(len(loads)):
                 for subject in self._shuffled(len(self._jobs)):

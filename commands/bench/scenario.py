@@ -55,11 +55,7 @@ def scenario_request(
     mpirun: Path | None = None,
     ssh_config: Path | None = None,
 ) -> ScenarioRequest:
-    """Return what a user asks for, checked; without a number of frames, as few as will do.
-
-    Raises:
-        RankSliceError: the scenario needs another option, or more frames.
-    """
+    """Return what a user asks for, checked; without a number of frames, as few as will do."""
     scenario = SCENARIOS[name]
     if is_live(options.inputs):
         refuse_with(f"--input {options.inputs[0]}, which sets the pace itself", scenario=name)
@@ -91,13 +87,7 @@ class ScenarioRun:
 def run_scenario(
     request: ScenarioRequest, on_completed: Callable[[int], None] = lambda count: None
 ) -> ScenarioRun:
-    """Run a job under a scenario.
-
-    No frame is left out: engines have run once before the first one.
-
-    Raises:
-        RankSliceError: the job failed, or there are too few frames.
-    """
+    """Run a job under a scenario; no frame is left out, as engines have run once before."""
     load = Load(f"MLPerf {request.scenario.name}", request.target_fps)
     load_before = os.getloadavg()[0]
     with _options(request) as options:

@@ -21,11 +21,7 @@ _COLUMNS = ("frame", "input", "place", "class", "name", "score")
 
 
 def check_classes(option: str, plan: Plan) -> None:
-    """Refuse to show classes of a model whose first output has no fixed number of values.
-
-    Raises:
-        RankSliceError: it has none; the message names the option.
-    """
+    """Refuse to show classes of a model whose first output has no fixed number of values."""
     output = _first_output(plan)
     if output.is_open:
         found = f"the model's first output {output.name!r} changes its shape from frame to frame"
@@ -33,11 +29,7 @@ def check_classes(option: str, plan: Plan) -> None:
 
 
 def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
-    """Refuse labels that do not name all classes: the values of the model's first output.
-
-    Raises:
-        RankSliceError: there are too few.
-    """
+    """Refuse labels that do not name all classes: the values of the model's first output."""
     classes = math.prod(_first_output(plan).shape or ())
     if len(names) < classes:
         found = f"names {len(names)} classes; the model's first output has {classes}"

@@ -29,11 +29,7 @@ _SUFFIX = ".jsonl"
 
 
 def check_streamed(path: Path) -> Path:
-    """Return where lines go: ``path``, or ``-`` for standard output.
-
-    Raises:
-        RankSliceError: no file can be made there, or its name tells no format.
-    """
+    """Return where lines go: ``path``, or ``-`` for standard output."""
     checked = check_output(path, "--output", LINES)
     if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
         expected = (
@@ -67,12 +63,7 @@ class LineFile:
     """Writes lines; each is whole in the file once it is written."""
 
     def __init__(self, target: Path, option: str) -> None:
-        """Take a file, which is emptied at the first line, or :data:`STDOUT`.
-
-        Args:
-            target: as :func:`~rankslice.framework.files.output_file.check_output` returns it.
-            option: that names it, for messages.
-        """
+        """Take a file, which is emptied at the first line, or STDOUT, and the option's name."""
         self._target = target
         self._option = option
         self._descriptor: int | None = None
@@ -99,11 +90,7 @@ class LineFile:
             raise RankSliceError(Mistake(place, found, f"choose another {self._option}")) from None
 
     def close(self) -> None:
-        """Close the file; without lines it is empty.
-
-        Raises:
-            RankSliceError: it cannot be written.
-        """
+        """Close the file; without lines it is empty."""
         self.write(b"")
         if self._target != STDOUT and self._descriptor is not None:
             os.close(self._descriptor)
@@ -136,13 +123,8 @@ class JsonLines:
     ) -> None:
         """Take a file, which is emptied when the first result comes, or :data:`STDOUT`.
 
-        Args:
-            target: as :func:`~rankslice.framework.files.output_file.check_output` returns it.
-            outputs: of the model.
-            label_of: names the input of a frame.
-            classes_of: finds the best classes in the first output; ``None``: lines have none.
-            is_told: whether each frame is told to ``entered.put``, so that lines say when it
-                arrived; ``None`` follows the last one.
+        Lines have the classes that ``classes_of`` finds in the first output. If each frame
+        ``is_told`` to ``entered.put``, and ``None`` after the last one, lines say when it arrived.
         """
         self.entered: SimpleQueue[Entered | None] = SimpleQueue()
         self._is_told = is_told
@@ -152,13 +134,9 @@ class JsonLines:
         self._classes_of = classes_of
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]] | str) -> None:
-        """Write the line of a frame; it is whole in the file when this returns.
+        """Write the line of a frame: its outputs, or the ``error`` with which it has failed.
 
-        That of a frame which has failed has an ``error`` instead: ``outputs`` say why.
-
-        Raises:
-            RankSliceError: it cannot be written.
-            SystemExit: nobody reads standard output any more.
+        It is whole in the file when this returns.
         """
         line: dict[str, Any] = {"frame": frame}
         line |= self._told(frame) if self._is_told else {"input": self._label_of(frame)}
@@ -184,11 +162,6 @@ class JsonLines:
         return {"input": None}
 
     def close(self) -> None:
-        """Close the file; without results it is empty.
-
-        Raises:
-            RankSliceError: it cannot be written.
-        """
         self._file.close()
 
 

@@ -38,15 +38,7 @@ _NOTHING = "-"
 
 
 def check_live(path: Path, lines: Path | None) -> Path:
-    """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`.
-
-    Args:
-        path: as given.
-        lines: where ``--output`` goes.
-
-    Raises:
-        RankSliceError: they cannot go there.
-    """
+    """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
     if path == TERMINAL:
         if lines == STDOUT and sys.stdout.isatty() and talk.is_terminal:
             found = "would be in one terminal with the lines of --output -"
@@ -63,12 +55,6 @@ class LiveState:
     """The newest samples of a job's boards."""
 
     def __init__(self, plan: Plan, frames: int | None) -> None:
-        """Begin without samples.
-
-        Args:
-            plan: of the job.
-            frames: how many there will be; ``None``: nobody knows.
-        """
         self.plan = plan
         self.frames = frames
         self.completed = 0

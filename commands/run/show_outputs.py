@@ -68,11 +68,7 @@ def run_and_show(
     command: tuple[str, ...],
     execute: Execute = run_job_here,
 ) -> None:
-    """Run a job, show it, and write what is wanted of it.
-
-    Raises:
-        RankSliceError: the job failed, results differ, or a file cannot be written.
-    """
+    """Run a job, show it, and write what is wanted of it."""
     frames = prepared.source.frames
     best = 0 if prepared.discards else outputs.best
     shows, drawn = outputs.leaves_screen(prepared.options.results), ""
@@ -167,11 +163,6 @@ def _run_json(finished: FinishedRun, outputs: RunOutputs, best: int) -> dict[str
 
 
 def _show_verdict(verdict: Verification | None, *, shows: bool) -> None:
-    """Show whether results agree with those of the unsliced model.
-
-    Raises:
-        RankSliceError: they do not.
-    """
     if verdict is None:
         return
     if shows:

@@ -57,15 +57,8 @@ def read_request(
 ) -> Request:
     """Return the request that a body holds.
 
-    Args:
-        body: all of it.
-        header_bytes: the length of the JSON before the binary data; 0: the body has the values of
-            the only input and nothing else; ``None``: it is all JSON.
-        inputs: of the model.
-        outputs: of the model.
-
-    Raises:
-        RefusalError: it is wrong, or does not fit the model.
+    ``header_bytes``: length of the JSON before binary data; 0: the body has the values of the only
+    input and nothing else; ``None``: it is all JSON.
     """
     if header_bytes == 0:
         return _raw_request(body, inputs, outputs)
@@ -97,11 +90,7 @@ def read_request(
 def write_answer(
     model: str, request: Request, results: Mapping[str, NDArray[Any]]
 ) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and the length of its JSON if binary data follows.
-
-    Raises:
-        RefusalError: JSON cannot hold a value.
-    """
+    """Return the body of an answer, and the length of its JSON if binary data follows."""
     items: list[str] = []
     binary: list[bytes] = []
     for spec in request.outputs:

@@ -61,11 +61,7 @@ def _most_bytes_each(dtype: str) -> int:
 
 
 def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Request:
-    """Return the request that a ``ModelInferRequest`` is.
-
-    Raises:
-        RefusalError: it does not fit the model.
-    """
+    """Return the request that a ``ModelInferRequest`` is."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise invalid(f"raw_input_contents has {len(raw)} items for {len(message.inputs)} inputs")

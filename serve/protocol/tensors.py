@@ -84,11 +84,6 @@ def metadata_of(specs: Iterable[Tensor]) -> list[dict[str, Any]]:
 
 
 def by_name(specs: Iterable[Tensor], kind: str, name: object) -> Tensor:
-    """Return the input or output (``kind``) of a name.
-
-    Raises:
-        RefusalError: the model has none of that name.
-    """
     if not isinstance(name, str):
         raise invalid(f"{kind}: expected a name")
     names = {spec.name: spec for spec in specs}
@@ -101,11 +96,6 @@ def by_name(specs: Iterable[Tensor], kind: str, name: object) -> Tensor:
 def all_inputs(
     specs: Sequence[Tensor], given: Sequence[tuple[Tensor, Callable[[], NDArray[Any]]]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of all inputs, after their names are checked.
-
-    Raises:
-        RefusalError: one is missing or is given twice, or an array is refused.
-    """
     names = [spec.name for spec, _ in given]
     for spec in specs:
         if names.count(spec.name) != 1:
@@ -115,11 +105,7 @@ def all_inputs(
 
 
 def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
-    """Return an input of the shape that a request gives it.
-
-    Raises:
-        RefusalError: type or shape do not fit the model.
-    """
+    """Return an input of the shape that a request gives it."""
     where = f"input {quoted(spec.name)}"
     if datatype != datatype_of(spec):
         found = quoted(datatype) if isinstance(datatype, str) else "no name of a type"
@@ -136,11 +122,7 @@ def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
 
 
 def array_of_bytes(spec: Tensor, data: bytes | memoryview) -> NDArray[Any]:
-    """Return an input, of the shape that it has here: a view of its values, little-endian, by rows.
-
-    Raises:
-        RefusalError: the size is another one.
-    """
+    """Return an input, of its shape here: a view of its values, little-endian, by rows."""
     if len(data) != spec.nbytes:
         found = f"has {len(data)} bytes, and its shape {list(spec.shape)} needs {spec.nbytes}"
         raise invalid(f"input {quoted(spec.name)} {found}")
@@ -151,11 +133,7 @@ def array_of_bytes(spec: Tensor, data: bytes | memoryview) -> NDArray[Any]:
 
 
 def array_of_numbers(spec: Tensor, data: object) -> NDArray[Any]:
-    """Return an input, of the shape that it has here, from numbers in a list or in lists of lists.
-
-    Raises:
-        RefusalError: they are of another type, or of another count.
-    """
+    """Return an input from numbers in a list or in lists of lists, of its shape here."""
     where = f"input {quoted(spec.name)}"
     if spec.dtype == "bfloat16":
         raise invalid(f"{where}: values of type BF16 are given as bytes only")
@@ -208,11 +186,7 @@ def _flat(where: str, data: object) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def wanted_outputs(specs: Sequence[Tensor], names: Sequence[object]) -> tuple[Tensor, ...]:
-    """Return the outputs that a request names; all if it names none.
-
-    Raises:
-        RefusalError: the model has no output of a name, or it is named twice.
-    """
+    """Return the outputs that a request names; all if it names none."""
     wanted = tuple(by_name(specs, "output", name) for name in names)
     if len({spec.name for spec in wanted}) < len(wanted):
         raise invalid("an output is named twice")
@@ -220,11 +194,7 @@ def wanted_outputs(specs: Sequence[Tensor], names: Sequence[object]) -> tuple[Te
 
 
 def timeout_of(microseconds: object) -> float | None:
-    """Return the seconds of the parameter ``timeout``; ``None``: it is not given, or 0.
-
-    Raises:
-        RefusalError: it is no number of microseconds.
-    """
+    """Return the seconds of the parameter ``timeout``; ``None``: it is not given, or 0."""
     if microseconds is None:
         return None
     if type(microseconds) is not int or not 0 <= microseconds <= _MOST_SIZE:

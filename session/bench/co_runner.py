@@ -33,11 +33,7 @@ class CoRunner:
     """By name of the board; empty: this machine."""
 
     def cores(self) -> dict[str, float]:
-        """Return how many cores they have had on average so far, by board.
-
-        Raises:
-            RankSliceError: one has ended.
-        """
+        """Return how many cores they have had on average so far, by board."""
         for process in self.processes.values():
             process.write(TELL + b"\n")
         return {
@@ -56,15 +52,8 @@ class CoRunner:
 def co_runner(kind: str, busy: float, prepared: PreparedRun) -> Iterator[CoRunner]:
     """Have a co-runner work on each board of a job as long as the block lasts.
 
-    It ends with this process, and if a board does not hear of it for ten seconds.
-
-    Args:
-        kind: one of :data:`KINDS`.
-        busy: which share of the time it works, from 0 to 1; 0: there is none.
-        prepared: the job beside which it works.
-
-    Raises:
-        RankSliceError: it cannot be started.
+    It ends with this process, and if a board does not hear of it for ten seconds. ``busy``: share
+    of the time.
     """
     stop = threading.Event()
     with ExitStack() as stack:
@@ -98,13 +87,7 @@ BUSY = (0.25, 0.5, 0.75, 1.0)
 
 
 def beside_loads(usual: Load, kind: str, busy: tuple[float, ...]) -> list[Load]:
-    """Return a load for each share of the time, and one without a co-runner.
-
-    Args:
-        usual: how frames come.
-        kind: what the co-runner does, one of :data:`.co_runner.KINDS`.
-        busy: shares of the time, from 0 to 1.
-    """
+    """Return a load for each share ``busy`` of the time, and one without a co-runner."""
     return [
         replace(
             usual,

@@ -47,20 +47,10 @@ class Measured:
 
     @property
     def plan(self) -> Plan:
-        """What it runs.
-
-        Raises:
-            RankSliceError: it is no build folder.
-        """
         return read_plan(self.folder)
 
     @property
     def subject(self) -> Subject:
-        """What is told of it.
-
-        Raises:
-            RankSliceError: it is no build folder.
-        """
         plan = self.plan
         return Subject(
             name=self.name,
@@ -72,12 +62,7 @@ class Measured:
         )
 
     def check(self) -> PreparedRun:
-        """Check what can be checked before the first start.
-
-        Raises:
-            RankSliceError: the job cannot run, its events would be too many to be kept, or its
-                source gives each frame once, and is no camera.
-        """
+        """Check what can be checked before the first start."""
         frames = self.options.frames
         if events_needed(self.plan, frames) >= MOST_EVENTS:
             most = MOST_EVENTS * _SOME // events_needed(self.plan, _SOME) - 1

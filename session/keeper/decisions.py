@@ -123,11 +123,7 @@ class UnexpectedResultError(Exception):
 
 
 def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
-    """Return what follows from an event.
-
-    Raises:
-        UnexpectedResultError: see there.
-    """
+    """Return what follows from an event."""
     if state.has_ended:
         if isinstance(event, Submitted):
             return state, (GiveUp(event.frame),)

@@ -141,13 +141,8 @@ class Keeper:
     ) -> None:
         """Keep frames; :meth:`start_job` starts the job that has them.
 
-        Args:
-            inputs: of the model.
-            outputs: of the model.
-            ahead: most frames that are sent into the job without a result.
-            limit: most frames that are kept, at least ``ahead``.
-            follow: called when the job that has the frames has failed, in a thread of its own.
-            ranks_of: returns the ranks of the job of an epoch, for messages.
+        At most ``ahead`` frames are sent into the job without a result, at most ``limit`` are kept.
+        ``follow`` is called when the job that has the frames has failed, in a thread of its own.
         """
         self.limit = limit
         self._outputs = outputs
@@ -191,9 +186,6 @@ class Keeper:
         """Run a job in a thread of its own; return its epoch.
 
         The first one has the frames. Others wait until ``follow`` names them.
-
-        Raises:
-            OSError: an address is not of this machine.
         """
         with self._changed:
             keeper = self._listener.keeper(hosts, self._next_epoch)
@@ -207,11 +199,7 @@ class Keeper:
         return epoch not in self._state.over
 
     def wait_until_ready(self) -> None:
-        """Return when the job takes frames.
-
-        Raises:
-            PipelineError: it has ended before.
-        """
+        """Return when the job takes frames."""
         with self._changed:
             self._changed.wait_for(lambda: self._state.is_ready or self._state.has_ended)
             if self._state.has_ended:

@@ -48,11 +48,7 @@ class JobListener:
         self._listeners: dict[str, socket.socket] = {}
 
     def keeper(self, hosts: tuple[str, str], epoch: int = 0) -> wire.Keeper:
-        """Return what tells a job where to connect.
-
-        Raises:
-            OSError: an address is not of this machine.
-        """
+        """Return what tells a job where to connect."""
         with self._lock:
             source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
         return wire.Keeper(source, sink, self.secret_of(epoch), epoch)
@@ -95,11 +91,6 @@ class JobListener:
                 self._is_closed.wait(_PAUSE_S)
 
     def _take(self, connection: socket.socket) -> None:
-        """Serve a connection in a thread.
-
-        Raises:
-            RuntimeError: the system has no room for another thread.
-        """
         with self._lock:
             self._connections.add(connection)
             self._unproven[connection] = None

@@ -23,11 +23,7 @@ from rankslice.session.verification.first_difference import agreement_at_cuts, f
 
 
 def find_reference(prepared: PreparedRun) -> Path:
-    """Return the unsliced model of a build folder, converted if its slices are.
-
-    Raises:
-        RankSliceError: it is not there any more, or has changed.
-    """
+    """Return the unsliced model of a build folder, converted if its slices are."""
     if not prepared.source.can_replay:
         found = f"needs each frame twice, and {' '.join(prepared.options.inputs)} gives it once"
         raise RankSliceError(Mistake("--verify", found, "record frames to a file and verify those"))
@@ -46,17 +42,7 @@ def verified(
     on_verified: Callable[[int], None] = lambda count: None,
     on_search: Callable[[], None] = lambda: None,
 ) -> Verification:
-    """Return whether a run's results are those of the unsliced model, and if not, why.
-
-    Args:
-        prepared: the run.
-        reference: from :func:`find_reference`.
-        results: of the run.
-        arrivals: number of each frame of the results.
-        tolerance: by which share of their range results may differ.
-        on_verified: called from time to time with the number of compared frames.
-        on_search: called before the first tensor that differs is looked for.
-    """
+    """Return whether a run's results are those of the unsliced model, and if not, why."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
@@ -131,16 +117,7 @@ def _rounds(plan: Plan) -> bool:
 def unsliced_outputs(
     prepared: PreparedRun, model: Path, arrivals: Sequence[int]
 ) -> Iterator[list[NDArray[Any]]]:
-    """Yield the outputs of the unsliced model for some of a run's frames, each on one thread.
-
-    Args:
-        prepared: the run; its source gives the frames, its options say whether engines optimise.
-        model: the unsliced model's file.
-        arrivals: numbers of frames.
-
-    Yields:
-        One array per model output, in the shape that it has; a later frame overwrites them.
-    """
+    """Yield the outputs of the unsliced model for frames of a run; later ones overwrite them."""
     plan = prepared.plan
     return unsliced.unsliced_outputs(
         model,

@@ -53,17 +53,7 @@ def first_difference(
 
     The frame is run again and its tensors are recorded, unless the run has recorded them. The
     unsliced model computes it with all tensors at cuts as further outputs; a Keras model is
-    converted once more for that.
-
-    Args:
-        prepared: the run.
-        results: of the run.
-        frame: number of a frame whose results differ.
-        arrivals: of the frames of the results.
-        tolerance: by which share of their range tensors may differ; ``None``: the usual ones.
-
-    Returns:
-        A sentence; empty if the model is not cut.
+    converted once more for that. The sentence is empty if the model is not cut.
     """
 
     def tell(search: _Search) -> tuple[bool, str]:
@@ -201,11 +191,7 @@ def _recorded(
 def _unsliced(
     prepared: PreparedRun, job: Job, folder: Path, arrival: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the frame's inputs, and what the unsliced model makes of them at all cuts.
-
-    Raises:
-        RankSliceError: a tensor is not in the model's file, or the model cannot be converted.
-    """
+    """Return the frame's inputs, and what the unsliced model makes of them at all cuts."""
     plan, source = prepared.plan, prepared.source
     model = built_model(prepared.folder, plan, "compare tensors")
     inputs = [spec.name for spec in job.inputs]
@@ -233,11 +219,7 @@ def _unsliced(
 
 
 def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
-    """Return the whole model, with other tensors as its outputs.
-
-    Raises:
-        RankSliceError: it has none of a name.
-    """
+    """Return the whole model, with other tensors as its outputs."""
     graph = model.graph
     made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
     outputs: list[Tensor] = []

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from timing import console, machine
 
-from rankslice.commands.bench.bench import BenchOptions, bench
+from rankslice.commands.bench.bench import bench
+from rankslice.commands.bench.bench_options import BenchOptions
 from rankslice.commands.bench.show import print_bench
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cut_mapping import mapping_of_cuts

@@ -1,4 +1,4 @@
-"""The command line: each command is a thin shell over one library call."""
+"""The command line: options, one call each, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from rankslice.commands.app import app
+from rankslice.commands.app import run_program
 from rankslice.commands.output import print_line, talk
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.option_records import MisuseError
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from typing_extensions import Buffer
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 
 def main() -> NoReturn:
@@ -36,7 +37,7 @@ def main() -> NoReturn:
     except RankSliceError as error:
         for mistake in error.mistakes:
             print_line(talk, str(mistake), "error")
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, MisuseError) else 1)
     except KeyboardInterrupt:
         talk.print("interrupted")
         sys.exit(1)
@@ -58,11 +59,10 @@ _AGAIN_S = 0.02
 
 def _run(arguments: list[str]) -> None:
     try:
-        app(arguments)
-    except SystemExit:
-        if sys.stdout is not None:
+        run_program(arguments)
+    finally:
+        if sys.stdout is not None and not isinstance(sys.exc_info()[1], RankSliceError):
             sys.stdout.flush()
-        raise
 
 
 def _open_standard_streams() -> None:

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from inspect import Parameter as Argument, Signature
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-import typer
-import typer.main
-from typer import Option
-from typer.core import TyperCommand, TyperGroup
+from cyclopts import App, Group, Parameter
+from cyclopts.config import Toml
+from cyclopts.exceptions import CycloptsError
+from rich.markup import escape
+
+from rankslice.commands.command import Command, loaded_command
+from rankslice.framework.option_records import MisuseError, Option
 
 COMMANDS = (
-    *(
-        "inspect",
-        "build",
-        "run",
-        "report",
-        "replay",
-        "trace",
-        "probe",
-        "deploy",
-        "profile",
-        "explore",
-        "simulate",
-        "bench",
-        "serve",
-        "demo",
-    ),
+    *("inspect", "build", "run", "report", "replay", "trace", "probe", "deploy", "profile"),
+    *("explore", "simulate", "bench", "serve", "demo"),
 )
 """In the order of the help. Each is a folder beside this file: its docstring is the line in the
-help, and the function of its name in ``cli.py`` takes the options."""
+help, and its ``cli.py`` has the options."""
 
-_F = TypeVar("_F", bound=Callable[..., None])
-
-_STYLE: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
-
-_loaded: dict[str, typer.Typer] = {}
-"""The commands whose modules have been imported, by name."""
+CONFIG = "rankslice.toml"
+_CONFIG_HELP = (
+    f"Options may also stand in [b]{CONFIG}[/], in the working directory or beside the build"
+    ' folder: a table per command, such as "\\[run]", with "fps = 30".'
+)
+_VALUES = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 
 
 def summary(name: str) -> str:
@@ -46,88 +39,232 @@ def summary(name: str) -> str:
     return import_module(f"rankslice.commands.{name}").__doc__ or ""
 
 
-@cache
-def load_command(name: str) -> Any:
+def load_command(name: str) -> Command:
     """Return a command with its options, from the ``cli.py`` of its folder."""
     import_module(f"rankslice.commands.{name}.cli")
-    return typer.main.get_command(_loaded[name])
+    return loaded_command(name)
 
 
-def command(*examples: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_F], _F]:
-    """Return a decorator that makes a function the command of its name.
+def value_name(option: Option) -> str:
+    """Return how the help calls an option's value; empty: it has none, or words to choose from."""
+    known = option.about["kind"]
+    if option.is_switch or isinstance(known, tuple):
+        return str(option.about.get("metavar", ""))
+    return str(option.about.get("metavar", _VALUES.get(known, "TEXT")))
 
-    Args:
-        examples: the arguments of command lines with which its help ends.
-        cls: of the command.
+
+def shown_default(option: Option) -> str:
+    """Return the default as the help shows it; empty: it is not shown."""
+    usual = option.about.get("shown", option.usual)
+    if usual is MISSING or usual is None or isinstance(usual, (bool, tuple)):
+        return ""
+    return str(usual)
+
+
+def usage(command: Command) -> str:
+    """Return how a command is called."""
+    arguments = [
+        f"{each.flag}..." if "many" in each.about else each.flag
+        for each in command.options
+        if each.is_argument
+    ]
+    return " ".join(["rankslice", command.name, *arguments, "[OPTIONS]"])
+
+
+def run_program(words: Sequence[str]) -> None:
+    """Run a command line.
+
+    Raises:
+        MisuseError: it makes no sense.
+        RankSliceError: the command fails.
     """
-
-    def add(function: _F) -> _F:
-        name = function.__name__
-        lines = [f"rankslice {name} {example}" for example in examples]
-        title = "Example:" if len(lines) == 1 else "Examples:"
-        epilog = "\n\n".join([title, *lines])
-        _loaded[name] = typer.Typer(add_completion=False, **_STYLE)
-        _loaded[name].command(name, cls=cls, help=summary(name), epilog=epilog)(function)
-        return function
-
-    return add
-
-
-class _Program(TyperGroup):
-    """The program, which knows the names and summaries of all commands."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=summary(name)) for name in COMMANDS}
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options that stand before a command."""
-        return _without_kinds(super().get_params(ctx))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called, loaded, and its arguments."""
-        if args[0] in COMMANDS:
-            loaded = self.commands[args[0]] = load_command(args[0])
-            _without_kinds(loaded.get_params(ctx))
-        return super().resolve_command(ctx, args)
+    # The script for a shell has the options of all commands.
+    program = make_program(COMMANDS if words[:1] == ["--install-completion"] else words[:1])
+    if not words:
+        program.help_print([])
+        sys.exit(2)
+    if words[0] in COMMANDS:
+        words = [words[0], *_spelled_out(load_command(words[0]), words[1:])]
+    try:
+        call, bound, _ = program.parse_args(words, print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        raise MisuseError(" ".join(str(error).split()).rstrip(".")) from None
+    call(*bound.args, **bound.kwargs)
 
 
-def _without_kinds(params: list[Any]) -> list[Any]:
-    """Return parameters whose switches are shown without the kind of a value: they take none."""
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""
-    return params
+def make_program(loaded: Iterable[str] = COMMANDS) -> App:
+    """Return the program, with the options of some commands."""
+    program = App(
+        name="rankslice",
+        help="Run neural networks across the accelerators of several boards, one MPI rank per"
+        f" slice.\n\n{_CONFIG_HELP}",
+        help_format="rich",
+        help_flags=["--help"],
+        version_flags=[],
+        default_parameter=Parameter(negative=(), show_env_var=False),
+        group_commands=Group("Commands", sort_key=0),
+    )
+    program.command(_print_versions, name="--version", group="Options", sort_key=2)
+    program.register_install_completion_command(
+        help="Install completion of words for this shell.", group="Options", sort_key=3
+    )
+    program["--help"].group, program["--help"].sort_key = ("Options",), 1
+    for place, name in enumerate(COMMANDS):
+        command = _command_app(name) if name in loaded else App(name, help=summary(name))
+        command.sort_key = place
+        program.command(command)
+        command["--help"].show, command["--help"].group = True, ("Options",)
+    return program
 
 
-app = typer.Typer(
-    name="rankslice",
-    cls=_Program,
-    help="Run neural networks across the accelerators of several boards, one MPI rank per slice.",
-    no_args_is_help=True,
-    **_STYLE,
-)
+def _print_versions() -> None:
+    """Show the versions of RankSlice, Python, Open MPI and the engines."""
+    from rankslice.session.versions import version_lines
+
+    for line in version_lines():
+        print(line)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        from rankslice.session.versions import version_lines
+def _command_app(name: str) -> App:
+    command = load_command(name)
+    title = "Example:" if len(command.examples) == 1 else "Examples:"
+    lines = [f"rankslice {name} {example}".rstrip() for example in command.examples]
+    return App(
+        name,
+        help=f"{summary(name)}\n\n{_CONFIG_HELP}",
+        usage=f"Usage: {escape(usage(command))}",
+        help_epilogue="\n\n".join([title, *lines]),
+        default_command=_typed_function(command),
+        config=_Config(command),
+        group_parameters=Group("Options", sort_key=1),
+    )
 
-        for line in version_lines():
-            print(line)
-        raise typer.Exit
+
+def _typed_function(command: Command) -> Callable[..., None]:
+    """Return what takes the texts of a command line, one parameter per option."""
+    options = {_parameter(option).name: option for option in command.options}
+
+    def call(*positional: Any, **named: Any) -> None:
+        bound = call.__signature__.bind(*positional, **named)  # type: ignore[attr-defined]
+        texts = {
+            options[name].name: text
+            for name, value in bound.arguments.items()
+            if (text := _text(options[name], value)) is not None
+        }
+        command.run(texts)
+
+    parameters = sorted(map(_parameter, command.options), key=lambda each: each.kind)
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__name__ = command.name
+    return call
 
 
-@app.callback()
-def _common(
-    version: Annotated[
-        bool,
-        Option(
-            "--version",
-            callback=_version,
-            is_eager=True,
-            help="Show the versions of RankSlice, Python, Open MPI and the engines.",
-        ),
-    ] = False,
-) -> None:
-    """Take the options that stand before a command."""
+def _parameter(option: Option) -> Argument:
+    """Return an option as a parameter of a function that cyclopts calls."""
+    about, default, kind = option.about, None, str
+    if option.is_switch:
+        default = False if option.is_negated else option.usual
+        kind = bool if isinstance(default, bool) else bool | None  # type: ignore[assignment]
+    elif isinstance(about["kind"], tuple):
+        kind = Literal[about["kind"]]  # type: ignore[assignment]
+    position: Any = Argument.KEYWORD_ONLY
+    if option.is_argument:
+        position = Argument.VAR_POSITIONAL if "many" in about else Argument.POSITIONAL_ONLY
+    is_needed = option.usual is MISSING
+    said = Parameter(
+        name=(option.flag, *about.get("alias", ())),
+        help=escape(option.help),
+        metavar=value_name(option) or None,
+        negative=f"--no-{option.name}" if about.get("has_both") else (),
+        required=is_needed or None,
+        show="typed_as" not in about,
+        show_default=(lambda _: shown_default(option)) if shown_default(option) else False,
+        allow_leading_hyphen=False,
+    )
+    if position is Argument.VAR_POSITIONAL:
+        return Argument(option.name, position, annotation=Annotated[kind, said])
+    if "many" in about:
+        kind = list[str]  # type: ignore[assignment]
+    if not is_needed and not option.is_switch:
+        kind = kind | None  # type: ignore[assignment]
+    default = Argument.empty if is_needed else default
+    return Argument(option.name, position, annotation=Annotated[kind, said], default=default)
+
+
+def _text(option: Option, value: Any) -> Any:
+    """Return what was typed, as :meth:`Command.run` takes it."""
+    if option.is_switch:
+        return not value if option.is_negated else value
+    if value is None or value == () or value == []:
+        return None
+    return value if isinstance(value, (tuple, list)) else [value]
+
+
+def _spelled_out(command: Command, words: Sequence[str]) -> list[str]:
+    """Return words of a command in which each option is one word, with its value, and stands once.
+
+    Options that may stand without a value get one. Of an option that is given several times, and
+    has but one value, the last counts.
+    """
+    options = {
+        name: each
+        for each in command.options
+        if not each.is_argument
+        for name in (each.flag, *each.about.get("alias", ()))
+    }
+    switches = {
+        "=".join(each.about["typed_as"]): each.flag
+        for each in command.options
+        if "typed_as" in each.about
+    }
+    spelled: dict[object, str] = {}
+    left = [*words]
+    while left:
+        word = left.pop(0)
+        option = options.get(word.partition("=")[0])
+        following = left[0] if left else ""
+        if option is not None and word in options and not option.is_switch:
+            text, values = option.about.get("bare", ("", ""))
+            if "bare" in option.about and not re.fullmatch(values, following):
+                word = f"{option.flag}={text}"
+            elif left and not following.startswith("--"):
+                word = f"{option.flag}={left.pop(0)}"
+        word = switches.get(word, word)
+        is_one = option is not None and "many" not in option.about
+        key: object = word.partition("=")[0] if is_one else len(left)
+        spelled.pop(key, None)
+        spelled[key] = word
+    return [*spelled.values()]
+
+
+class _Config:
+    """Options of a command in a file, which are those of the command line where it has none."""
+
+    def __init__(self, command: Command) -> None:
+        self._options = {each.name: each for each in command.options}
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: Any) -> None:
+        folders = [
+            Path(token.value).parent
+            for argument in arguments
+            if self._options[argument.field_info.name].is_argument
+            for token in argument.tokens[:1]
+        ]
+        for file in dict.fromkeys(folder / CONFIG for folder in (*folders, Path())):
+            if not file.is_file():
+                continue
+            typed = {id(argument) for argument in arguments if argument.tokens}
+            try:
+                Toml(path=file)(app, commands, arguments)
+                for argument in arguments:
+                    if argument.tokens and id(argument) not in typed:
+                        self._check(argument)
+            except (CycloptsError, MisuseError) as error:
+                told = str(error)
+                raise CycloptsError(told if str(file) in told else f"{file}: {told}") from None
+
+    def _check(self, argument: Any) -> None:
+        option = self._options[argument.field_info.name]
+        if not option.is_switch:
+            option.read([token.value for token in argument.tokens])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
-
-import typer
 
 from rankslice.framework.files.output_file import write_output
 from rankslice.views.terminal import (
@@ -31,7 +30,7 @@ def end_interrupted(files: Sequence[Path]) -> NoReturn:
         else ""
     )
     print_line(talk, f"interrupted{kept}")
-    raise typer.Exit(128 + signal.SIGINT)
+    sys.exit(128 + signal.SIGINT)
 
 
 def write_json(file: Path | None, record: dict[str, Any]) -> None:

@@ -6,19 +6,14 @@ page is written by hand. A test fails when the page does not say what they say.
 
 from __future__ import annotations
 
-import enum
-import inspect
 import re
-import typing
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
 
-from typer.models import ArgumentInfo, Context, OptionInfo
-
-from rankslice.commands.app import COMMANDS, load_command, summary
+from rankslice.commands.app import COMMANDS, load_command, shown_default, summary, usage, value_name
+from rankslice.framework.option_records import Option
 
 PAGE = Path(__file__).with_name("command-line.md")
-_VALUES = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 
 
 def generated_page(page: str) -> str:
@@ -38,61 +33,38 @@ def generated_page(page: str) -> str:
 
 def _description(command: str) -> str:
     """Return usage, summary and a table of a command's arguments and options."""
-    usage = [f"rankslice {command}"]
+    loaded = load_command(command)
+    options = loaded.options
     rows = ["| option | meaning |", "|---|---|"]
-    function = inspect.unwrap(load_command(command).callback)
-    hints = typing.get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if hints[name] is Context:
-            continue
-        kind, info = typing.get_args(hints[name])
-        if isinstance(info, ArgumentInfo):
-            usage.append(info.metavar or name.upper())
-            rows.append(f"| `{usage[-1]}` | {info.help} |")
-        elif not info.hidden:
-            rows.append(f"| {_option(name, kind, info)} | {_meaning(kind, info, parameter)} |")
-    return "\n".join(
-        ["```text", f"{' '.join(usage)} [OPTIONS]", "```", "", summary(command), "", *rows, ""]
-    )
+    rows += [f"| `{_argument(each)}` | {each.help} |" for each in options if each.is_argument]
+    rows += [
+        f"| {_flag(each)} | {_meaning(each)} |"
+        for each in options
+        if not each.is_argument and "typed_as" not in each.about
+    ]
+    return "\n".join(["```text", usage(loaded), "```", "", summary(command), "", *rows, ""])
 
 
-def _option(name: str, kind: Any, info: OptionInfo) -> str:
-    # Inside Annotated the first declaration stands where a default would.
-    declared = [text for text in (info.default, *(info.param_decls or ())) if str(text)[:2] == "--"]
-    flag = declared[0] if declared else f"--{name.replace('_', '-')}"
-    value = (info.metavar or "").replace("|", "\\|") or _value(_plain(kind))
-    return f"`{flag} {value}`" if value else f"`{flag}`"
+def _argument(option: Option) -> str:
+    return f"{option.flag}..." if "many" in option.about else option.flag
 
 
-def _meaning(kind: Any, info: OptionInfo, parameter: inspect.Parameter) -> str:
-    notes = []
-    if parameter.default is inspect.Parameter.empty:
+def _flag(option: Option) -> str:
+    known = option.about["kind"]
+    value = "|".join(known) if isinstance(known, tuple) else value_name(option)
+    flag = f"{option.flag}/--no-{option.name}" if option.about.get("has_both") else option.flag
+    return f"`{flag} {value}`".replace(" `", "`").replace("|", "\\|")
+
+
+def _meaning(option: Option) -> str:
+    notes = [option.help]
+    if option.usual is MISSING:
         notes.append("Required.")
-    elif parameter.default is not False and parameter.default not in (None, ""):
-        default = parameter.default
-        notes.append(f"Default: `{default.value if isinstance(default, enum.Enum) else default}`.")
-    if typing.get_origin(_without_none(kind)) is list:
+    elif default := shown_default(option):
+        notes.append(f"Default: `{default}`.")
+    if "many" in option.about:
         notes.append("May be given several times.")
-    return " ".join([str(info.help), *notes]).replace("|", "\\|")
-
-
-def _without_none(kind: Any) -> Any:
-    """Return ``list[str]`` for ``list[str] | None``."""
-    kinds = [inner for inner in typing.get_args(kind) if inner is not type(None)]
-    return kinds[0] if type(None) in typing.get_args(kind) else kind
-
-
-def _plain(kind: Any) -> Any:
-    """Return ``str`` for ``list[str] | None``."""
-    kind = _without_none(kind)
-    return typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
-
-
-def _value(kind: Any) -> str:
-    """Return how the value of an option is written; empty for a switch."""
-    if issubclass(kind, enum.Enum):
-        return "\\|".join(choice.value for choice in kind)
-    return _VALUES.get(kind, "")
+    return " ".join(notes).replace("|", "\\|")
 
 
 if __name__ == "__main__":

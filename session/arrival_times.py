@@ -60,27 +60,17 @@ def _time(text: str, least: float) -> tuple[str, float]:
 
 USUAL = RunOptions()
 
-_SWITCHING = [
+SWITCHING = tuple(
     each.name
     for each in fields(RunOptions)
     if each.name.startswith(("switch", "surge_", "normal_"))
-]
-
-
-def check_switching(options: RunOptions) -> None:
-    above, below = options.surge_above, options.normal_below
-    if below >= above:
-        found = f"is {below:g}, and --surge-above {above:g}"
-        raise RankSliceError(Mistake("--normal-below", found, "expected a smaller value"))
-    waiting, queue = options.surge_queue, options.queue
-    if waiting is not None and queue is not None and waiting > queue:
-        found = f"is {waiting}, and no more than {queue} frames may wait (--queue)"
-        raise RankSliceError(Mistake("--surge-queue", found, f"expected at most {queue}"))
+)
+"""Names of the options that choose a route."""
 
 
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
     """Refuse the choice of a route where there is one."""
-    changed = [each for each in _SWITCHING if getattr(options, each) != getattr(USUAL, each)]
+    changed = [each for each in SWITCHING if getattr(options, each) != getattr(USUAL, each)]
     if plan.surge is None and changed:
         name = changed[0].removesuffix("_s").replace("_", "-")
         expected = "build with --surge MAPPING for a second one"

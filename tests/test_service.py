@@ -42,7 +42,7 @@ def test_the_page_shows_the_files(file: Path) -> None:
 
 
 def test_the_commands_have_options_that_serve_knows() -> None:
-    known = {option for param in load_command("serve").params for option in param.opts}
+    known = {option.flag for option in load_command("serve").options}
     for command in (unit_command(), json.loads(instructions("ENTRYPOINT")[0])):
         assert "serve" in command[:2]
         assert {word for word in command if word.startswith("--")} <= known

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,43 +14,44 @@ from .figures.events import USUAL_EVENTS
 _T = TypeVar("_T")
 
 
-def _natural_int(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
-
-
-def _positive_float(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
 def _floats(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a list of numbers") from None
+
+
+_MAX_DIGITS = 18
+"""Of a size: model files hold 64-bit integers."""
 
 
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
-    return _positive_int(height), _positive_int(width or height)
+    sides = (height, width or height)
+    if not all(s.isascii() and s.isdigit() and len(s) <= _MAX_DIGITS and int(s) for s in sides):
+        raise ValueError(f"{text!r} is not of the form HxW")
+    return int(sides[0]), int(sides[1])
 
 
-def _option(usual: _T, text: str, kind: Any = None) -> _T:
-    """Return a field with its usual value, its help, and how its value is read.
+def _input_help() -> str:
+    from .sources import usage
+
+    return f"Where frames come from: {usage()}."
+
+
+def _option(usual: _T, text: str | Callable[[], str], kind: Any = None, **more: Any) -> _T:
+    """Return a field with its default, its help, and how its value is read.
 
     ``kind``: a function that reads it, or a tuple of the values it may have; ``None``: a flag.
+    ``rankslice.framework.option_records`` explains what more may be said: ``least``, for example.
     """
-    value: _T = field(default=usual, metadata={"help": text, "kind": kind})
+    value: _T = field(default=usual, metadata={"help": text, "kind": kind, **more})
     return value
+
+
+def _of_job(usual: _T, text: str, kind: Any = None, **more: Any) -> _T:
+    """Return a field that what starts a job decides, and no user."""
+    return _option(usual, text, kind, is_internal=True, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,122 +61,195 @@ class Preprocessing:
     Where neither is given, :mod:`.sources.image_input` decides by the type of the model input.
     """
 
-    layout: str = _option("nchw", "of image inputs", ("nchw", "nhwc"))
+    layout: str = _option("nchw", "Layout of image inputs.", ("nchw", "nhwc"))
     size: tuple[int, int] | None = _option(
-        None, "HxW: resize images to this, then cut the middle out; else to the model input", _size
+        None, "Resize images to HxW, then crop the centre.", _size, least=1
     )
     """Nothing is cut where the model leaves the size open."""
     mean: tuple[float, ...] = _option(
-        (), "subtracted from pixels: one value, or by channel", _floats
+        (), "Mean subtracted from pixels (0-255): M or R,G,B (default: 0).", _floats
     )
-    scale: tuple[float, ...] = _option((), "multiplies the difference, likewise", _floats)
-    keep_size: bool = _option(False, "resize no image; for a model with open height and width")
+    scale: tuple[float, ...] = _option(
+        (),
+        "Scale factor of pixels, after --mean: S or R,G,B (default: by the input's type).",
+        _floats,
+    )
+    keep_size: bool = _option(
+        False,
+        "Do not resize images; for models with open height and width.",
+        excludes=("size",),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """One run of a job."""
 
-    inputs: tuple[str, ...] = ("random",)
+    inputs: tuple[str, ...] = _option(("random",), _input_help, str, many=tuple, name="input")
     """What names the source: ``random``, or files."""
     frames: int | None = _option(
-        None, "number of frames; else all of the source, or 100 of random", _natural_int
+        None,
+        "Number of frames (default: all; 100 for random input).",
+        int,
+        least=0,
     )
-    unlimited: bool = _option(False, "random frames without end")
-    drain: bool = _option(False, "the launcher may end the stream")
-    announce: bool = _option(False, "the launcher is told what enters: number, time and name")
-    stream: bool = _option(False, "results go to the launcher, too, as they come")
-    seed: int = _option(0, "random seed", int)
+    unlimited: bool = _of_job(False, "random frames without end")
+    drain: bool = _of_job(False, "the launcher may end the stream")
+    announce: bool = _of_job(False, "the launcher is told what enters: number, time and name")
+    stream: bool = _of_job(False, "results go to the launcher, too, as they come")
+    seed: int = _option(0, "Random seed.", int, least=0)
     fps: float | None = _option(
         None,
-        "frames that arrive per second; else at the source's rate, or as fast as they are taken",
-        _positive_float,
+        "Frame rate of the source (default: as fast as possible).",
+        float,
+        least=1e-3,
+        most=1e9,
+        excludes=("period_ms", "arrivals"),
     )
-    pull: bool = _option(False, "read a source with its own rate as fast as frames are taken")
+    pull: bool = _option(
+        False,
+        "Read a video as fast as possible, not at its own frame rate.",
+        excludes=("fps", "period_ms", "arrivals"),
+    )
     arrivals: Path | None = _option(
-        None, "instead: file with the time of each arrival, in seconds, one a line", Path
+        None,
+        "Instead of --fps: file with one arrival time in seconds per line.",
+        Path,
+        excludes=("period_ms",),
     )
-    samples_per_query: int | None = _option(
-        None, "frames arrive so many at once, when those before have come out", _positive_int
+    samples_per_query: int | None = _of_job(
+        None, "frames arrive so many at once, when those before have come out", int, least=1
     )
-    overflow: str = _option("fail", "if a timed frame finds the queue full", ("fail", "drop"))
+    overflow: str = _option(
+        "fail", "What to do when frames arrive faster than they are processed.", ("fail", "drop")
+    )
     queue: int | None = _option(
-        None, "timed frames that may wait; else those of a second, or the window", _positive_int
+        None,
+        "Maximum number of waiting frames, if they arrive on a schedule (default: those of one"
+        " second).",
+        int,
+        least=1,
     )
     window: int | None = _option(
-        None, "most frames inside the pipeline; else the job's window", _positive_int
+        None,
+        "Maximum number of frames in flight (default: longest path + 1).",
+        int,
+        least=1,
+        most=4096,
     )
     switch: str = _option(
-        "auto", "which route frames take, if the job has two", ("auto", "normal", "surge")
+        "auto",
+        "For a build with --surge: route of the frames; auto: the surge route while frames arrive"
+        " faster than the normal one can handle.",
+        ("auto", "normal", "surge"),
     )
     normal_fps: float | None = _option(
         None,
-        "frames per second that the normal route can handle; else learnt while frames wait",
-        _positive_float,
+        "Frame rate that the normal route can handle (default: measured while frames wait).",
+        float,
+        least=1e-3,
+        most=1e9,
     )
     surge_queue: int | None = _option(
-        None, "so many waiting frames begin a surge; else 8, or twice the window", _positive_int
+        None,
+        "Number of waiting frames that starts a surge (default: 8 or 2 x window, at most half of"
+        " --queue).",
+        int,
+        least=2,
+        up_to="queue",
     )
     surge_above: float = _option(
-        0.9, "so do arrivals above this share of the normal route's rate", _positive_float
+        0.9,
+        "A surge starts if the arrival rate exceeds this share of the normal route's rate.",
+        float,
+        least=0.01,
+        most=10,
     )
     normal_below: float = _option(
-        0.7, "a surge ends when arrivals have stayed below this share of it", _positive_float
+        0.7,
+        "A surge ends if the arrival rate stays below this share of the normal route's rate and"
+        " few frames wait.",
+        float,
+        least=0.01,
+        most=10,
+        below="surge_above",
     )
-    normal_after_s: float = _option(1.0, "for so many seconds", _positive_float)
-    exact: bool = _option(False, "engines without graph optimisation: slicing changes no bit")
+    normal_after_s: float = _option(
+        1.0,
+        "Seconds for which both must hold before a surge ends.",
+        float,
+        least=0.01,
+        most=1e6,
+    )
+    exact: bool = _option(False, "Switch off the engines' graph optimisation.")
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    results: Path = _option(
+    latency: bool = _option(False, "Wake before frames are due: lower latency, more CPU time.")
+    direct: bool = _option(
+        True, "Use messages instead of shared memory between ranks of one board."
+    )
+    results: Path = _of_job(
         Path("results.bin"), "file on the sink's board to which outputs are appended", Path
     )
-    skip_failed: bool = _option(False, "leave a frame out on which an engine fails, and go on")
-    report: Path | None = _option(
+    skip_failed: bool = _option(
+        False,
+        "Leave out frames on which an engine fails or which cannot be read, and tell them; by"
+        " default, such a frame ends the run.",
+    )
+    report: Path | None = _of_job(
         None, "JSON file on the sink's board with the measurements of all ranks", Path
     )
-    events: Path | None = _option(
+    events: Path | None = _of_job(
         None, "folder, on each board, for what each rank does, event by event", Path
     )
     """``None``: each rank keeps its last ones in a file that goes with the job."""
-    events_kept: int = _option(USUAL_EVENTS, "events that each rank keeps", _positive_int)
+    events_kept: int = _of_job(USUAL_EVENTS, "events that each rank keeps", int, least=1)
     record: Path | None = _option(
-        None, "folder, on each board, for the tensors of some frames", Path
+        None,
+        "Record the tensors that ranks exchange in the first frames, in a new folder for"
+        " 'rankslice replay'.",
+        Path,
+        metavar="DIR",
+        excludes=("skip_failed",),
     )
-    record_first: int = _option(0, "number of the first of them", _natural_int)
-    record_frames: int = _option(10, "how many of them", _positive_int)
-    operators: bool = _option(False, "with --events: also when operators ran, if the engine tells")
-    quiet: bool = _option(False, "print no summary at the end")
-    progress: bool = _option(False, "print lines 'completed N'")
-    latency: bool = _option(False, "wake before frames are due, use more processor time")
+    record_first: int = _of_job(0, "number of the first frame of --record", int, least=0)
+    record_frames: int = _option(
+        10, "With --record: number of frames.", int, least=1, most=1_000_000, needs="record"
+    )
+    operators: bool = _of_job(False, "with --events: also when operators ran, if the engine tells")
+    quiet: bool = _of_job(False, "print no summary at the end")
+    progress: bool = _of_job(False, "print lines 'completed N'")
     start_timeout_s: float | None = _option(
-        None, "seconds until all ranks must be ready for frame 0; else 120", _positive_float
+        None, "Timeout until frame 0 in seconds (default: 120).", float, least=1e-3
     )
     frame_timeout_s: float | None = _option(
         None,
-        "seconds that a segment may take for a frame; else 30, or 20 times the slowest",
-        _positive_float,
+        "Timeout per segment and frame in seconds (default: 30, or 20 x the slowest).",
+        float,
+        least=1e-3,
     )
-    bind: bool = _option(True, "leave cores as mpirun set them")
-    direct: bool = _option(True, "ranks of one board exchange messages instead of sharing memory")
+    bind: bool = _of_job(True, "leave cores as mpirun set them")
 
     def to_arguments(self) -> list[str]:
         """Return the command line that :func:`parse_options` reads as these options."""
         # With "=", for a value that begins with a dash must not be taken for a flag.
         arguments = [f"--input={name}" for name in self.inputs]
-        for name, kind, usual, _ in _OPTIONS:
+        for name, metadata, usual in _OPTIONS:
             value = getattr(self.preprocessing if name in _PIXELS else self, name)
             if value != usual or name == "results":
                 flag = _flag(name, usual)
-                arguments.append(flag if kind is None else f"{flag}={_text(name, value)}")
+                arguments.append(
+                    flag if metadata["kind"] is None else f"{flag}={_text(name, value)}"
+                )
         return arguments
 
 
 _PIXELS = [each.name for each in fields(Preprocessing)]
 _OPTIONS = [
-    (each.name, each.metadata["kind"], each.default, each.metadata["help"])
+    (each.name, each.metadata, each.default)
     for each in (*fields(RunOptions), *fields(Preprocessing))
-    if each.metadata
+    if each.metadata and each.name != "inputs"
 ]
-"""Name, kind, usual value and help of each option but ``--input``."""
+"""Name, metadata and default of each option but ``--input``."""
 
 
 def _flag(name: str, usual: object) -> str:
@@ -189,23 +264,40 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
+def _reader(metadata: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return what reads the value of an option; rates and times need but be positive here."""
+
+    def read(text: str) -> Any:
+        try:
+            value = metadata["kind"](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        is_wrong = isinstance(value, int) and value < metadata["least"]
+        if is_wrong or (isinstance(value, float) and not 0 < value < math.inf):
+            raise argparse.ArgumentTypeError(f"{text} is too small, or not finite")
+        return value
+
+    return read
+
+
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     """Return the options that the driver was started with; exits with 2 if they make no sense."""
-    from .sources import usage
-
     parser = argparse.ArgumentParser(
         prog="driver.py",
         description="One rank of a pipeline. Start it with: mpirun ... python driver.py",
     )
-    parser.add_argument("--input", action="append", help=f"where frames come from: {usage()}")
-    for name, kind, usual, text in _OPTIONS:
+    parser.add_argument("--input", action="append", help=_input_help())
+    for name, metadata, usual in _OPTIONS:
+        kind = metadata["kind"]
         if kind is None:
             how: dict[str, Any] = {"action": "store_false" if usual else "store_true"}
         elif isinstance(kind, tuple):
             how = {"choices": kind}
         else:
-            how = {"type": kind, "metavar": name.removesuffix("_s").upper()}
-        parser.add_argument(_flag(name, usual), dest=name, default=usual, help=text, **how)
+            how = {"type": _reader(metadata), "metavar": name.removesuffix("_s").upper()}
+        parser.add_argument(
+            _flag(name, usual), dest=name, default=usual, help=metadata["help"], **how
+        )
     given = vars(parser.parse_args(arguments))
     return RunOptions(
         inputs=tuple(given.pop("input") or RunOptions().inputs),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.summary.throughput import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
+from rankslice.commands.bench.bench_options import LEVELS, BenchOptions
 from rankslice.commands.bench.unsliced import build_unsliced
-from rankslice.commands.options import refuse_with
+from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
 from rankslice.measurement.bench.figures import Ratio, ratios, series
@@ -22,7 +22,7 @@ from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
 from rankslice.measurement.bench.warm_up import LEAST_FRAMES
-from rankslice.session.bench.co_runner import BUSY, beside_loads, run_beside
+from rankslice.session.bench.co_runner import beside_loads, run_beside
 from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import PreparedRun
@@ -32,47 +32,8 @@ from rankslice.views.bench_tables import LIVE_NOTE
 UNSLICED = "unsliced"
 CLOSED = "closed loop"
 LIVE = "as they come"
-LEVELS = (0.5, 0.8, 0.95)
 _SAME_RATE = 0.01
 """Rates that differ by less are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchOptions:
-    starts: int = 10
-    """Of each job under each load."""
-    frames: int = 300
-    fps: float | None = None
-    """The rate at which frames come in the open loop; ``None``: at ``levels``."""
-    levels: tuple[float, ...] = LEVELS
-    seed: int = 0
-    inputs: tuple[str, ...] = ("random",)
-    window: int | None = None
-    """Most frames inside; ``None``: the plan's."""
-    load: str | None = None
-    """What a co-runner does beside the job, one of :data:`.co_runner.KINDS`; ``None``: there is
-    none. Frames come at ``fps``, or as fast as they are taken."""
-    busy: tuple[float, ...] = BUSY
-    """Shares of the time for which the co-runner works, from 0 to 1; the job is measured alone,
-    too."""
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    frame_timeout_s: float | None = None
-    start_timeout_s: float | None = None
-    mpirun: Path | None = None
-    ssh_config: Path | None = None
-
-    @property
-    def run_options(self) -> RunOptions:
-        """What all starts have in common."""
-        return RunOptions(
-            inputs=self.inputs,
-            frames=self.frames,
-            seed=self.seed,
-            window=self.window,
-            preprocessing=self.preprocessing,
-            frame_timeout_s=self.frame_timeout_s,
-            start_timeout_s=self.start_timeout_s,
-        )
 
 
 Progress = Callable[[str, int, int], None]
@@ -108,8 +69,6 @@ def bench(
     """
     wanted = options or BenchOptions()
     check_installed()
-    if wanted.load:
-        refuse_with("--load", against=against, load_levels=wanted.levels != LEVELS)
     live = _refuse_rates_of_camera(wanted)
     first = _first_loads(wanted, live=live)
     levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
@@ -182,6 +141,8 @@ def _refuse_rates_of_camera(options: BenchOptions) -> bool:
 
 
 class _Turns:
+    """The starts of all jobs, turn by turn."""
+
     def __init__(
         self,
         jobs: Sequence[Measured],

@@ -12,7 +12,7 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.options import refuse_with
+from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.loadgen import LoadgenTest
 from rankslice.measurement.bench.quiet import machine_facts

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
-
-from rankslice.commands.app import command
+from rankslice.commands.command import command
 from rankslice.commands.output import screen, talk
+from rankslice.framework.option_records import about
 
 
-@command("")
+@command("demo", "")
 def demo(
     folder: Annotated[
-        Path | None,
-        Option(readable=False, help="Folder to keep all files in (default: temporary)."),
+        Path | None, about("Folder to keep all files in (default: temporary).", Path)
     ] = None,
 ) -> None:
     from rankslice.commands.demo.demo import demo as show_demo

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import BuildFolder, Json, SshConfig, refuse_shared_files
+from rankslice.commands.command import command, function
 from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.shared_options import BuildFolder, Json, SshConfig, comma_separated
 from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.option_records import about
+
+if TYPE_CHECKING:
+    from rankslice.backend.boards.board_packages import Deployed
+
+BoardNames = Annotated[
+    tuple[str, ...],
+    about("Boards to deploy to (default: all).", comma_separated, metavar="B1,B2"),
+]
 
 
-@command("out", "out --boards edge01,edge02 --venv")
+@function
 def deploy(
-    context: typer.Context,
     folder: BuildFolder,
-    boards: Annotated[
-        str | None, Option(metavar="B1,B2", help="Boards to deploy to (default: all).")
-    ] = None,
+    *,
+    boards: BoardNames = (),
     venv: Annotated[
-        bool,
-        Option(
-            "--venv", help="Also create the Python environment ~/.rankslice/venv on each board."
-        ),
+        bool, about("Also create the Python environment ~/.rankslice/venv on each board.")
     ] = False,
     ssh_config: SshConfig = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what would be copied without copying it.")
-    ] = False,
-    json_file: Json = None,
+    on_step: Callable[[str, str], None] = lambda board, step: None,
+) -> tuple[Deployed, ...]:
+    """Copy the packages of a build folder to their boards; return what was done on each.
+
+    Raises:
+        RankSliceError: the folder is no build folder, or some boards do not have their package;
+            the others do.
+    """
+    from rankslice.session.deployment import deploy as deploy_packages, plan_all_deployments
+
+    deployment = plan_all_deployments(folder, boards, ssh_config=ssh_config)
+    return deploy_packages(deployment, venv=venv, on_step=on_step)
+
+
+@command("deploy", "out", "out --boards edge01,edge02 --venv", calls=deploy)
+def show_deploy(
+    call: Callable[..., tuple[Deployed, ...]],
+    folder: BuildFolder,
+    boards: BoardNames = (),
+    ssh_config: SshConfig = None,
+    dry_run: Annotated[bool, about("Show what would be copied without copying it.")] = False,
+    json: Json = None,
 ) -> None:
-    refuse_shared_files(context)
     from rankslice.commands.deploy.show import print_deployed, print_deployment
     from rankslice.session.build_folder import EDITED, is_edited, read_plan
-    from rankslice.session.deployment import deploy as deploy_folder, plan_all_deployments
+    from rankslice.session.deployment import plan_all_deployments
 
     if is_edited(folder, read_plan(folder)):
         print_line(talk, EDITED, "note")
-    names = [name for name in (boards or "").split(",") if name]
-    deployment = plan_all_deployments(folder, names, ssh_config=ssh_config)
     if dry_run:
-        print_deployment(deployment, screen)
+        print_deployment(plan_all_deployments(folder, boards, ssh_config=ssh_config), screen)
         return
-    deployed = deploy_folder(
-        deployment, venv=venv, on_step=lambda board, step: print_line(talk, f"{board}: {step}")
-    )
-    write_json(json_file, {"boards": [board.to_json() for board in deployed]})
-    if json_file != STDOUT:
+    deployed = call(on_step=lambda board, step: print_line(talk, f"{board}: {step}"))
+    write_json(json, {"boards": [board.to_json() for board in deployed]})
+    if json != STDOUT:
         print_deployed(deployed, screen)

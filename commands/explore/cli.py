@@ -2,170 +2,228 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import (
-    AtMost,
+from rankslice.commands.command import command, function
+from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.commands.shared_options import (
     Boards,
     Json,
     OnnxOrTflite,
-    Shape,
+    OpenSizes,
     SshConfig,
-    parse_sizes,
-    refuse_shared_files,
+    accelerator_keys,
+    comma_separated,
 )
-from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
 from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.specs.keys import split_keys
+from rankslice.framework.option_records import about, option
+
+if TYPE_CHECKING:
+    from rankslice.commands.profile.span_bench import Listener
+    from rankslice.exploration.results.candidates import Exploration
+    from rankslice.exploration.search.methods import SearchOptions
+
+Folder = Annotated[Path, about("Folder to create.", Path)]
+ProfileToRead = Annotated[
+    Path | None,
+    about(
+        "Profile of the layers, made by 'profile' (default: measured first and kept in the"
+        " folder).",
+        Path,
+    ),
+]
 
 
-class _Method(str, Enum):
-    exact = "exact"
-    nsga2 = "nsga2"
-    exhaustive = "exhaustive"
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to search for, and how."""
+
+    method: str = option(
+        "exact",
+        "Search method. exact: optimal contiguous slices, then improved; nsga2: genetic algorithm"
+        " over all mappings; exhaustive: every mapping, for small cases.",
+        ("exact", "nsga2", "exhaustive"),
+    )
+    objectives: tuple[str, ...] = option(
+        ("throughput", "energy", "memory"),
+        "Objectives: throughput, energy, memory (of the worst board), latency.",
+        comma_separated,
+        metavar="NAME,NAME",
+        shown="throughput,energy,memory",
+    )
+    fps: float | None = option(
+        None, "Required frame rate, for a recommendation.", float, least=1e-3, most=1e9
+    )
+    surge_fps: float | None = option(
+        None,
+        "With --fps: frame rate during a surge; recommends one mapping for each rate, for 'build"
+        " --surge'.",
+        float,
+        least=1e-3,
+        most=1e9,
+        needs="fps",
+        above="fps",
+    )
+    turns: int = option(
+        1,
+        "Maximum number of accelerators of one kind that take frames in turn on the same layers.",
+        int,
+        least=1,
+        most=64,
+    )
+    accelerators: tuple[str, ...] = option(
+        (),
+        "Mapping keys to use (default: those measured).",
+        accelerator_keys,
+        metavar="KEY,KEY,...",
+    )
+    per_core: bool = option(False, "Use single CPU cores only.")
+    population: int | None = option(
+        None,
+        "nsga2: population size (default: 100; if simulated or run, the square root of"
+        " --evaluations).",
+        int,
+        least=4,
+        most=100_000,
+    )
+    mutation: float = option(0.1, "nsga2: mutation probability.", float, least=0, most=1)
+    crossover: float = option(0.5, "nsga2: crossover probability.", float, least=0, most=1)
+    generations: int | None = option(
+        None,
+        "nsga2: number of generations (default: 400; if simulated or run, until --evaluations is"
+        " reached).",
+        int,
+        least=1,
+        most=1_000_000,
+    )
+    seed: int = option(0, "nsga2: random seed.", int, least=0)
+    coarse: bool = option(False, "Move blocks of layers first, then single layers.")
+    evaluate: str = option(
+        "model",
+        "How to evaluate mappings. model: cost model; simulator: simulate each; run: build, deploy"
+        " and run each. nsga2 and exhaustive use these figures in the search; exact uses the cost"
+        " model, and then ranks its result by these figures.",
+        ("model", "simulator", "run"),
+    )
+    evaluations: int | None = option(
+        None,
+        "Maximum number of mappings to simulate (default: 1000) or run (default: 50).",
+        int,
+        least=1,
+        most=1_000_000,
+        alias=("--runs",),
+        needs="evaluate",
+    )
+    frames: int | None = option(
+        None,
+        "Frames per simulation (default: 100) or run (default: 3 seconds' worth).",
+        int,
+        least=1,
+        needs="evaluate",
+    )
+    keep: int = option(
+        24, "Maximum number of mappings of the front to write.", int, least=1, most=99
+    )
+
+    @property
+    def options(self) -> SearchOptions:
+        """The search as the methods take it.
+
+        Raises:
+            RankSliceError: there are no such objectives.
+        """
+        from rankslice.exploration.objectives import parse_objectives
+        from rankslice.exploration.search.methods import (
+            EVALUATIONS,
+            SearchOptions,
+            default_genetics,
+        )
+
+        evaluations = self.evaluations or EVALUATIONS.get(self.evaluate, 0)
+        usual = default_genetics(self.evaluate, evaluations)
+        return SearchOptions(
+            method=self.method,
+            objectives=parse_objectives(",".join(self.objectives)),
+            target_fps=self.fps,
+            surge_fps=self.surge_fps,
+            most_turns=self.turns,
+            keys=tuple(dict.fromkeys(self.accelerators)),
+            per_core=self.per_core,
+            genetics=replace(
+                usual,
+                population=self.population or usual.population,
+                mutation=self.mutation,
+                crossover=self.crossover,
+                generations=self.generations or usual.generations,
+                seed=self.seed,
+            ),
+            coarse=self.coarse,
+            keep=self.keep,
+            evaluate=self.evaluate,
+            evaluations=evaluations,
+            frames=self.frames,
+        )
 
 
-class _Evaluate(str, Enum):
-    model = "model"
-    simulator = "simulator"
-    run = "run"
-
-
-@command(
-    "model.onnx --platform boards.yaml --fps 40",
-    "model.onnx --profile profile.json --method nsga2 --evaluate run",
-)
+@function
 def explore(
-    context: typer.Context,
     model: OnnxOrTflite,
     platform: Boards = "local",
-    profile: Annotated[
-        Path | None,
-        Option(
-            readable=False,
-            help="Profile of the layers, made by 'profile' (default: measured first and kept in"
-            " the folder).",
-        ),
-    ] = None,
-    out: Annotated[Path, Option(readable=False, help="Folder to create.")] = Path("explored"),
-    method: Annotated[
-        _Method,
-        Option(
-            help="Search method. exact: optimal contiguous slices, then improved; nsga2: genetic"
-            " algorithm over all mappings; exhaustive: every mapping, for small cases."
-        ),
-    ] = _Method.exact,
-    objectives: Annotated[
-        str,
-        Option(
-            metavar="NAME,NAME",
-            help="Objectives: throughput, energy, memory (of the worst board), latency.",
-        ),
-    ] = "throughput,energy,memory",
-    fps: Annotated[
-        float | None, Option(min=1e-3, max=1e9, help="Required frame rate, for a recommendation.")
-    ] = None,
-    surge_fps: Annotated[
-        float | None,
-        Option(
-            min=1e-3,
-            max=1e9,
-            help="With --fps: frame rate during a surge; recommends one mapping for each rate, for"
-            " 'build --surge'.",
-        ),
-    ] = None,
-    turns: Annotated[
-        int,
-        Option(
-            min=1,
-            max=64,
-            help="Maximum number of accelerators of one kind that take frames in turn on the same"
-            " layers.",
-        ),
-    ] = 1,
-    accelerators: Annotated[
-        str | None,
-        Option(metavar="KEY,KEY,...", help="Mapping keys to use (default: those measured)."),
-    ] = None,
-    per_core: Annotated[bool, Option("--per-core", help="Use single CPU cores only.")] = False,
-    population: Annotated[
-        int | None,
-        Option(
-            min=4,
-            max=100_000,
-            help="nsga2: population size (default: 100; if simulated or run, the square root of"
-            " --evaluations).",
-        ),
-    ] = None,
-    mutation: Annotated[float, Option(min=0, max=1, help="nsga2: mutation probability.")] = 0.1,
-    crossover: Annotated[float, Option(min=0, max=1, help="nsga2: crossover probability.")] = 0.5,
-    generations: Annotated[
-        int | None,
-        Option(
-            min=1,
-            max=1_000_000,
-            help="nsga2: number of generations (default: 400; if simulated or run, until"
-            " --evaluations is reached).",
-        ),
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="nsga2: random seed.")] = 0,
-    coarse: Annotated[
-        bool, Option("--coarse", help="Move blocks of layers first, then single layers.")
-    ] = False,
-    evaluate: Annotated[
-        _Evaluate,
-        Option(
-            help="How to evaluate mappings. model: cost model; simulator: simulate each; run:"
-            " build, deploy and run each. nsga2 and exhaustive use these figures in the search;"
-            " exact uses the cost model, and then ranks its result by these figures."
-        ),
-    ] = _Evaluate.model,
-    evaluations: Annotated[
-        int | None,
-        Option(
-            "--evaluations",
-            "--runs",
-            min=1,
-            max=1_000_000,
-            help="Maximum number of mappings to simulate (default: 1000) or run (default: 50).",
-        ),
-    ] = None,
-    frames: Annotated[
-        int | None,
-        Option(
-            min=1, help="Frames per simulation (default: 100) or run (default: 3 seconds' worth)."
-        ),
-    ] = None,
-    keep: Annotated[
-        int, Option(min=1, max=99, help="Maximum number of mappings of the front to write.")
-    ] = 24,
-    shape: Shape = None,
-    at_most: AtMost = None,
+    out: Folder = Path("explored"),
+    *,
+    profile: ProfileToRead = None,
+    search: Search,
+    sizes: OpenSizes,
     ssh_config: SshConfig = None,
     force: Annotated[
         bool,
-        Option(
-            "--force",
-            help="Replace the folder of an earlier exploration, but reuse its measurements.",
-        ),
+        about("Replace the folder of an earlier exploration, but reuse its measurements."),
     ] = False,
-    json_file: Json = None,
+    listener: Listener | None = None,
+    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> Exploration:
+    """Find good mappings, and write them into a folder with a table and a page.
+
+    The fastest mapping is ``candidates[0]``; ``candidates[0].file`` is the name of its file in
+    ``out``. ``listener`` receives the progress of measuring; ``on_progress`` is called with a
+    step, how much of it is done, and the total.
+
+    Raises:
+        RankSliceError: there is no mapping that can run, or no way to find one.
+    """
+    from rankslice.commands.explore.explore import ExploreOptions, explore as explore_mappings
+
+    return explore_mappings(
+        model,
+        platform,
+        out,
+        ExploreOptions(search.options, profile, sizes.given, force, ssh_config),
+        listener=listener,
+        on_progress=on_progress,
+    )
+
+
+@command(
+    "explore",
+    "model.onnx --platform boards.yaml --fps 40",
+    "model.onnx --profile profile.json --method nsga2 --evaluate run",
+    calls=explore,
+)
+def show_exploration(
+    call: Callable[..., Exploration],
+    out: Folder = Path("explored"),
+    profile: ProfileToRead = None,
+    json: Json = None,
 ) -> None:
-    refuse_shared_files(context)
     from rankslice.commands.explore.explore import unfinished_files
-    from rankslice.commands.explore.function import explore as explore_mappings
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.show import ProfileTalk
     from rankslice.commands.profile.span_bench import Listener
     from rankslice.exploration.results.front_files import exploration_to_json
 
-    sizes = parse_sizes(shape, at_most)
     with progress_bars() as progress:
         listener = ProfileTalk(talk, progress) if profile is None else Listener()
         bars: dict[str, Any] = {}
@@ -176,37 +234,9 @@ def explore(
             progress.update(bars[step], completed=done, total=total)
 
         try:
-            found = explore_mappings(
-                model,
-                platform,
-                out,
-                profile=profile,
-                method=method.value,
-                objectives=objectives.split(","),
-                fps=fps,
-                surge_fps=surge_fps,
-                turns=turns,
-                accelerators=split_keys(accelerators or "", "--accelerators"),
-                per_core=per_core,
-                population=population,
-                mutation=mutation,
-                crossover=crossover,
-                generations=generations,
-                seed=seed,
-                coarse=coarse,
-                evaluate=evaluate.value,
-                evaluations=evaluations,
-                frames=frames,
-                keep=keep,
-                shape=sizes.fixed,
-                at_most=sizes.at_most,
-                ssh_config=ssh_config,
-                force=force,
-                listener=listener,
-                on_progress=on_progress,
-            )
+            found = call(listener=listener, on_progress=on_progress)
         except KeyboardInterrupt:
             end_interrupted(unfinished_files(out))
-    write_json(json_file, exploration_to_json(found))
-    if json_file != STDOUT:
+    write_json(json, exploration_to_json(found))
+    if json != STDOUT:
         print_exploration(found, str(out), screen)

@@ -2,162 +2,202 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import (
-    AtMost,
-    Json,
-    Shape,
-    Surge,
-    parse_sizes,
-    refuse_shared_files,
-    refuse_with,
-    writes,
-)
+from rankslice.commands.command import command, function
 from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+from rankslice.framework.option_records import Writes, about, option
+from rankslice.framework.specs.read_platform import PlatformSource
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings
-    from rankslice.frontend.formats.given_sizes import GivenSizes
+    from rankslice.commands.inspect.inspect import Inspection
+
+_OF_PLAN = ("mapping", "surge", "platform", "profile")
+_OF_ENGINE = ("delegate", "accelerator", "option", "rank")
 
 
-class _Accelerator(str, Enum):
-    gpu = "gpu"
-    npu = "npu"
+def _named_values(texts: Sequence[str]) -> dict[str, str]:
+    wrong = [text for text in texts if "=" not in text]
+    if wrong:
+        raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
-@command(
-    "models/digits.onnx --cuts 20",
-    "models/digits.onnx --mapping mappings/digits-two-ranks.json --svg digits.svg",
-    "out --svg out.svg",
-)
+@function
 def inspect(
-    context: typer.Context,
     model: Annotated[
         Path,
-        Argument(readable=False, help="Model (.onnx, .tflite, .keras or .h5) or build folder."),
+        about("Model (.onnx, .tflite, .keras or .h5) or build folder.", Path, is_argument=True),
     ],
-    shape: Shape = None,
-    at_most: AtMost = None,
     mapping: Annotated[
-        Path | None, Option(readable=False, help="Mapping file: also show the work of each rank.")
+        MappingSource | None, about("Mapping file: also show the work of each rank.", Path)
     ] = None,
-    surge: Surge = None,
     platform: Annotated[
-        str | None, Option(help="Platform file for --mapping (default: 'local').")
+        PlatformSource | None, about("Platform file for --mapping (default: 'local').", str)
+    ] = None,
+    *,
+    surge: Annotated[
+        Path | None,
+        about(
+            "Second mapping file: the route of frames while they arrive faster than the ranks of"
+            " --mapping can handle.",
+            Path,
+        ),
     ] = None,
     profile: Annotated[
         Path | None,
-        Option(
-            readable=False,
-            help="With --mapping: profile that determines the missing weights of ranks that take"
-            " turns.",
+        about(
+            "With --mapping: profile that determines the missing weights of ranks that take turns.",
+            Path,
         ),
     ] = None,
-    cuts: Annotated[
-        int, Option(min=0, help="Maximum number of cuts to show, spread over the model.")
-    ] = 9,
-    summary: Annotated[
-        bool | None,
-        Option(
-            "--summary/--no-summary",
-            show_default=False,
-            help="Hide or show the table of layers (default: hidden on a terminal if over 100).",
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        Option(
-            callback=writes(SVG),
-            readable=False,
-            help="Draw the model as SVG, coloured by rank; '-': standard output.",
-        ),
-    ] = None,
-    object: Annotated[
-        bool, Option("--object", help="Show the raw tables of a .tflite file instead.")
-    ] = False,
-    internals: Annotated[
-        bool,
-        Option(
-            "--internals",
-            help="Show instead the nodes that LiteRT or onnxruntime runs for a .tflite or .onnx"
-            " file, or for the sub-models of a build folder.",
-        ),
-    ] = False,
-    delegate: Annotated[
-        str | None,
-        Option(metavar="LIB", help="With --internals: delegate library (default: XNNPACK)."),
-    ] = None,
-    accelerator: Annotated[
-        _Accelerator | None, Option(help="With --internals: run it on this accelerator.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUE",
-            help="With --internals: option of the delegate or accelerator; for onnxruntime,"
-            " provider=NAME and the provider's options.",
-        ),
-    ] = None,
-    rank: Annotated[
-        int | None,
-        Option(min=0, help="With --internals and a build folder: only this rank's sub-models."),
-    ] = None,
-    json_file: Json = None,
-) -> None:
-    refuse_shared_files(context)
-    of_plan = {"mapping": mapping, "surge": surge, "platform": platform, "profile": profile}
-    of_model = {"shape": shape, "at_most": at_most, "svg": svg}
-    of_engine = {"delegate": delegate, "accelerator": accelerator, "option": option}
-    if object:
-        refused = {**of_plan, **of_model, **of_engine, "rank": rank is not None}
-        refuse_with("--object", internals=internals, summary=summary, **refused)
-        _inspect_object(model, json_file)
-        return
-    if internals:
-        refuse_with("--internals", summary=summary, svg=svg, **of_plan)
-        settings = _settings(delegate, accelerator, option or [])
-        _inspect_internals(model, settings, parse_sizes(shape, at_most), rank, json_file)
-        return
-    if any(of_engine.values()) or rank is not None:
-        raise RankSliceError("--delegate, --accelerator, --option and --rank need --internals")
+    sizes: OpenSizes,
+) -> Inspection:
+    """Return what a model consists of and costs, where it can be cut, and the plan of a mapping.
+
+    Raises:
+        RankSliceError: the file is no model, or one that cannot be sliced; or there are mistakes
+            in the mapping or the platform.
+    """
     from rankslice.commands.inspect.inspect import inspect_model
-    from rankslice.commands.inspect.show import print_inspection
+
+    layers = None if mapping is None else mapping_from(mapping)
+    return inspect_model(model, sizes.given, layers, platform, surge, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown of a model, and where."""
+
+    cuts: int = option(9, "Maximum number of cuts to show, spread over the model.", int, least=0)
+    summary: bool | None = option(
+        None,
+        "Hide or show the table of layers (default: hidden on a terminal if over 100).",
+        has_both=True,
+    )
+    svg: Path | None = option(
+        None,
+        "Draw the model as SVG, coloured by rank; '-': standard output.",
+        Path,
+        writes=Writes(SVG),
+    )
+    object: bool = option(
+        False,
+        "Show the raw tables of a .tflite file instead.",
+        excludes=(*("internals", "summary", *_OF_PLAN, "shape", "at_most", "svg", *_OF_ENGINE),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Internals:
+    """What an engine makes of a model, and how the engine is run."""
+
+    internals: bool = option(
+        False,
+        "Show instead the nodes that LiteRT or onnxruntime runs for a .tflite or .onnx file, or"
+        " for the sub-models of a build folder.",
+        excludes=("summary", "svg", *_OF_PLAN),
+    )
+    delegate: str | None = option(
+        None,
+        "With --internals: delegate library (default: XNNPACK).",
+        str,
+        metavar="LIB",
+        needs="internals",
+    )
+    accelerator: str | None = option(
+        None,
+        "With --internals: run it on this accelerator.",
+        ("gpu", "npu"),
+        needs="internals",
+        excludes=("delegate",),
+    )
+    rank: int | None = option(
+        None,
+        "With --internals and a build folder: only this rank's sub-models.",
+        int,
+        least=0,
+        needs="internals",
+    )
+    option: dict[str, str] | None = option(
+        None,
+        "With --internals: option of the delegate or accelerator; for onnxruntime, provider=NAME"
+        " and the provider's options.",
+        many=_named_values,
+        metavar="NAME=VALUE",
+        needs="internals",
+    )
+
+    @property
+    def settings(self) -> EngineSettings:
+        """How an engine is to run the model."""
+        from rankslice.backend.runtime.engines import EngineSettings
+
+        delegate = {"delegate": self.delegate} if self.delegate else {}
+        return EngineSettings(
+            options={**(self.option or {}), **delegate},
+            accelerator=self.accelerator or "cpu",
+            allow_fallback=True,
+        )
+
+
+@command(
+    "inspect",
+    "models/digits.onnx --cuts 20",
+    "models/digits.onnx --mapping mappings/digits-two-ranks.json --svg digits.svg",
+    "out --svg out.svg",
+    calls=inspect,
+)
+def show_inspection(
+    call: Callable[..., Inspection],
+    model: Path,
+    sizes: OpenSizes,
+    shown: Shown,
+    internals: Internals,
+    json: Json = None,
+) -> None:
+    if shown.object:
+        _show_object(model, json)
+    elif internals.internals:
+        _show_internals(model, internals, sizes, json)
+    else:
+        _show_model(call(), model, shown, json)
+
+
+def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | None) -> None:
     from rankslice.session.build_folder import EDITED, is_build_folder, is_edited, read_plan
 
-    inspection = inspect_model(
-        model, parse_sizes(shape, at_most), mapping, platform, surge, profile
-    )
     if is_build_folder(model) and is_edited(model, read_plan(model)):
         print_line(talk, EDITED, "note")
     for warning in inspection.graph.warnings:
         print_line(talk, warning, "warning")
-    if svg is not None:
+    if shown.svg is not None:
         from rankslice.commands.inspect.picture import picture_of
 
-        write_output(svg, picture_of(inspection), "--svg")
-    if json_file is not None:
+        write_output(shown.svg, picture_of(inspection), "--svg")
+    if json is not None:
         from rankslice.commands.inspect.to_json import inspection_to_json
 
-        write_json(json_file, inspection_to_json(inspection))
-    if STDOUT not in (svg, json_file):
-        from rankslice.session.survival import fallback_lines, find_survival
+        write_json(json, inspection_to_json(inspection))
+    if STDOUT in (shown.svg, json):
+        return
+    from rankslice.commands.inspect.show import print_inspection
+    from rankslice.session.survival import fallback_lines, find_survival
 
-        print_inspection(inspection, screen, cuts, summary=summary)
-        survival = find_survival(model)
-        for line in fallback_lines(survival) if survival is not None else ():
-            print_line(screen, line)
+    print_inspection(inspection, screen, shown.cuts, summary=shown.summary)
+    survival = find_survival(model)
+    for line in fallback_lines(survival) if survival is not None else ():
+        print_line(screen, line)
 
 
-def _inspect_object(model: Path, json_file: Path | None) -> None:
+def _show_object(model: Path, json: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
     from rankslice.commands.inspect.show_object import object_to_json, print_object
     from rankslice.frontend.formats import FORMATS
@@ -168,46 +208,23 @@ def _inspect_object(model: Path, json_file: Path | None) -> None:
         expected = "--object takes .tflite files"
         raise RankSliceError(Mistake(str(model), f"has the suffix {suffix!r}", expected))
     found = read_object(model)
-    write_json(json_file, object_to_json(model, found))
-    if json_file != STDOUT:
+    write_json(json, object_to_json(model, found))
+    if json != STDOUT:
         print_object(model, found, screen)
 
 
-def _settings(
-    delegate: str | None, accelerator: _Accelerator | None, options: list[str]
-) -> EngineSettings:
-    """Return how the options want an engine to run a model."""
-    from rankslice.backend.runtime.engines import EngineSettings
-
-    if delegate and accelerator:
-        refuse_with("--accelerator", delegate=delegate)
-    wrong = [text for text in options if "=" not in text]
-    if wrong:
-        raise RankSliceError(*(Mistake("--option", repr(t), "expected NAME=VALUE") for t in wrong))
-    values = {name: value for name, _, value in (text.partition("=") for text in options)}
-    return EngineSettings(
-        options={**values, "delegate": delegate} if delegate else values,
-        accelerator=accelerator.value if accelerator else "cpu",
-        allow_fallback=True,
-    )
-
-
-def _inspect_internals(
-    model: Path,
-    settings: EngineSettings,
-    sizes: GivenSizes,
-    rank: int | None,
-    json_file: Path | None,
-) -> None:
+def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
     from rankslice.commands.inspect.internals import inspect_internals, internals_to_json
     from rankslice.commands.inspect.show_internals import print_internals
 
     models = []
     with talk.status("loading") as status:
-        for internals in inspect_internals(model, settings, sizes, rank):
-            models.append(internals)
+        for model_internals in inspect_internals(
+            model, internals.settings, sizes.given, internals.rank
+        ):
+            models.append(model_internals)
             status.update(f"loading ({len(models)} done)")
-    write_json(json_file, internals_to_json(models))
-    if json_file != STDOUT:
+    write_json(json, internals_to_json(models))
+    if json != STDOUT:
         print_internals(models, screen)

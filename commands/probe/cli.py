@@ -3,73 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import Json, SshConfig, refuse_shared_files, writes
+from rankslice.commands.command import command
 from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.shared_options import Json, SshConfig
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PLATFORM, STDOUT, check_output, write_output
+from rankslice.framework.option_records import MisuseError, Writes, about, option
+
+
+@dataclass(frozen=True, slots=True)
+class Checking:
+    """Which platform is checked, instead of measuring boards."""
+
+    check: str | None = option(
+        None,
+        "Check the boards of this platform file for problems instead.",
+        str,
+        metavar="PLATFORM",
+    )
+    mpirun: Path | None = option(
+        None, "With --check: path of Open MPI's mpirun.", Path, needs="check"
+    )
 
 
 @command(
+    "probe",
     "pi@192.168.1.11 pi@192.168.1.12 --out boards.yaml",
     "--check boards.yaml",
     "--check boards.yaml out",
 )
 def probe(
-    context: typer.Context,
     hosts: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="HOST...",
-            help="Boards: HOST or USER@HOST as for ssh, or 'local' for this machine. With --check:"
+        tuple[str, ...],
+        about(
+            "Boards: HOST or USER@HOST as for ssh, or 'local' for this machine. With --check:"
             " optionally a build folder.",
+            many=tuple,
+            is_argument=True,
+            metavar="HOST",
         ),
-    ] = None,
+    ] = (),
+    *,
     out: Annotated[
         Path,
-        Option(
-            "--out",
-            "-o",
-            callback=writes(is_checked_later=True),
-            readable=False,
-            help="Platform file to create; '-': standard output.",
+        about(
+            "Platform file to create; '-': standard output.",
+            Path,
+            writes=Writes(is_checked=False),
+            alias=("-o",),
         ),
     ] = Path("platform.yaml"),
-    check: Annotated[
-        str | None,
-        Option(
-            metavar="PLATFORM", help="Check the boards of this platform file for problems instead."
-        ),
-    ] = None,
-    mpirun: Annotated[
-        Path | None, Option(readable=False, help="With --check: path of Open MPI's mpirun.")
-    ] = None,
+    checking: Checking,
     ssh_config: SshConfig = None,
-    force: Annotated[bool, Option("--force", help="Replace an existing platform file.")] = False,
-    json_file: Json = None,
+    force: Annotated[bool, about("Replace an existing platform file.")] = False,
+    json: Json = None,
 ) -> None:
-    refuse_shared_files(context)
-    if check is not None:
-        _check_platform(check, hosts or [], mpirun, ssh_config, json_file)
+    if checking.check is not None:
+        _check_platform(checking.check, hosts, checking.mpirun, ssh_config, json)
         return
     from rankslice.commands.probe.platform_file import measured_pairs, platform_text
     from rankslice.commands.probe.probe import probe as probe_boards
     from rankslice.commands.probe.show import print_probed
 
     if not hosts:
-        raise typer.BadParameter("which boards? Name them, or 'local'", param_hint="HOST...")
-    if mpirun is not None:
-        raise RankSliceError(Mistake("--mpirun", "needs --check", "leave it out"))
+        raise MisuseError(Mistake("HOST", "none is given", "name boards, or 'local'"))
     out = check_output(out, "--out", PLATFORM, force=force)
     with talk.status("asking boards") as status:
         found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
-    if STDOUT not in (out, json_file):
+    if STDOUT not in (out, json):
         print_probed(found.probed, screen)
     if found.errors:
         mistakes = [mistake for error in found.errors for mistake in error.mistakes]
@@ -77,10 +82,10 @@ def probe(
     for pair in measured_pairs(found.probed.routes):
         for complaint in pair.complaints:
             print_line(talk, f"{complaint}; is there a firewall?", "warning")
-    write_json(json_file, found.probed.to_json())
+    write_json(json, found.probed.to_json())
     out = check_output(out, "--out", PLATFORM, force=force)  # measuring took its time
     write_output(out, platform_text(found.probed), "--out")
-    if STDOUT not in (out, json_file):
+    if STDOUT not in (out, json):
         print_line(screen, f"written to {out!s}")
 
 
@@ -89,7 +94,7 @@ def _check_platform(
     folders: Sequence[str],
     mpirun: Path | None,
     ssh_config: Path | None,
-    json_file: Path | None,
+    json: Path | None,
 ) -> None:
     """Show what would keep a job from running on the boards of a platform."""
     from rankslice.commands.probe.check_platform import check_platform
@@ -97,15 +102,15 @@ def _check_platform(
     from rankslice.commands.probe.show import print_findings
 
     if len(folders) > 1:
-        found = "--check takes at most one build folder"
-        raise typer.BadParameter(f"{found}, not {len(folders)}", param_hint="HOST...")
+        found = f"{len(folders)} are given"
+        raise MisuseError(Mistake("HOST", found, "--check takes at most one build folder"))
     out = Path(folders[0]) if folders else None
     with talk.status("reading") as status:
         findings = check_platform(
             platform, out, mpirun=mpirun, ssh_config=ssh_config, on_step=status.update
         )
-    write_json(json_file, {"findings": [finding.to_json() for finding in findings]})
-    if json_file != STDOUT:
+    write_json(json, {"findings": [finding.to_json() for finding in findings]})
+    if json != STDOUT:
         print_findings(findings, screen)
     failed = sum(finding.state == FAIL for finding in findings)
     if failed:

@@ -2,48 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import Json, refuse_shared_files, writes
+from rankslice.commands.command import command, function
 from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.shared_options import Json
 from rankslice.framework.files.output_file import PAGE, STDOUT, write_output
+from rankslice.framework.option_records import Writes, about
 from rankslice.framework.wording import on_one_line
 
+if TYPE_CHECKING:
+    from rankslice.commands.report.report import Report
 
-@command("one-board two-boards", "out-a out-b out-c --html report.html")
+
+@function
 def report(
-    context: typer.Context,
-    folders: Annotated[
-        list[Path],
-        Argument(
-            metavar="OUT...", readable=False, help="Build folders; ratios are to the first one."
+    *folders: Annotated[
+        Path,
+        about(
+            "Build folders; ratios are to the first one.",
+            Path,
+            is_argument=True,
+            many=lambda texts: tuple(map(Path, texts)),
+            metavar="OUT",
         ),
     ],
-    html: Annotated[
-        Path,
-        Option(
-            "--html",
-            help="The page, in one file; '-': standard output.",
-            callback=writes(PAGE),
-            readable=False,
-        ),
-    ] = Path("report.html"),
-    json_file: Json = None,
-) -> None:
-    refuse_shared_files(context)
+    beside: Path = Path(),
+) -> Report:
+    """Return the last runs of build folders side by side, with ratios to the first.
+
+    ``to_html()`` of what it returns is the page, ``to_json()`` its figures, and ``differences``
+    says in what the runs differ besides the mapping. Links in the page are relative to ``beside``.
+
+    Raises:
+        RankSliceError: a folder is no build folder, was not run, or is given twice.
+    """
     from rankslice.commands.report.report import make_report
+
+    return make_report(folders, beside)
+
+
+@command("report", "one-board two-boards", "out-a out-b out-c --html report.html", calls=report)
+def show_report(
+    call: Callable[..., Report],
+    html: Annotated[
+        Path, about("The page, in one file; '-': standard output.", Path, writes=Writes(PAGE))
+    ] = Path("report.html"),
+    json: Json = None,
+) -> None:
     from rankslice.commands.report.show import print_differences, print_report
 
-    found = make_report(folders, Path() if html == STDOUT else html.parent)
+    found = call(beside=Path() if html == STDOUT else html.parent)
     print_differences(found, talk)
-    if STDOUT not in (html, json_file):
+    if STDOUT not in (html, json):
         print_report(found, screen)
-    write_json(json_file, found.to_json())
+    write_json(json, found.to_json())
     write_output(html, found.to_html(), "--html")
-    if STDOUT not in (html, json_file):
+    if STDOUT not in (html, json):
         print_line(screen, on_one_line(f"written to {html}"))

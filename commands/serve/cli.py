@@ -2,163 +2,174 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import (
-    FrameTimeout,
-    Mpirun,
-    SshConfig,
-    Standby,
-    StartTimeout,
-    Survive,
-    Window,
-)
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.command import command
 from rankslice.commands.output import print_line, screen, talk
+from rankslice.commands.shared_options import Launching, Surviving
+from rankslice.framework.option_records import about, offered, option
 from rankslice.framework.wording import on_one_line
-from rankslice.serve.log import LogForm
 
 if TYPE_CHECKING:
-    from rankslice.serve.server import Serving
+    from rankslice.serve.access import Access
+    from rankslice.serve.server import ServeOptions, Serving
+    from rankslice.session.callbacks import Callbacks
 
+OfTheJob = Annotated[
+    RunOptions,
+    offered(
+        *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s"),
+        queue={"help": "Maximum number of waiting requests per model (default: --window)."},
+    ),
+]
 _PORTS = {"--http": "8000", "--grpc": "8001"}
 
 
-@command("out", "out --http 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem --token-file token")
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """Where requests come in, and what is said of them."""
+
+    http: str | None = option(
+        None,
+        "Serve over HTTP (default: 127.0.0.1:8000, if --grpc is not given either).",
+        str,
+        metavar="[HOST:]PORT",
+    )
+    grpc: str | None = option(
+        None,
+        "Serve over gRPC (default: 127.0.0.1:8001, if --http is not given either).",
+        str,
+        metavar="[HOST:]PORT",
+    )
+    max_delay: float | None = option(
+        None,
+        "For models built with a batch size: fill each batch from several requests, which wait at"
+        " most this many milliseconds.",
+        float,
+        least=0,
+        most=60_000,
+    )
+    tls_cert: Path | None = option(None, "Certificate chain for TLS (PEM).", Path)
+    tls_key: Path | None = option(None, "Private key of --tls-cert (PEM).", Path)
+    token_file: Path | None = option(
+        None, "File with the bearer token that requests must have.", Path
+    )
+    log: str = option(
+        "human",
+        "Format of messages; json: one object per line, including a line per request.",
+        ("human", "json"),
+    )
+
+
+@command(
+    "serve",
+    "out",
+    "out --http 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem --token-file token",
+)
 def serve(
     folders: Annotated[
-        list[Path], Argument(metavar="OUT...", readable=False, help="Build folders.")
+        tuple[Path, ...],
+        about(
+            "Build folders.",
+            many=lambda texts: tuple(map(Path, texts)),
+            is_argument=True,
+            metavar="OUT",
+        ),
     ],
-    http: Annotated[
-        str | None,
-        Option(
-            metavar="[HOST:]PORT",
-            help="Serve over HTTP (default: 127.0.0.1:8000, if --grpc is not given either).",
-        ),
-    ] = None,
-    grpc: Annotated[
-        str | None,
-        Option(
-            metavar="[HOST:]PORT",
-            help="Serve over gRPC (default: 127.0.0.1:8001, if --http is not given either).",
-        ),
-    ] = None,
-    queue: Annotated[
-        int | None,
-        Option(min=1, help="Maximum number of waiting requests per model (default: --window)."),
-    ] = None,
-    max_delay: Annotated[
-        float | None,
-        Option(
-            min=0,
-            max=60_000,
-            help="For models built with a batch size: fill each batch from several requests,"
-            " which wait at most this many milliseconds.",
-        ),
-    ] = None,
-    window: Window = None,
-    exact: Annotated[
-        bool, Option("--exact", help="Switch off the engines' graph optimisation.")
-    ] = False,
-    frame_timeout: FrameTimeout = None,
-    start_timeout: StartTimeout = None,
-    tls_cert: Annotated[
-        Path | None, Option(readable=False, help="Certificate chain for TLS (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, Option(readable=False, help="Private key of --tls-cert (PEM).")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        Option(readable=False, help="File with the bearer token that requests must have."),
-    ] = None,
-    log_form: Annotated[
-        LogForm,
-        Option(
-            "--log",
-            help="Format of messages; json: one object per line, including a line per request.",
-        ),
-    ] = LogForm.human,
-    survive: Survive = False,
-    standby: Standby = False,
-    mpirun: Mpirun = None,
-    ssh_config: SshConfig = None,
+    serves: Serves,
+    options: OfTheJob,
+    surviving: Annotated[Surviving, offered(survive={"excludes": ()})],
+    launching: Launching,
 ) -> None:
     import asyncio
-    import logging
 
-    from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.run.open import fail_over_of
-    from rankslice.commands.serve.show import address_warnings, curl_example, serving_lines
-    from rankslice.serve.access import parse_address, read_access
-    from rankslice.serve.log import log, mistakes_logged, start_log
-    from rankslice.serve.server import ServedJob, ServeOptions, check_installed, serve as serve_jobs
-    from rankslice.session.callbacks import Callbacks
+    from rankslice.serve.log import LogForm, mistakes_logged, start_log
+    from rankslice.serve.server import ServedJob, check_installed, serve as serve_jobs
     from rankslice.session.pipeline import open_pipeline, prepare_fed_job
 
-    start_log(log_form, partial(print_line, talk))
-
-    def tell(serving: Serving) -> None:
-        for line in (*serving_lines(serving, access), *curl_example(serving, access)):
-            print_line(screen, on_one_line(line))
-        for model in serving.models:
-            log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
-
-    with mistakes_logged(log_form):
+    form = LogForm(serves.log)
+    start_log(form, partial(print_line, talk))
+    start = partial(
+        open_pipeline,
+        options=options,
+        mpirun=launching.mpirun,
+        ssh_config=launching.ssh_config,
+        fail_over=fail_over_of(surviving),
+        callbacks=_callbacks(),
+        wait=False,
+    )
+    check = partial(
+        prepare_fed_job,
+        options=options,
+        mpirun=launching.mpirun,
+        ssh_config=launching.ssh_config,
+        check_memory=False,
+    )
+    jobs = [ServedJob(folder, start, check) for folder in folders]
+    with mistakes_logged(form):
         check_installed()
-        texts = {"--http": http, "--grpc": grpc}
-        if not any(texts.values()):
-            texts = dict(_PORTS)
-        addresses = {
-            option: None if text is None else parse_address(option, text)
-            for option, text in texts.items()
-        }
-        access = read_access(token_file, tls_cert, tls_key)
-        delay_s = None if max_delay is None else max_delay / 1e3
-        options = ServeOptions(
-            addresses["--http"], addresses["--grpc"], access, max_delay_s=delay_s
-        )
-        for warning in address_warnings(options):
-            log(logging.WARNING, "exposed", warning)
-        job_options = RunOptions(
-            window=window,
-            queue=queue,
-            exact=exact,
-            start_timeout_s=start_timeout,
-            frame_timeout_s=frame_timeout,
-        )
-        start = partial(
-            open_pipeline,
-            options=job_options,
-            mpirun=mpirun,
-            ssh_config=ssh_config,
-            fail_over=fail_over_of(survive=survive, standby=standby),
-            callbacks=Callbacks(
-                on_restart=lambda restart: log(
-                    logging.WARNING, "restart", str(restart), without=sorted(restart.without)
-                ),
-                on_warning=lambda text: log(logging.WARNING, "standby", text),
-            ),
-            wait=False,
-        )
-        check = partial(
-            prepare_fed_job,
-            options=job_options,
-            mpirun=mpirun,
-            ssh_config=ssh_config,
-            check_memory=False,
-        )
-        jobs = [ServedJob(folder, start, check) for folder in folders]
+        access, serve_options = _serve_options(serves)
         try:
             for job in jobs:
                 job.open()
-            code = asyncio.run(serve_jobs(jobs, options, tell))
+            code = asyncio.run(serve_jobs(jobs, serve_options, partial(_tell, access)))
         finally:
             for job in jobs:
                 job.abort()
-    raise typer.Exit(code)
+    sys.exit(code)
+
+
+def _callbacks() -> Callbacks:
+    import logging
+
+    from rankslice.serve.log import log
+    from rankslice.session.callbacks import Callbacks
+
+    return Callbacks(
+        on_restart=lambda restart: log(
+            logging.WARNING, "restart", str(restart), without=sorted(restart.without)
+        ),
+        on_warning=lambda text: log(logging.WARNING, "standby", text),
+    )
+
+
+def _serve_options(serves: Serves) -> tuple[Access, ServeOptions]:
+    """Return who may ask, and where; warn of what is open to all."""
+    import logging
+
+    from rankslice.commands.serve.show import address_warnings
+    from rankslice.serve.access import parse_address, read_access
+    from rankslice.serve.log import log
+    from rankslice.serve.server import ServeOptions
+
+    texts = {"--http": serves.http, "--grpc": serves.grpc}
+    if not any(texts.values()):
+        texts = dict(_PORTS)
+    addresses = {
+        option: None if text is None else parse_address(option, text)
+        for option, text in texts.items()
+    }
+    access = read_access(serves.token_file, serves.tls_cert, serves.tls_key)
+    delay_s = None if serves.max_delay is None else serves.max_delay / 1e3
+    options = ServeOptions(addresses["--http"], addresses["--grpc"], access, max_delay_s=delay_s)
+    for warning in address_warnings(options):
+        log(logging.WARNING, "exposed", warning)
+    return access, options
+
+
+def _tell(access: Access, serving: Serving) -> None:
+    import logging
+
+    from rankslice.commands.serve.show import curl_example, serving_lines
+    from rankslice.serve.log import log
+
+    for line in (*serving_lines(serving, access), *curl_example(serving, access)):
+        print_line(screen, on_one_line(line))
+    for model in serving.models:
+        log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)

@@ -2,113 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
-
-from rankslice.commands.app import command
-from rankslice.commands.options import (
-    Arrivals,
-    AtMost,
-    Fps,
-    Json,
-    Shape,
-    Window,
-    parse_sizes,
-    refuse_shared_files,
-    refuse_with,
-    writes,
-)
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.command import command, function
 from rankslice.commands.output import screen, write_json
-from rankslice.commands.switching import (
-    NormalAfter,
-    NormalBelow,
-    NormalFps,
-    SurgeAbove,
-    SurgeQueue,
-    Switch,
-    SwitchTo,
-)
+from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
-from rankslice.session.arrival_times import USUAL, check_switching
+from rankslice.framework.option_records import Writes, about, offered, option
+from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.session.arrival_times import SWITCHING
+
+if TYPE_CHECKING:
+    from rankslice.commands.simulate.simulate import Simulated
 
 
-@command(
-    "out --profile profile.json --frames 500 --fps 30",
-    "model.onnx --mapping mapping.json --profile profile.json --svg timeline.svg",
-)
-def simulate(
-    context: typer.Context,
-    target: Annotated[Path, Argument(readable=False, help="Build folder or model.")],
-    mapping: Annotated[
-        Path | None, Option(readable=False, help="For a model: mapping file.")
-    ] = None,
-    platform: Annotated[
-        str | None,
-        Option(help="Platform file with boards and links (default: the folder's; 'local')."),
-    ] = None,
-    profile: Annotated[
-        Path | None, Option(readable=False, help="Profile of the layers, made by 'profile'.")
-    ] = None,
-    shape: Shape = None,
-    at_most: AtMost = None,
-    frames: Annotated[
-        int | None,
-        Option(
-            min=1, max=10_000_000, help="Number of frames (default: 1000, or all of --arrivals)."
-        ),
-    ] = None,
-    fps: Fps = None,
-    arrivals: Arrivals = None,
-    switch: SwitchTo = Switch.auto,
-    normal_fps: NormalFps = None,
-    surge_queue: SurgeQueue = None,
-    surge_above: SurgeAbove = USUAL.surge_above,
-    normal_below: NormalBelow = USUAL.normal_below,
-    normal_after: NormalAfter = USUAL.normal_after_s,
-    window: Window = None,
-    queue: Annotated[
-        int | None,
-        Option(min=1, help="Maximum number of waiting frames (default: those of one second)."),
-    ] = None,
-    read_ms: Annotated[
-        float | None,
-        Option(
-            min=0,
-            max=1e6,
-            help="Time to read a frame, as 'run' shows it (default: that of copying it).",
-        ),
-    ] = None,
-    scatter: Annotated[
-        bool, Option("--scatter", help="Vary times from frame to frame like the measured ones.")
-    ] = False,
-    jitter: Annotated[
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How times vary, and what it takes to read a frame."""
+
+    read_ms: float | None = option(
+        None,
+        "Time to read a frame, as 'run' shows it (default: that of copying it).",
         float,
-        Option(
-            min=0,
-            max=10,
-            help="Instead of --scatter: standard deviation of times, relative to the mean.",
-        ),
-    ] = 0.0,
-    seed: Annotated[
-        int, Option(min=0, help="Random seed of --scatter, --jitter and of sizes that change.")
-    ] = 0,
-    svg: Annotated[
-        Path | None,
-        Option(
-            callback=writes(SVG),
-            readable=False,
-            help="Draw a timeline of the first frames as SVG; '-': standard output.",
-        ),
+        least=0,
+        most=1e6,
+    )
+    scatter: bool = option(
+        False, "Vary times from frame to frame like the measured ones.", excludes=("jitter",)
+    )
+    jitter: float = option(
+        0.0,
+        "Instead of --scatter: standard deviation of times, relative to the mean.",
+        float,
+        least=0,
+        most=10,
+    )
+    seed: int = option(
+        0, "Random seed of --scatter, --jitter and of sizes that change.", int, least=0
+    )
+
+
+@function
+def simulate(
+    target: Annotated[Path, about("Build folder or model.", Path, is_argument=True)],
+    mapping: Annotated[MappingSource | None, about("For a model: mapping file.", Path)] = None,
+    platform: Annotated[
+        PlatformSource | None,
+        about("Platform file with boards and links (default: the folder's; 'local').", str),
     ] = None,
-    drawn: Annotated[int, Option(min=1, max=1000, help="Number of frames in the drawing.")] = 12,
-    json_file: Json = None,
-) -> None:
-    refuse_shared_files(context)
-    from rankslice.backend.runtime.options import RunOptions
-    from rankslice.commands.simulate.show import print_simulation
+    *,
+    profile: Annotated[
+        Path | None, about("Profile of the layers, made by 'profile'.", Path)
+    ] = None,
+    sizes: OpenSizes,
+    options: Annotated[
+        RunOptions,
+        offered(
+            *("frames", "fps", "arrivals", *SWITCHING, "window", "queue"),
+            frames={
+                "help": "Number of frames (default: 1000, or all of --arrivals).",
+                "least": 1,
+                "most": 10_000_000,
+            },
+            arrivals={"excludes": ("fps",)},
+            fps={"excludes": ()},
+        ),
+    ],
+    variation: Variation,
+    traced: int = 0,
+) -> Simulated:
+    """Return what a job would show, without its boards.
+
+    ``traced``: for how many frames from the first the steps are kept.
+
+    Raises:
+        RankSliceError: a file cannot be read, or does not belong to the others; something was not
+            profiled. All mistakes at once.
+    """
     from rankslice.commands.simulate.simulate import (
         Scatter,
         SimulationOptions,
@@ -116,44 +90,55 @@ def simulate(
         simulate as simulate_job,
     )
     from rankslice.session.arrival_times import read_arrival_times
-    from rankslice.views.simulated_timeline import simulated_timeline
 
-    if arrivals is not None:
-        refuse_with("--arrivals", fps=fps)
-    if scatter:
-        refuse_with("--scatter", jitter=jitter)
-    switching = RunOptions(
-        queue=queue,
-        switch=switch.value,
-        normal_fps=normal_fps,
-        surge_queue=surge_queue,
-        surge_above=surge_above,
-        normal_below=normal_below,
-        normal_after_s=normal_after,
-    )
-    check_switching(switching)
-    simulated = simulate_job(
+    arrivals, read_ms = options.arrivals, variation.read_ms
+    return simulate_job(
         target,
-        mapping=mapping,
+        mapping=None if mapping is None else mapping_from(mapping),
         platform=platform,
         profile=profile,
-        sizes=parse_sizes(shape, at_most),
+        sizes=sizes.given,
         options=SimulationOptions(
             Traffic(
-                frames,
-                fps,
+                options.frames,
+                options.fps,
                 None if arrivals is None else read_arrival_times(arrivals),
-                window,
-                queue,
+                options.window,
+                options.queue,
                 None if read_ms is None else 1e-3 * read_ms,
             ),
-            Scatter(scatter, jitter, seed),
-            traced=drawn if svg is not None else 0,
-            switching=switching,
+            Scatter(variation.scatter, variation.jitter, variation.seed),
+            traced=traced,
+            switching=options,
         ),
     )
+
+
+@command(
+    "simulate",
+    "out --profile profile.json --frames 500 --fps 30",
+    "model.onnx --mapping mapping.json --profile profile.json --svg timeline.svg",
+    calls=simulate,
+)
+def show_simulation(
+    call: Callable[..., Simulated],
+    svg: Annotated[
+        Path | None,
+        about(
+            "Draw a timeline of the first frames as SVG; '-': standard output.",
+            Path,
+            writes=Writes(SVG),
+        ),
+    ] = None,
+    drawn: Annotated[int, about("Number of frames in the drawing.", int, least=1, most=1000)] = 12,
+    json: Json = None,
+) -> None:
+    from rankslice.commands.simulate.show import print_simulation
+    from rankslice.views.simulated_timeline import simulated_timeline
+
+    simulated = call(traced=drawn if svg is not None else 0)
     if svg is not None:
         write_output(svg, simulated_timeline(simulated.plan, simulated.simulation), "--svg")
-    write_json(json_file, simulated.to_json())
-    if STDOUT not in (svg, json_file):
+    write_json(json, simulated.to_json())
+    if STDOUT not in (svg, json):
         print_simulation(simulated, screen)

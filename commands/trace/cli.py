@@ -3,153 +3,138 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
-
-from rankslice.backend.runtime.sources import usage
-from rankslice.commands.app import command
-from rankslice.commands.options import (
-    BuildFolder,
-    Fps,
-    FrameTimeout,
-    ImageLayout,
-    Json,
-    Layout,
-    Mean,
-    Mpirun,
-    NoDirect,
-    Scale,
-    Size,
-    SshConfig,
-    StartTimeout,
-    Window,
-    parse_preprocessing,
-    refuse_shared_files,
-    refuse_with,
-    writes,
-)
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.commands.command import command, function
 from rankslice.commands.output import print_line, progress_bars, screen, write_json
+from rankslice.commands.shared_options import BuildFolder, Json, Launching
 from rankslice.framework.files.output_file import PAGE, PERFETTO, STDOUT
+from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
+
+if TYPE_CHECKING:
+    from rankslice.commands.trace.trace import Traced
+
+OfTheRun = Annotated[
+    RunOptions,
+    offered(
+        *("inputs", "frames", "seed", "fps", "window", "direct"),
+        *("layout", "size", "mean", "scale", "frame_timeout_s", "start_timeout_s"),
+        frames={"least": 2},
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What is traced, and which files have it."""
+
+    operators: bool = option(
+        False,
+        "Also show the operators of each segment, and when the accelerator ran them (onnxruntime).",
+    )
+    failure: bool = option(
+        False,
+        "Show what the ranks of the last failed job did, without running anything.",
+        excludes=(
+            *("input", "frames", "fps", "window", "direct", "operators", "size"),
+            *("frame_timeout_s", "start_timeout_s", "mpirun", "ssh_config"),
+        ),
+    )
+    html: Path | None = option(
+        None,
+        "Write a page with a timeline (default: OUT/trace.html); '-': standard output.",
+        Path,
+        writes=Writes(PAGE),
+    )
+    perfetto: Path | None = option(
+        None,
+        "Write a trace that Perfetto opens; needs the extra 'perfetto'.",
+        Path,
+        writes=Writes(PERFETTO),
+    )
+
+
+@function
+def trace(
+    folder: BuildFolder,
+    *,
+    options: OfTheRun,
+    traces: Traces,
+    launching: Launching,
+    typed: Sequence[str] = (),
+    on_prepared: Callable[[int | None], Callable[[int], None]] = lambda frames: lambda count: None,
+    on_traced: Callable[..., Any] = lambda traced: None,
+) -> Traced:
+    """Run the job of a build folder, and return where the time of each frame goes.
+
+    ``typed`` is the command of the run's record. ``on_prepared`` is called with the number of
+    frames, if it is known; what it returns, with the number of those that have come out.
+    ``on_traced`` is called before files are written.
+
+    Raises:
+        RankSliceError: something does not fit, the job failed, or too few frames came out.
+    """
+    from rankslice.commands.trace import trace as tracing
+    from rankslice.views.perfetto_file import check_perfetto
+
+    if traces.perfetto is not None:
+        check_perfetto("--perfetto")
+    if traces.failure:
+        traced = tracing.trace_failure(folder)
+    else:
+        prepared = tracing.prepare_trace(
+            folder,
+            options,
+            operators=traces.operators,
+            mpirun=launching.mpirun,
+            ssh_config=launching.ssh_config,
+        )
+        on_completed = on_prepared(prepared.source.frames)
+        traced = tracing.trace_run(prepared, on_completed, command=typed)
+    on_traced(traced)
+    if traces.html is not None:
+        tracing.write_page(traced, traces.html)
+    if traces.perfetto is not None:
+        tracing.write_perfetto(traced, traces.perfetto)
+    return traced
 
 
 @command(
+    "trace",
     "out --frames 200",
     "out --input photos/ --perfetto trace.perfetto-trace",
     "out --failure",
+    calls=trace,
 )
-def trace(
-    context: typer.Context,
-    folder: BuildFolder,
-    input: Annotated[list[str] | None, Option(help=f"Where frames come from: {usage()}.")] = None,
-    frames: Annotated[
-        int | None,
-        Option(min=2, help="Number of frames (default: all; 100 for random input)."),
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Random seed.")] = 0,
-    fps: Fps = None,
-    window: Window = None,
-    no_direct: NoDirect = False,
-    operators: Annotated[
-        bool,
-        Option(
-            "--operators",
-            help="Also show the operators of each segment, and when the accelerator ran them"
-            " (onnxruntime).",
-        ),
-    ] = False,
-    layout: ImageLayout = Layout.nchw,
-    size: Size = None,
-    mean: Mean = None,
-    scale: Scale = None,
-    failure: Annotated[
-        bool,
-        Option(
-            "--failure",
-            help="Show what the ranks of the last failed job did, without running anything.",
-        ),
-    ] = False,
-    html: Annotated[
-        Path | None,
-        Option(
-            callback=writes(PAGE),
-            readable=False,
-            help="Write a page with a timeline (default: OUT/trace.html); '-': standard output.",
-        ),
-    ] = None,
-    perfetto: Annotated[
-        Path | None,
-        Option(
-            callback=writes(PERFETTO),
-            readable=False,
-            help="Write a trace that Perfetto opens; needs the extra 'perfetto'.",
-        ),
-    ] = None,
-    frame_timeout: FrameTimeout = None,
-    start_timeout: StartTimeout = None,
-    mpirun: Mpirun = None,
-    ssh_config: SshConfig = None,
-    json_file: Json = None,
+def show_trace(
+    call: Callable[..., Traced], folder: BuildFolder, traces: Traces, json: Json = None
 ) -> None:
-    refuse_shared_files(context)
-    from rankslice.backend.runtime.options import RunOptions
     from rankslice.commands.trace.show import print_traced
-    from rankslice.commands.trace.trace import (
-        page_of,
-        prepare_trace,
-        trace_failure,
-        trace_run,
-        write_page,
-        write_perfetto,
-    )
-    from rankslice.views.perfetto_file import check_perfetto
+    from rankslice.commands.trace.trace import page_of, write_page
 
-    if perfetto is not None:
-        check_perfetto("--perfetto")
-    page = html or page_of(folder)
-    if failure:
-        refuse_with("--failure", **{name: context.params[name] for name in _OF_A_RUN})
-        traced = trace_failure(folder)
-    else:
-        options = RunOptions(
-            inputs=tuple(input or ("random",)),
-            frames=frames,
-            seed=seed,
-            fps=fps,
-            window=window,
-            direct=not no_direct,
-            frame_timeout_s=frame_timeout,
-            start_timeout_s=start_timeout,
-            preprocessing=parse_preprocessing(layout, size, mean, scale),
-        )
-        prepared = prepare_trace(
-            folder, options, operators=operators, mpirun=mpirun, ssh_config=ssh_config
-        )
-        with progress_bars() as bars:
-            task = bars.add_task("running", total=prepared.source.frames)
-            traced = trace_run(
-                prepared,
-                lambda count: bars.update(task, completed=count),
-                command=("rankslice", *sys.argv[1:]),
-            )
-    is_told = STDOUT not in (page, perfetto, json_file)
-    if is_told:  # even if there is no room to write it
-        print_traced(traced, screen)
-    write_page(traced, page)
-    if perfetto is not None:
-        write_perfetto(traced, perfetto)
-    write_json(json_file, traced.to_json())
-    if is_told:
+    page = traces.html or page_of(folder)
+    is_shown = STDOUT not in (page, traces.perfetto, json)
+    with progress_bars() as bars:
+
+        def begin(frames: int | None) -> Callable[[int], None]:
+            task = bars.add_task("running", total=frames)
+            return lambda count: bars.update(task, completed=count)
+
+        def show(traced: Traced) -> None:
+            bars.stop()
+            if is_shown:  # even if there is no room to write it
+                print_traced(traced, screen)
+
+        traced = call(typed=("rankslice", *sys.argv[1:]), on_prepared=begin, on_traced=show)
+    if traces.html is None:
+        write_page(traced, page)
+    write_json(json, traced.to_json())
+    if is_shown:
         print_line(screen, on_one_line(f"timeline: {page}"))
-        if perfetto is not None:
-            print_line(screen, on_one_line(f"for Perfetto: {perfetto}"))
-
-
-_OF_A_RUN = (
-    *("input", "frames", "fps", "window", "no_direct", "operators", "size"),
-    *("frame_timeout", "start_timeout", "mpirun", "ssh_config"),
-)
-"""Options that mean nothing with ``--failure``."""
+        if traces.perfetto is not None:
+            print_line(screen, on_one_line(f"for Perfetto: {traces.perfetto}"))

@@ -83,9 +83,6 @@ def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int
         yield "" if shell.is_here else board, shell, sorted(cores)
 
 
-BUSY = (0.25, 0.5, 0.75, 1.0)
-
-
 def beside_loads(usual: Load, kind: str, busy: tuple[float, ...]) -> list[Load]:
     """Return a load for each share ``busy`` of the time, and one without a co-runner."""
     return [

@@ -11,7 +11,7 @@ from command_line import rankslice
 
 from boards import Boards
 from boards.deployments import deploy, deployed_digits, sleeping_chain
-from rankslice.commands.trace.function import trace
+from rankslice import trace
 from rankslice.views.trace_timeline import OPERATOR
 
 pytestmark = pytest.mark.ci

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import rankslice, rankslice_process
+from command_line import COMMAND, rankslice, rankslice_process
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 
 from rankslice import __version__
@@ -64,27 +64,28 @@ def in_bench(bench: Path) -> Iterator[None]:
 
 MISUSE = {
     "": "Usage",
-    "serves": "No such command 'serves'",
-    "inspect": "Missing argument",
-    "inspect model.onnx more": "extra argument",
-    "inspect --bad model.onnx": "No such option: --bad",
-    "inspect model.onnx --shape x": "'x' is not of the form IN=1,3,224,224",
+    "serves": 'Unknown command "serves". Did you mean "serve"?',
+    "inspect": "requires an argument",
+    "inspect model.onnx more": "more",
+    "inspect --bad model.onnx": "Unknown option: --bad",
+    "inspect model.onnx --sumary": "Did you mean --summary?",
+    "inspect model.onnx --shape x": "--shape: 'x' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=1,": "'x=1,' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape =1": "'=1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=-1": "'x=-1' is not of the form IN=1,3,224,224",
     "inspect model.onnx --shape x=²": "'x=²' is not of the form IN=1,3,224,224",
-    "inspect model.onnx --cuts -1": "--cuts",
-    "inspect model.onnx --cuts many": "--cuts",
-    "build model.onnx": "Invalid value for --mapping: neither this nor --cuts is given",
-    "run": "Missing argument",
-    "run out/out --frames -1": "--frames",
-    "run out/out --frames many": "--frames",
-    "run out/out --fps 0": "--fps",
-    "run out/out --fps inf": "--fps",
-    "run out/out --fps nan": "--fps",
-    "run out/out --window 0": "--window",
-    "run out/out --seed -1": "--seed",
-    "run out/out --top -1": "--top",
+    "inspect model.onnx --cuts -1": "--cuts: is -1; expected 0 or more",
+    "inspect model.onnx --cuts many": "--cuts: 'many' is not a whole number",
+    "build model.onnx": "--mapping: neither this nor --cuts is given",
+    "run": "requires an argument",
+    "run out/out --frames -1": "--frames: is -1",
+    "run out/out --frames many": "--frames: 'many' is not",
+    "run out/out --fps 0": "--fps: is 0; expected 0.001 to 1e+09",
+    "run out/out --fps inf": "--fps: is inf",
+    "run out/out --fps nan": "--fps: is nan",
+    "run out/out --window 0": "--window: is 0",
+    "run out/out --seed -1": "--seed: is -1",
+    "run out/out --top -1": "--top: is -1",
     "run out/out --size 0x4": "'0x4' is not of the form HxW",
     "run out/out --size 4x0": "'4x0' is not of the form HxW",
     "run out/out --size ²": "'²' is not of the form HxW",
@@ -92,7 +93,7 @@ MISUSE = {
     "run out/out --scale ,": "',' is not a list of numbers",
     "run out/out --layout chw": "--layout",
     "run out/out --overflow wait": "--overflow",
-    "run out/out --verify fast": "fast",
+    "run out/out --verify=fast": "fast",
 }
 
 
@@ -171,28 +172,59 @@ def test_switches_stand_in_the_help_without_the_kind_of_a_value(command: str) ->
 
 
 def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
-    home = {**os.environ, "HOME": str(tmp_path)}
-    program = tmp_path / "bin" / "rankslice"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom rankslice.commands import main\nmain()\n")
-    program.chmod(0o755)
-
-    def ran(*words: str, **more: str) -> str:
-        typed = ["bash", "-c", '"$@"; exit', "bash", program, *words]  # it looks for its shell
-        return subprocess.run(
-            typed, env=home | more, capture_output=True, text=True, check=True
-        ).stdout
-
-    assert "bash completion installed" in ran("--install-completion")
-    script = tmp_path / ".bash_completions" / "rankslice.sh"
+    home = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    ended = subprocess.run(
+        [*COMMAND, "--install-completion"], env=home, capture_output=True, text=True, check=True
+    )
+    assert "Completion script installed" in ended.stdout
+    (script,) = (path for path in (tmp_path / ".local").rglob("rankslice"))
     assert str(script) in (tmp_path / ".bashrc").read_text()
-    assert "complete -o default -F" in script.read_text()
-    line = {
-        "_RANKSLICE_COMPLETE": "complete_bash",
-        "COMP_WORDS": "rankslice pro",
-        "COMP_CWORD": "1",
-    }
-    assert ["probe", "profile"] == ran(**line).split()
+
+    def completed(*words: str) -> list[str]:
+        program = (
+            f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1};"
+            " _rankslice; echo ${COMPREPLY[@]}"
+        )
+        return subprocess.check_output(["bash", "-c", program], text=True).split()
+
+    assert ["probe", "profile"] == completed("rankslice", "pro")
+    assert ["--switch"] == completed("rankslice", "run", "out", "--sw")
+    assert ["nchw", "nhwc"] == completed("rankslice", "run", "out", "--layout", "n")
+
+
+def test_options_stand_in_a_file_beside_the_build_folder(
+    tmp_path: Path, bench: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = bench / "out" / "rankslice.toml"
+    config.write_text("[run]\nframes = 4\nverify = true\nsize = '8x8'\nstart-timeout = 50.5\n")
+    monkeypatch.chdir(tmp_path)
+    try:
+        ended = rankslice("run", bench / "out/out", "--json", tmp_path / "r.json", "--size", "4")
+        assert 0 == ended.code, ended.err
+        record = json.loads((tmp_path / "r.json").read_text())
+        assert (4, True) == (record["completed"], record["verify"]["passed"])
+    finally:
+        config.unlink()
+
+
+WRONG_CONFIGS = {
+    "[run]\nfames = 4": "fames",
+    "[run]\nframes = 'many'": "--frames: 'many' is not a whole number",
+    "run = 3": "must be a mapping",
+    "[run\n": "rankslice.toml",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_CONFIGS)
+def test_wrong_options_in_a_file_are_told(
+    text: str, tmp_path: Path, bench: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rankslice.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    ended = rankslice("run", bench / "out/out")
+    assert 2 == ended.code
+    assert 1 == ended.err.count("\n")
+    assert WRONG_CONFIGS[text] in ended.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -282,11 +314,11 @@ with contextlib.suppress(SystemExit):
 import time
 from rankslice import commands
 
-def importing(arguments):
+def importing(words):
     import swallowing
     time.sleep(30)
 
-commands.app = importing
+commands.run_program = importing
 commands.main()
 """
     command = [sys.executable, "-c", program]

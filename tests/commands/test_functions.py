@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from needed import NEEDS_FIRST_CORES
 
 import rankslice
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.commands.app import load_command
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.session.build_folder import read_plan
@@ -30,33 +30,31 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "simulate": rankslice.simulate,
     "trace": rankslice.trace,
 }
-OF_PROGRAMS = {
-    "bench": {"folder", "on_progress"},
-    "explore": {"listener", "on_progress"},
-    "run": {"direct", "exact"},  # --no-direct, --verify exact
-    "trace": {"direct"},
-}
-IN_OTHER_WORDS = {
-    *("accelerators", "boards", "busy", "cuts", "frames", "input", "load_levels", "mean"),
-    *("objectives", "scale", "verify"),
-}
-"""Options whose values are lists, numbers or flags for programs, and texts on the command line."""
-
 MODEL = Path(__file__).parents[2] / "models" / "digits.onnx"
 LAYERS = {"local_cpu0": ["conv1..pool1"], "local_cpu1": ("conv3..softmax",)}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_has_options_and_defaults_of_its_command(name: str) -> None:
-    options = {param.name: param for param in load_command(name).params}
-    for each in inspect.signature(FUNCTIONS[name]).parameters.values():
-        if each.name in OF_PROGRAMS.get(name, ()):
-            continue
-        option = options[each.name.removesuffix("_s")]
-        assert option.required == (each.default is inspect.Parameter.empty)
-        if not option.required and each.name not in IN_OTHER_WORDS:
-            usual = option.default.value if isinstance(option.default, Enum) else option.default
-            assert str(usual) == str(each.default), each.name
+    function, command = FUNCTIONS[name], load_command(name)
+    parameters = inspect.signature(function).parameters
+    assert command.function is inspect.unwrap(function)
+    for option in (each for each in command.options if each.name in parameters):
+        default = parameters[option.name].default
+        assert default in (option.usual, inspect.Parameter.empty)
+        assert f"    {option.name}: {option.help}" in (function.__doc__ or "")
+    assert len(parameters.keys() & {each.name for each in command.options}) > 0
+
+
+def test_records_are_taken_as_well_as_their_fields() -> None:
+    given = RunOptions(fps=-1, preprocessing=Preprocessing(size=(0, 1)))
+    with pytest.raises(rankslice.RankSliceError, match="fps: is -1") as refused:
+        rankslice.run("out", options=given)
+    assert "size: is 0; expected 1 or more" in str(refused.value)
+    with pytest.raises(rankslice.RankSliceError, match="no such folder"):
+        rankslice.run("nowhere", options=given, fps=3, size=8)
+    with pytest.raises(TypeError, match="fsp"):
+        rankslice.run("out", fsp=3)
 
 
 @NEEDS_FIRST_CORES
@@ -82,6 +80,7 @@ OPTIONS = [
     (function, name)
     for function in (*FUNCTIONS.values(), rankslice.bench_scenario, rankslice.open)
     for name in inspect.signature(function).parameters
+    if name != "listener"
 ]
 
 
@@ -93,7 +92,7 @@ def test_a_value_of_another_type_is_refused(function: Callable[..., Any], name: 
     needed = {
         each.name: "x"
         for each in inspect.signature(function).parameters.values()
-        if each.default is inspect.Parameter.empty and each.name != name
+        if each.default is inspect.Parameter.empty and each.name not in (name, "folders")
     }
     with pytest.raises(rankslice.RankSliceError) as refused:
         function(*positional, **needed, **({} if positional else {name: 1j}))
@@ -116,14 +115,14 @@ def test_numbers_of_numpy_are_numbers_and_all_mistakes_are_told_at_once() -> Non
 
 WRONG: dict[str, Callable[[], object]] = {
     "mapping: is missing": lambda: rankslice.build(MODEL),
-    "mapping: is given, and so are cuts": lambda: rankslice.build(MODEL, LAYERS, cuts=[2]),
+    "cuts: cannot be combined with mapping": lambda: rankslice.build(MODEL, LAYERS, cuts=[2]),
     "found the key 1": lambda: rankslice.inspect(MODEL, {1: ["conv1"]}),  # type: ignore[dict-item]
     "local_cpu0: found 'conv1'": lambda: rankslice.inspect(MODEL, {"local_cpu0": "conv1"}),
     "mapping: is ['conv1']; expected": lambda: rankslice.inspect(MODEL, ["conv1"]),  # type: ignore[arg-type]
     "the mapping is empty": lambda: rankslice.inspect(MODEL, {}),
     "shape 'image': found": lambda: rankslice.inspect(MODEL, shape={"image": (1, -1)}),
     "did you mean 'exact'": lambda: rankslice.explore(MODEL, method="exakt"),
-    "--surge-fps: is 2, --fps 3": lambda: rankslice.explore(MODEL, fps=3, surge_fps=2),
+    "surge_fps: is 2, and fps 3": lambda: rankslice.explore(MODEL, fps=3, surge_fps=2),
     "quantize: found 'int4'": lambda: rankslice.build(MODEL, LAYERS, quantize="int4"),
     "layout: found 'nhcw'": lambda: rankslice.run("out", layout="nhcw"),
     "size: cannot be combined": lambda: rankslice.run("out", size=8, keep_size=True),
@@ -131,16 +130,16 @@ WRONG: dict[str, Callable[[], object]] = {
     "frames: is -1": lambda: rankslice.run("out", frames=-1),
     "seed: is -1": lambda: rankslice.explore(MODEL, seed=-1),
     "fps: is 0": lambda: rankslice.run("out", fps=0),
-    "--fps: cannot be combined with --arrivals": lambda: rankslice.run("out", fps=5, arrivals="t"),
-    "tolerance: needs verify": lambda: rankslice.run("out", tolerance=0.1),
+    "arrivals: cannot be combined with fps": lambda: rankslice.run("out", fps=5, arrivals="t"),
+    "tolerance: is given without verify": lambda: rankslice.run("out", tolerance=0.1),
     "frames: is 0": lambda: rankslice.simulate("out", frames=0),
-    "--again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),
+    "again: cannot be combined": lambda: rankslice.profile(MODEL, fresh=True, again=True),
     "is given twice": lambda: rankslice.report("out", "out"),
     "scenario: found 'singel'": lambda: rankslice.bench_scenario("out", "singel"),
     "needs --target-fps": lambda: rankslice.bench_scenario("out", "server", latency_limit_ms=9),
     "load: found 'disk'": lambda: rankslice.bench("out", load="disk"),
     "busy: is 0": lambda: rankslice.bench("out", load="cpu", busy=(0,)),
-    "--against: cannot be combined": lambda: rankslice.bench("out", "unsliced", load="cpu"),
+    "against: cannot be combined": lambda: rankslice.bench("out", "unsliced", load="cpu"),
     "starts: is 0": lambda: rankslice.bench("out", starts=0),
     "load_levels: is 1.5": lambda: rankslice.bench("out", load_levels=(0.5, 1.5)),
     "no such": lambda: rankslice.deploy("nowhere"),

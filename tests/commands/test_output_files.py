@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -23,10 +23,9 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.commands.app import COMMANDS, load_command
-from rankslice.commands.options import is_written
 from rankslice.framework.files.output_file import STDOUT, write_output
 
-LOADED: dict[str, Any] = {name: load_command(name) for name in COMMANDS}
+LOADED = {name: load_command(name) for name in COMMANDS}
 
 READ = {
     *(
@@ -59,10 +58,10 @@ FOLDERS = {
 def options() -> list[tuple[str, str]]:
     """Return all options that name a file to write: the command, and the option."""
     return [
-        (name, param.opts[0])
+        (name, option.flag)
         for name, command in LOADED.items()
-        for param in command.params
-        if is_written(param)
+        for option in command.options
+        if "writes" in option.about
     ]
 
 
@@ -120,11 +119,11 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
 def test_each_option_with_a_path_is_known_as_one_that_reads_or_writes() -> None:
     written = {(name, option.lstrip("-")) for name, option in options()}
     unknown = [
-        (command, name)
+        (command, option.name)
         for command, loaded in LOADED.items()
-        for name, hint in get_type_hints(loaded.callback).items()
-        if Path in (hint, *get_args(hint)) and name not in READ
-        if (command, name.removesuffix("_file")) not in {*written, *FOLDERS}
+        for option in loaded.options
+        if (option.about["kind"] is Path or Path in get_args(option.kind))
+        if option.name not in READ and (command, option.name) not in {*written, *FOLDERS}
     ]
     assert [] == unknown
     assert 13 <= len(options())

@@ -112,17 +112,11 @@ def shown(case: Provoked, ended: Ended, here: Path) -> str:
     lines.append(f"  $ rankslice {shortened(case.command)}")
     lines.append(f"  exit code {ended.code}")
     message = ended.err.replace(str(here), "HERE")
-    told = usage(message) if ended.code == 2 else message.splitlines()
+    told = message.splitlines()
     if len(told) > MAX_SHOWN:
         told[3:-3] = [f"... ({len(told) - 6} more lines)"]
     lines += [f"  | {line}" for line in told]
     return "\n".join(lines)
-
-
-def usage(message: str) -> list[str]:
-    """Return what misuse is told, without the frame around it and the words of others."""
-    inside = [line.strip("│ ") for line in message.splitlines() if line.startswith("│")]
-    return [line.partition(": Input should")[0] for line in inside]
 
 
 def escaped(text: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import Channel
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
 from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
@@ -228,7 +227,7 @@ def simulate_job(
         sent_bytes=sent_bytes,
         switching=make_switching(run_options, windows, is_timed=arrivals is not None),
     )
-    notes = (*_notes(plan, links), *_bounds(plan, frame_bytes))
+    notes = tuple(_notes(plan, links, frame_bytes))
     return Simulated(plan, times, taken, simulation, notes)
 
 
@@ -309,28 +308,21 @@ def _compute_s(
     return jittered(time.seconds, scatter.jitter, frames, random)
 
 
-def _notes(plan: Plan, links: LinkSpeeds) -> Iterator[str]:
+def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[str]:
+    """Yield what is counted as nothing, and what is sent between boards and counts at its bound."""
     boards = [rank.board for rank in plan.ranks]
-    ends = ((boards[c.source], boards[c.destination]) for c in _channels(plan))
-    sources = {links.source(*pair) for pair in ends if pair[0] != pair[1]}
+    channels = (channel for route in plan.routes for channel in route.channels)
+    sent = {(boards[c.source], boards[c.destination], c.tensor) for c in channels}
+    sources = {links.source(one, other) for one, other, _ in sent if one != other}
     yield from sorted(source for source in sources if "counted as nothing" in source)
     driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
     if driven:
         yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
-
-
-def _channels(plan: Plan) -> Iterator[Channel]:
-    return (channel for route in plan.routes for channel in route.channels)
-
-
-def _bounds(plan: Plan, frame_bytes: FrameBytes) -> Iterator[str]:
-    """Yield which tensors count at their bound where they go from board to board."""
-    boards = [rank.board for rank in plan.ranks]
-    sent = {c.tensor for c in _channels(plan) if boards[c.source] != boards[c.destination]}
-    tensors = plan.job.tensors
-    names = [name for name in tensors if name in sent and frame_bytes.is_bound(tensors[name])]
-    if names:
-        yield bounds_text(names)
+    crossing = {tensor for one, other, tensor in sent if one != other}
+    tensors = plan.job.tensors.items()
+    bounds = [name for name, each in tensors if name in crossing and frame_bytes.is_bound(each)]
+    if bounds:
+        yield bounds_text(bounds)
 
 
 def _loads(plan: Plan, simulation: Simulation) -> Iterator[Load]:

@@ -8,7 +8,7 @@ Searches, the front, files, the page and the terminal ask the rows. Only the cos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -209,17 +209,15 @@ def check_evaluation(names: Sequence[str], evaluate: str) -> None:
     Raises:
         RankSliceError: one is known of runs only, and mappings are not run.
     """
-    raise_mistakes(_run_only(names, evaluate))
-
-
-def _run_only(names: Sequence[str], evaluate: str) -> Iterator[Mistake]:
-    for name in names:
-        if OBJECTIVES[name].evaluated is None and evaluate != "run":
-            yield Mistake(
-                "--objectives",
-                f"only runs tell {quoted(name)}, and mappings are not run",
-                "add --evaluate run",
-            )
+    raise_mistakes(
+        Mistake(
+            "--objectives",
+            f"only runs tell {quoted(name)}, and mappings are not run",
+            "add --evaluate run",
+        )
+        for name in names
+        if OBJECTIVES[name].evaluated is None and evaluate != "run"
+    )
 
 
 def available_objectives(

@@ -236,7 +236,16 @@ class Walk:
         Raises:
             OutOfSteps: the plan found so far, if any, may not be the best.
         """
-        self._role = _DeviceRoles(self.graph)
+        roles = self.graph.roles
+        self._board = {
+            device: board for board, devices in enumerate(roles.boards) for device in devices
+        }
+        bit_of = {slot: slot - slots[0] for slots in roles.slots for slot in slots}
+        self._bit = {
+            device: 1 << bit_of[slot]
+            for slot, devices in enumerate(roles.devices)
+            for device in devices
+        }
         self._messages = self.costs.messages(self.chain.link_s, self.chain.link_s)
         self._held = [0.0] * len(self.chain.boards)
         self._used = [0] * len(self.graph.roles.boards)
@@ -279,7 +288,7 @@ class Walk:
         size = self.chain.span_bytes[self.chain.type_of[way.devices[0]]][cut, way.end]
         for device in way.devices:
             self._held[self.chain.board_of[device]] += size
-            self._used[self._role.board[device]] ^= self._role.bit[device]
+            self._used[self._board[device]] ^= self._bit[device]
         self._devices.update(way.devices)
         self._placed.append(PlacedSlice(way.devices, cut, way.end))
 
@@ -287,7 +296,7 @@ class Walk:
         devices = self._placed.pop().devices
         self._devices.difference_update(devices)
         for device, held in zip(reversed(devices), reversed(self._before.pop()), strict=True):
-            self._used[self._role.board[device]] ^= self._role.bit[device]
+            self._used[self._board[device]] ^= self._bit[device]
             self._held[self.chain.board_of[device]] = held
 
     def _slices(self, kind: int, turns: int) -> Floats:
@@ -360,14 +369,14 @@ class Walk:
             yield kind, find(move, devices)
 
     def _alone(self, move: Move, devices: list[int]) -> Iterator[tuple[int, ...]]:
-        role, chain = self._role, self.chain
-        last = role.board[self._last[0]] if self._placed else -1
+        last = self._board[self._last[0]] if self._placed else -1
         met = set()
         for device in devices:
-            board = role.board[device]
+            board = self._board[device]
             if self._used[board] != move.before or (board == last) != move.stays:
                 continue
-            alike = role.like[device], self._held[chain.board_of[device]], self._context(device)
+            held = self._held[self.chain.board_of[device]]
+            alike = self.graph.alike[device], held, self._context(device)
             if alike not in met:
                 met.add(alike)
                 yield (device,)
@@ -377,7 +386,7 @@ class Walk:
 
         A step counts for each choice but the first, as there may be very many.
         """
-        exchangeable = len({self._role.like[device] for device in devices}) == 1
+        exchangeable = len({self.graph.alike[device] for device in devices}) == 1
         choices = combinations(devices, move.turns)
         for number, chosen in enumerate(islice(choices, 1 if exchangeable else None)):
             if number:
@@ -390,7 +399,7 @@ class Walk:
             return None
         board = self.chain.board_of[device]
         placed = tuple(
-            self._role.like[other] for other in self.chain.boards[board] if other in self._devices
+            self.graph.alike[other] for other in self.chain.boards[board] if other in self._devices
         )
         is_last = bool(self._placed) and self.chain.board_of[self._last[0]] == board
         return placed, is_last, is_last and self._last
@@ -417,17 +426,3 @@ class Walk:
                 yield roles.class_of[board], self._used[board], held, board in last
             else:
                 yield board, 0, held, board in last
-
-
-class _DeviceRoles:
-    """Board, slot and class of each device, as the graph sees them."""
-
-    def __init__(self, graph: StateGraph) -> None:
-        roles = graph.roles
-        self.board = {
-            device: board for board, devices in enumerate(roles.boards) for device in devices
-        }
-        slot_of = {device: slot for slot, devices in enumerate(roles.devices) for device in devices}
-        first = {slot: slots[0] for slots in roles.slots for slot in slots}
-        self.bit = {device: 1 << slot - first[slot] for device, slot in slot_of.items()}
-        self.like = graph.alike

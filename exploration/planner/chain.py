@@ -95,8 +95,8 @@ class Chain:
     def _span_table(self, kind: int) -> Floats:
         sums = _running_sums(self.times_s[kind])
         if self.spans_s is None:
-            return _by_cuts(sums)
-        return _by_cuts(np.where(np.isinf(sums), np.inf, self.spans_s[kind]))
+            return by_cuts(sums)
+        return by_cuts(np.where(np.isinf(sums), np.inf, self.spans_s[kind]))
 
     @cached_property
     def span_bytes(self) -> tuple[Floats, ...]:
@@ -107,7 +107,7 @@ class Chain:
     def _memory_table(self, kind: int) -> Floats:
         given = self.memory_bytes[kind]
         held = given if given.ndim == 2 else _running_sums(given)
-        return _by_cuts(held + self.receive_bytes[:, None] + self.send_bytes[None, :])
+        return by_cuts(held + self.receive_bytes[:, None] + self.send_bytes[None, :])
 
     @cached_property
     def fits(self) -> tuple[Flags, ...]:
@@ -161,7 +161,8 @@ def _running_sums(values: Floats) -> Floats:
     return np.cumsum(sums, axis=1, out=sums)
 
 
-def _by_cuts(spans: Floats) -> Floats:
+def by_cuts(spans: Floats) -> Floats:
+    """Return a table by cuts, (cuts, cuts), of one by first and last layer."""
     layers = spans.shape[0]
     table = np.full((layers + 1, layers + 1), np.inf)
     upper = np.triu(np.ones((layers, layers), np.bool_))

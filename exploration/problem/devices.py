@@ -131,13 +131,9 @@ def kinds_and_devices(
     return tuple(by_number), tuple(devices)
 
 
-def _is_cpu(placement: Rank) -> bool:
-    return placement.accelerator == "cpu"
-
-
 def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
     cores: object = ()
-    if _is_cpu(placement):
+    if placement.accelerator == "cpu":
         cores = len(placement.cores) if platform.name == "local" else placement.cores
     accelerator = placement.accelerator.rstrip("0123456789")
     described = replace(board, name="", host="", user="")
@@ -146,14 +142,14 @@ def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
 
 def _device(placement: Rank, board: Board, number: int, kind: int) -> Device:
     units = 1 + len(board.gpus) + len(board.npus)
-    cores = placement.cores if _is_cpu(placement) or "@" in placement.key else ()
-    share = len(placement.cores) / len(_cores_of(board)) if _is_cpu(placement) else 1.0
+    is_cpu = placement.accelerator == "cpu"
+    share = len(placement.cores) / len(_cores_of(board)) if is_cpu else 1.0
     return Device(
         key=placement.key,
         board=number,
         kind=kind,
-        cores=cores,
-        host_share=1.0 if _is_cpu(placement) else None,
+        cores=placement.cores if is_cpu or "@" in placement.key else (),
+        host_share=1.0 if is_cpu else None,
         power_share=share / units,
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.populations import occurring
+from rankslice.exploration.planner.chain import by_cuts
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive, Population, Scores
 from rankslice.exploration.search.planned import ContiguousPlanner
@@ -107,10 +108,7 @@ class _FasterMappings:
         self._score, self._archive, self._left = score, archive, most
         spans = ContiguousPlanner(problem).least_spans_s()
         self._devices, self._cuts = len(problem.devices), len(problem.layers) + 1
-        self._spans = np.full((self._devices, self._cuts, self._cuts), np.inf)
-        upper = np.triu(np.ones((self._cuts - 1, self._cuts - 1), bool))
-        for device, kind in enumerate(problem.device_kinds):
-            self._spans[device, :-1, 1:][upper] = spans[kind][upper]
+        self._spans = np.stack([by_cuts(spans[kind]) for kind in problem.device_kinds])
 
     def run(self) -> bool:
         if self._devices * self._cuts**2 * 2.0**self._devices > _MAX_PRODUCTS:

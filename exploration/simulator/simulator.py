@@ -225,7 +225,7 @@ class _Machine:
             for number, time_s in enumerate(self.times_s):
                 self._at(time_s, self._arrive, number)
         # After the frames that come at once.
-        self._at(0.0, self._look, None)
+        self._at(0.0, lambda _: self._try_source(), None)
         events, pop = self.events, heapq.heappop
         while events:
             self.now, _, action, about = pop(events)
@@ -319,9 +319,6 @@ class _Machine:
             self.next_look_s = due_s
         else:
             self._try_source()
-
-    def _look(self, _: Any) -> None:
-        self._try_source()
 
     def _try_rank(self, rank: Rank) -> None:
         if rank.is_busy:

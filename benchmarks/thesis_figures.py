@@ -21,7 +21,7 @@ from rankslice.commands.bench.show import print_bench
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.commands.output import progress_bars
-from rankslice.measurement.bench.records import Bench, write_bench
+from rankslice.measurement.bench.bench_records import Bench, write_bench
 from rankslice.views.bench_page import bench_page
 from rankslice.views.page import page_html
 

@@ -29,7 +29,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.measurement.trace.events import events_needed
+from rankslice.measurement.trace.trace_events import events_needed
 from rankslice.networks.zoo import zoo_model
 from rankslice.session.run import prepare, run
 

@@ -16,7 +16,7 @@ from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
-from rankslice.backend.runtime.figures.operators import (
+from rankslice.backend.runtime.figures.operator_profile import (
     MOST_BYTES as OPERATORS_BYTES,
     NAME as OPERATORS_NAME,
 )
@@ -25,8 +25,8 @@ from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks.results import most_bytes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
-from rankslice.measurement.report import MAX_REPORT_BYTES
-from rankslice.measurement.trace.files import CLOCKS
+from rankslice.measurement.rank_report import MAX_REPORT_BYTES
+from rankslice.measurement.trace import CLOCKS
 from rankslice.session.build_folder import REPORT, RESULTS
 from rankslice.session.callbacks import Callbacks
 from rankslice.session.prepare import PreparedRun

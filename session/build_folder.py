@@ -12,7 +12,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.framework.reading.read_text import read_text
-from rankslice.measurement.trace.files import LAST_FAILURE
+from rankslice.measurement.trace import LAST_FAILURE
 
 PLAN, DRIVER = "plan.json", "driver.py"
 REFERENCE = "model"

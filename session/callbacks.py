@@ -14,11 +14,11 @@ from rankslice.framework.errors import RankSliceError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rankslice.backend.runtime.figures.operators import RankOperators
+    from rankslice.backend.runtime.figures.operator_profile import RankOperators
     from rankslice.backend.runtime.sinks.results import Results
     from rankslice.measurement.board_history import BoardHistory
     from rankslice.measurement.summary import RunSummary
-    from rankslice.measurement.trace.events import Trace
+    from rankslice.measurement.trace.trace_events import Trace
     from rankslice.session.fail_over import Restart
     from rankslice.session.prepare import PreparedRun
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rankslice.backend.runtime.figures.events import NAME
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.new_folder import new_folder
-from rankslice.measurement.trace.files import (
+from rankslice.measurement.trace import (
     CLOCKS,
     FAILURE,
     FAILURE_FORMAT,
@@ -24,7 +24,7 @@ from rankslice.session.prepare import PreparedRun
 from rankslice.session.run_folder import one_at_a_time
 
 if TYPE_CHECKING:
-    from rankslice.measurement.trace.events import RankEvents
+    from rankslice.measurement.trace.trace_events import RankEvents
 
 
 class FailedJobError(RankSliceError):
@@ -75,7 +75,7 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
 
 
 def _readable(prepared: PreparedRun, folder: Path, job_sha256: str) -> list[RankEvents]:
-    from rankslice.measurement.trace.events import read_events
+    from rankslice.measurement.trace.trace_events import read_events
 
     found = []
     for rank in range(len(prepared.plan.ranks)):

@@ -227,7 +227,7 @@ def _check_room(folder: Path, nbytes: int) -> None:
 
 def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
     """Bring what a run has recorded to where its options say."""
-    from rankslice.measurement.recording import read_tensors
+    from rankslice.measurement.recorded_tensors import read_tensors
 
     job = prepared.plan.job
     wanted = recording.recorded_frames(job, prepared.options)

@@ -25,11 +25,11 @@ from rankslice.session.run_folder import one_at_a_time
 from rankslice.session.start import own_folder, put_report, run_in
 
 if TYPE_CHECKING:
-    from rankslice.backend.runtime.figures.operators import RankOperators
+    from rankslice.backend.runtime.figures.operator_profile import RankOperators
     from rankslice.backend.runtime.figures.rank_figures import RankFigures, SourceFigures
     from rankslice.backend.runtime.sinks.results import Results
     from rankslice.measurement.summary import RunSummary
-    from rankslice.measurement.trace.events import Trace
+    from rankslice.measurement.trace.trace_events import Trace
     from rankslice.session.fed_frames import FedFrames
 
 __all__ = ["Callbacks", "FinishedRun", "PreparedRun", "prepare", "run"]
@@ -192,7 +192,7 @@ def _results(prepared: PreparedRun, folder: Path) -> Results:
 
 def _report(ended: EndedJob, folder: Path, completed: int) -> tuple[RankFigures, ...]:
     """Return the ranks' measurements; none if a job has failed after its last result."""
-    from rankslice.measurement.report import read_report
+    from rankslice.measurement.rank_report import read_report
 
     if ended.fed is None:
         return read_report(folder / REPORT, ended.prepared.plan, completed)
@@ -225,7 +225,7 @@ def _summary(
 def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
     if prepared.options.events is None:
         return None
-    from rankslice.measurement.trace.events import read_trace
+    from rankslice.measurement.trace.trace_events import read_trace
 
     return read_trace(folder, prepared.plan, prepared.plan.job.sha256)
 
@@ -241,7 +241,7 @@ def _keep_recording(prepared: PreparedRun, folder: Path, ranks: Sequence[RankFig
 def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]:
     if prepared.options.events is None or not prepared.options.operators:
         return ()
-    from rankslice.measurement.trace.operators import read_operators
+    from rankslice.measurement.trace.placed_operators import read_operators
 
     if prepared.boards is not None:
         from rankslice.session.across_boards import fetch_operators
@@ -271,7 +271,7 @@ def _load_ahead(mpirun: subprocess.Popen[str]) -> None:
 
 def _load() -> None:
     import rankslice.backend.runtime.sinks.results
-    import rankslice.measurement.report
+    import rankslice.measurement.rank_report
     import rankslice.measurement.summary  # noqa: F401
 
 

@@ -21,8 +21,8 @@ from rankslice.commands.report import report
 from rankslice.commands.run import live
 from rankslice.exploration.results import front_files
 from rankslice.framework import plan
-from rankslice.measurement.bench import records
-from rankslice.measurement.runs import record
+from rankslice.measurement import run_file
+from rankslice.measurement.bench import bench_records
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -179,7 +179,17 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
     formats = (
-        *(plan, front_files, to_json, show_object, internals, live, record, records, report),
+        *(
+            plan,
+            front_files,
+            to_json,
+            show_object,
+            internals,
+            live,
+            run_file,
+            bench_records,
+            report,
+        ),
         events,
     )
     written = {each.FORMAT: str(each.VERSION) for each in formats}

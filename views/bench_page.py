@@ -8,7 +8,9 @@ from math import ceil, sqrt
 import numpy as np
 
 from rankslice.framework.wording import digits, joined
-from rankslice.measurement.bench.figures import (
+from rankslice.measurement.bench.bench_records import Bench, BoardFacts
+from rankslice.measurement.bench.duration_histogram import DurationHistogram
+from rankslice.measurement.bench.series import (
     Ratio,
     SeriesFigures,
     StageFigures,
@@ -17,8 +19,6 @@ from rankslice.measurement.bench.figures import (
     curve_points,
     own_ratios,
 )
-from rankslice.measurement.bench.histogram import DurationHistogram
-from rankslice.measurement.bench.records import Bench, BoardFacts
 from rankslice.views.bench_tables import (
     advice,
     latency_table,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.beside import BesideFigures
-from rankslice.measurement.bench.figures import SeriesFigures, all_series
 from rankslice.measurement.bench.intervals import Interval, is_significant
-from rankslice.measurement.bench.loadgen import LoadgenTest
-from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.loadgen_log import LoadgenTest
 from rankslice.measurement.bench.scenarios import ScenarioFigures
+from rankslice.measurement.bench.series import SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
 from rankslice.views.bench_tables import milliseconds, names_of, number_text
 from rankslice.views.charts import Bar, Point, Series, line_chart, stacked_bars

@@ -8,11 +8,11 @@ from math import inf
 from pathlib import PurePath
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.measurement.bench.figures import Ratio, SeriesFigures
-from rankslice.measurement.bench.histogram import PERCENTS
+from rankslice.measurement.bench.bench_records import Bench
+from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet, unseen
-from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.series import Ratio, SeriesFigures
 from rankslice.views.content import Notice, Table
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.measurement.trace.events import Trace
+from rankslice.measurement.trace.trace_events import Trace
 
 _UNITS = {
     "temperature_c": "°C",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import joined
-from rankslice.measurement.bench.figures import Ratio, all_series
+from rankslice.measurement.bench.series import Ratio, all_series
 from rankslice.views.bench_tables import RATE_HEAD, RATIO_HEAD, rate_rows, ratio_row
 from rankslice.views.charts import Bar, Estimate, Mark, interval_chart, stacked_bars
 from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table

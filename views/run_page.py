@@ -9,7 +9,7 @@ from rankslice.backend.runtime.summary.texts import latency_text
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.measurement.runs.record import RunRecord
+from rankslice.measurement.run_file import RunRecord
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.board_charts import hardware_section
 from rankslice.views.content import UNKNOWN, Code, Figure, Notice, Page, Section, Table

@@ -9,10 +9,10 @@ from itertools import groupby
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import joules_text
 from rankslice.framework.wording import joined, quoted
-from rankslice.measurement.bench.figures import Ratio
-from rankslice.measurement.bench.records import Bench
+from rankslice.measurement.bench.bench_records import Bench
+from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.counts import percentile_ms, total
-from rankslice.measurement.runs.record import RunRecord
+from rankslice.measurement.run_file import RunRecord
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.content import UNKNOWN, Table
 from rankslice.views.run_parts import mb_text, ms_text

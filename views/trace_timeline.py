@@ -19,10 +19,10 @@ from rankslice.backend.runtime.figures.events import (
     WAIT,
     WRITE,
 )
-from rankslice.backend.runtime.figures.operators import RankOperators
+from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.framework.wording import quoted
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
-from rankslice.measurement.trace.operators import place_operators
+from rankslice.measurement.trace.placed_operators import place_operators
 from rankslice.measurement.trace.trace_findings import Findings
 
 MOST_DRAWN = 200_000

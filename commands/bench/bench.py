@@ -17,11 +17,11 @@ from rankslice.commands.bench.unsliced import build_unsliced
 from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
-from rankslice.measurement.bench.figures import Ratio, ratios, series
+from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Load, Start
+from rankslice.measurement.bench.bench_warm_up import LEAST_FRAMES
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
-from rankslice.measurement.bench.records import Bench, BoardFacts, Load, Start
-from rankslice.measurement.bench.warm_up import LEAST_FRAMES
+from rankslice.measurement.bench.series import Ratio, ratios, series
 from rankslice.session.bench.co_runner import beside_loads, run_beside
 from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.build_folder import read_plan

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankslice.commands.bench.scenario import ScenarioRun
-    from rankslice.measurement.bench.records import Bench
+    from rankslice.measurement.bench.bench_records import Bench
     from rankslice.views.content import Section
 
 _COMPARE = "compare"
@@ -55,7 +55,7 @@ def bench(
 ) -> Bench:
     """Measure a job, and another one in turns with it; return the raw values.
 
-    ``rankslice.measurement.bench.figures`` computes figures of them: ``all_series``,
+    ``rankslice.measurement.bench.series`` computes figures of them: ``all_series``,
     ``own_ratios``, and ``views.beside`` those beside a co-runner. ``records.write_bench`` keeps
     them. ``load_levels`` and ``busy`` are shares here, above 0 and at most 1. ``on_progress`` is
     called with what is measured, how many starts are done, and the total; ``on_turn`` with what
@@ -194,7 +194,7 @@ class _Found:
 def _write(found: _Found, file: Path, page: Path, json: Path | None) -> None:
     """Tell what was measured, even if there is no room to write it, and write all files."""
     from rankslice.commands.bench.show import bench_json
-    from rankslice.measurement.bench.records import write_bench
+    from rankslice.measurement.bench.bench_records import write_bench
     from rankslice.views.bench_page import bench_page
     from rankslice.views.page import page_html
 
@@ -288,7 +288,7 @@ def _compare(names: Sequence[str], json: Path | None) -> None:
     """Compare two files of benchmarks."""
     from rankslice.commands.bench.bench import compare
     from rankslice.commands.bench.show import compared_json, print_compared
-    from rankslice.measurement.bench.records import read_bench
+    from rankslice.measurement.bench.bench_records import read_bench
 
     if len(names) != 2:
         found = f"names {len(names)} file{'s' if len(names) != 1 else ''}"

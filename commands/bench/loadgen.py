@@ -22,7 +22,7 @@ from rankslice.commands.bench.scenario import ScenarioRequest
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder
 from rankslice.framework.reading.read_text import read_text
-from rankslice.measurement.bench.loadgen import MISSING, LoadgenTest, figures_of_log
+from rankslice.measurement.bench.loadgen_log import MISSING, LoadgenTest, figures_of_log
 from rankslice.measurement.bench.scenarios import figures_of
 from rankslice.session.own_folder import what_forbids
 

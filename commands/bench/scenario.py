@@ -14,9 +14,9 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.measurement.bench.loadgen import LoadgenTest
+from rankslice.measurement.bench.bench_records import Bench, Load
+from rankslice.measurement.bench.loadgen_log import LoadgenTest
 from rankslice.measurement.bench.quiet import machine_facts
-from rankslice.measurement.bench.records import Bench, Load
 from rankslice.measurement.bench.scenarios import (
     SCENARIOS,
     Scenario,

@@ -25,7 +25,7 @@ from rankslice.framework.engines import ENGINES, computes, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import joined, quoted
-from rankslice.measurement.recording import RankTensors, read_rank_tensors
+from rankslice.measurement.recorded_tensors import RankTensors, read_rank_tensors
 from rankslice.measurement.verify import Difference, Differences
 from rankslice.session.build_folder import read_plan
 from rankslice.session.prepare import as_user_errors

@@ -12,9 +12,9 @@ from urllib.parse import quote
 from rankslice.commands.bench.bench import compare
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
+from rankslice.measurement.bench.bench_records import Bench, read_bench
 from rankslice.measurement.bench.intervals import check_installed
-from rankslice.measurement.bench.records import Bench, read_bench
-from rankslice.measurement.runs.record import RunRecord, read_run
+from rankslice.measurement.run_file import RunRecord, read_run
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
@@ -133,7 +133,7 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     if not report:
         found = "has no report of a completed run"
         raise RankSliceError(Mistake(str(folder), found, f"run it with: rankslice run {folder}"))
-    from rankslice.measurement.report import read_report
+    from rankslice.measurement.rank_report import read_report
     from rankslice.measurement.summary import summarise
 
     records = read_report(folder / REPORT, plan, 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankslice.backend.runtime.figures.operators import RankOperators
+from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
@@ -20,10 +20,10 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.trace.events import Trace, events_needed
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.path import steady_span, whole_span
+from rankslice.measurement.trace.trace_events import Trace, events_needed
 from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rankslice.measurement.bench.figures import Ratio, SeriesFigures, ratios, series
-from rankslice.measurement.bench.records import Bench, Load, Start
+from rankslice.measurement.bench.bench_records import Bench, Load, Start
+from rankslice.measurement.bench.series import Ratio, SeriesFigures, ratios, series
 
 
 @dataclass(frozen=True, slots=True)

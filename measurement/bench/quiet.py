@@ -19,7 +19,7 @@ from rankslice.backend.runtime.system.cores import (
     processor_times,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
-from rankslice.measurement.bench.records import Bench, BoardFacts, Machine, Noise
+from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.board_history import BoardHistory
 
 MOST_OTHER_CORES = 0.2

@@ -12,19 +12,19 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.records import read_document, read_record
+from rankslice.measurement.trace import (
+    FAILURE,
+    FAILURE_VERSION,
+    LAST_FAILURE,
+    MAX_BYTES,
+)
 from rankslice.measurement.trace.clocks import Samples, samples_by_board
-from rankslice.measurement.trace.events import (
+from rankslice.measurement.trace.trace_events import (
     EVENTS,
     RankEvents,
     Trace,
     on_one_clock,
     read_events,
-)
-from rankslice.measurement.trace.files import (
-    FAILURE,
-    FAILURE_VERSION,
-    LAST_FAILURE,
-    MAX_BYTES,
 )
 
 

@@ -28,7 +28,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
 )
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
-from rankslice.measurement.trace.events import Events, RankEvents, Trace
+from rankslice.measurement.trace.trace_events import Events, RankEvents, Trace
 
 Times = NDArray[np.int64]
 """Nanoseconds, by frame; :data:`NEVER` where there is none."""

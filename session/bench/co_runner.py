@@ -12,7 +12,7 @@ from rankslice.backend.boards.answers import CoRunnerReport
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
-from rankslice.measurement.bench.records import CoRunnerCores, Load, Start
+from rankslice.measurement.bench.bench_records import CoRunnerCores, Load, Start
 from rankslice.session.bench.starts import Measured, run_start
 from rankslice.session.run import PreparedRun
 

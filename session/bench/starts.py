@@ -16,8 +16,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import find_source
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
-from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
-from rankslice.measurement.bench.records import (
+from rankslice.measurement.bench.bench_records import (
     BoardFacts,
     Load,
     Noise,
@@ -26,8 +25,9 @@ from rankslice.measurement.bench.records import (
     Start,
     Subject,
 )
+from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
-from rankslice.measurement.trace.events import MOST_EVENTS, RankEvents, Trace, events_needed
+from rankslice.measurement.trace.trace_events import MOST_EVENTS, RankEvents, Trace, events_needed
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 

@@ -27,7 +27,7 @@ from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
-from rankslice.measurement.recording import RankTensors, read_tensors
+from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
 from rankslice.session.build_folder import converted_name
 from rankslice.session.built_model import built_model

@@ -14,7 +14,7 @@ from command_line import COMMAND, rankslice
 
 from boards import Board, Boards
 from boards.deployments import build_for, deploy, sleeping_chain
-from rankslice.measurement.bench.records import read_bench
+from rankslice.measurement.bench.bench_records import read_bench
 
 pytestmark = pytest.mark.ci
 

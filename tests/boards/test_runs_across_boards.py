@@ -29,7 +29,7 @@ from boards.deployments import (
 )
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.replay.replay import replay
-from rankslice.measurement.recording import read_tensors
+from rankslice.measurement.recorded_tensors import read_tensors
 from rankslice.session.recording_folder import read_recording
 
 

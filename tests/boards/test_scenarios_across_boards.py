@@ -9,7 +9,7 @@ from command_line import rankslice
 
 from boards import Boards
 from boards.deployments import build_for, deploy
-from rankslice.measurement.bench.records import read_bench
+from rankslice.measurement.bench.bench_records import read_bench
 from rankslice.measurement.bench.scenarios import arrival_times
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"

@@ -16,8 +16,8 @@ import rankslice
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, WRITE, open_ring
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.measurement.trace import CLOCKS, FAILURE, LAST_FAILURE
 from rankslice.measurement.trace.failure import failure_of, read_failure
-from rankslice.measurement.trace.files import CLOCKS, FAILURE, LAST_FAILURE
 from rankslice.session.build_folder import PLAN
 from rankslice.session.failed_job import FailedJobError, keep_failure
 from rankslice.session.prepare import PreparedRun

@@ -16,7 +16,7 @@ from real_jobs import CORES, chain_folder, let_ranks_sleep
 from rankslice.backend.agent.jobs.co_run import places, start as start_co_runner
 from rankslice.backend.agent.jobs.folders import RefusedError
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.measurement.bench.records import read_bench
+from rankslice.measurement.bench.bench_records import read_bench
 from rankslice.session.bench.co_runner import co_runner
 from rankslice.session.run import PreparedRun, prepare
 

@@ -15,7 +15,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.replay.replay import replay
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.recording import read_tensors
+from rankslice.measurement.recorded_tensors import read_tensors
 from rankslice.session import recording_folder as recording
 from rankslice.session.recording_folder import prepare_recording, read_recording
 from rankslice.session.run import prepare

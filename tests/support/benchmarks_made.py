@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.measurement.bench.records import (
+from rankslice.measurement.bench.bench_records import (
     Bench,
     Load,
     Machine,

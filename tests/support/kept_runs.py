@@ -10,7 +10,7 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned
 from rankslice.backend.runtime.figures.rank_figures import EnergyFigures, RankFigures
 from rankslice.framework.plan import Plan
 from rankslice.measurement.board_history import HardwareSummary
-from rankslice.measurement.runs.record import RunRecord
+from rankslice.measurement.run_file import RunRecord
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.side_by_side import KeptRun
 

@@ -14,7 +14,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.measurement.recording import RankTensors, read_tensors
+from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.session.build_folder import read_plan
 from rankslice.session.recording_folder import write_recording
 from rankslice.session.run import prepare

@@ -19,7 +19,7 @@ from rankslice.backend.runtime.figures.events import (
     WRITE,
 )
 from rankslice.framework.plan import Plan
-from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
+from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
 
 CHAIN = "L0: x -> t0\nL1: t0 -> y"
 SOURCE_THREAD, SINK_THREAD = 1, 2

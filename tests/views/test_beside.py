@@ -10,9 +10,9 @@ import pytest
 from benchmarks_made import MS, bench, start
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.measurement.bench.bench_records import Bench, CoRunnerCores, Load
 from rankslice.measurement.bench.beside import beside_figures
-from rankslice.measurement.bench.loadgen import figures_of_log
-from rankslice.measurement.bench.records import Bench, CoRunnerCores, Load
+from rankslice.measurement.bench.loadgen_log import figures_of_log
 from rankslice.views.bench_sections import beside_lines, beside_row, beside_section
 from rankslice.views.content import Figure
 

@@ -18,9 +18,9 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.output_file import PERFETTO
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.trace.clocks import Clock
-from rankslice.measurement.trace.events import on_one_clock
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span, whole_span
+from rankslice.measurement.trace.trace_events import on_one_clock
 from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.views.counters import counters_of
 from rankslice.views.perfetto_file import check_perfetto, perfetto_bytes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..discovery import find_names, import_kind
 from ..errors import JobError
 from ..figures.acceleration import Acceleration
-from ..figures.operators import OperatorSpans
+from ..figures.operator_profile import OperatorSpans
 from ..job import NO_FACTS, Facts, Rank, Tensor
 from ..sizes import Slot
 from ..version import RUNTIME_VERSION

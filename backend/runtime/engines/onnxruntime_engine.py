@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..affinity import bind_to_cores
 from ..errors import FrameError, JobError, is_of_memory
 from ..figures.acceleration import Acceleration, refuse_fallback
-from ..figures.operators import OperatorSpans, read_profile
+from ..figures.operator_profile import OperatorSpans, read_profile
 from ..job import Tensor
 from . import EngineSettings
 from .cuda_stream import CudaError

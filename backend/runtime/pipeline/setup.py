@@ -17,7 +17,7 @@ from ..engines.own_process import OwnProcessEngine
 from ..errors import JobError
 from ..figures.acceleration import total
 from ..figures.events import EventRing
-from ..figures.operators import RankOperators, write_operators
+from ..figures.operator_profile import RankOperators, write_operators
 from ..figures.rank_figures import RouteFigures
 from ..figures.rank_usage import GpuMemory, StepTimes
 from ..job import Job, PlacedSegment, Rank

@@ -19,7 +19,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RecordedFrames, Recorder, most_bytes
 from rankslice.backend.runtime.sizes import OpenSlot, Slot, make_slot, values_in
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.measurement.recording import read_rank_tensors
+from rankslice.measurement.recorded_tensors import read_rank_tensors
 
 DTYPES = [
     *("float32", "float64", "float16", "bfloat16", "float8e4m3fn", "complex64", "bool"),

@@ -17,8 +17,8 @@ import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.bench import CLOSED, LIVE, Compared, compare
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.figures import all_series, own_ratios, series
-from rankslice.measurement.bench.records import Bench, Load, read_bench, write_bench
+from rankslice.measurement.bench.bench_records import Bench, Load, read_bench, write_bench
+from rankslice.measurement.bench.series import all_series, own_ratios, series
 from rankslice.session.bench.starts import Measured, run_start
 from rankslice.views.bench_page import bench_page
 from rankslice.views.bench_tables import LIVE_NOTE, notes_of

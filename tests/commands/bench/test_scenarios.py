@@ -21,7 +21,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.loadgen import run_loadgen
 from rankslice.commands.bench.scenario import scenario_request
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.records import Load, read_bench
+from rankslice.measurement.bench.bench_records import Load, read_bench
 from rankslice.measurement.bench.scenarios import SCENARIOS, arrival_times
 from rankslice.session.bench.starts import Measured, run_start
 

@@ -11,7 +11,6 @@ from benchmarks_made import bench, start, subject
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.figures import own_ratios
 from rankslice.measurement.bench.intervals import (
     Components,
     Interval,
@@ -27,6 +26,7 @@ from rankslice.measurement.bench.intervals import (
     significantly,
     unpaired_ratio,
 )
+from rankslice.measurement.bench.series import own_ratios
 
 COMPARISONS, PAIRS, FRAMES = 1000, 10, 300
 MOST_FALSE = 0.05 * COMPARISONS + 3 * math.sqrt(COMPARISONS * 0.05 * 0.95)

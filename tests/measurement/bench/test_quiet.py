@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks_made import MACHINE, MS, QUIET, bench, start
 
-from rankslice.measurement.bench.figures import all_series
+from rankslice.measurement.bench.bench_records import BoardFacts, Noise
 from rankslice.measurement.bench.quiet import (
     Counters,
     machine_facts,
@@ -18,7 +18,7 @@ from rankslice.measurement.bench.quiet import (
     unquiet,
     unseen,
 )
-from rankslice.measurement.bench.records import BoardFacts, Noise
+from rankslice.measurement.bench.series import all_series
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.views.bench_tables import notes_of
 

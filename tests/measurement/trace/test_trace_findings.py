@@ -11,7 +11,6 @@ from traces import Times, chain_trace
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.trace.events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.journeys import NEVER, Reason, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.path import (
     Activity,
@@ -21,6 +20,7 @@ from rankslice.measurement.trace.path import (
     steady_span,
     whole_span,
 )
+from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.measurement.trace.waits import uses
 from rankslice.views.content import Table

@@ -13,9 +13,9 @@ import pytest
 from litert_engines import gpu_environment
 from plugin_providers import WEBGPU, needs_webgpu
 
-from rankslice.backend.runtime.figures.operators import OperatorSpans
+from rankslice.backend.runtime.figures.operator_profile import OperatorSpans
 from rankslice.backend.runtime.job.strict import as_record
-from rankslice.measurement.trace.operators import place_operators
+from rankslice.measurement.trace.placed_operators import place_operators
 
 FRAMES = 50
 DIGITS = Path(__file__).parents[4] / "models" / "digits.onnx"

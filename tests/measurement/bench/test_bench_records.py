@@ -11,7 +11,7 @@ import pytest
 from benchmarks_made import MS, bench, start, subject
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.records import bench_record, read_bench, write_bench
+from rankslice.measurement.bench.bench_records import bench_record, read_bench, write_bench
 
 
 def made() -> Any:

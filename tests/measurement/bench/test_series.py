@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from benchmarks_made import MS, bench, queued, start, subject
 
-from rankslice.measurement.bench.figures import own_ratios, series
-from rankslice.measurement.bench.records import Load, StageTimes
+from rankslice.measurement.bench.bench_records import Load, StageTimes
+from rankslice.measurement.bench.series import own_ratios, series
 
 
 def test_a_stage_with_known_times_has_the_percentiles_it_must() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rankslice.measurement.bench.histogram import PERCENTS, DurationHistogram
+from rankslice.measurement.bench.duration_histogram import PERCENTS, DurationHistogram
 
 TIMES = st.lists(st.integers(0, 3_600_000_000_000), min_size=1, max_size=50)
 

@@ -25,7 +25,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.trace.events import MOST_EVENTS, events_needed, read_events
+from rankslice.measurement.trace.trace_events import MOST_EVENTS, events_needed, read_events
 from rankslice.session.run import prepare, run
 
 PLAN = "0" * 64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.measurement.bench.warm_up import WarmUp, find_warm_up
+from rankslice.measurement.bench.bench_warm_up import WarmUp, find_warm_up
 
 
 def steady(count: int, seed: int = 0) -> NDArray[np.int64]:

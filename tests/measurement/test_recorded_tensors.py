@@ -16,7 +16,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RecordedFrames, head_of, kept_tensors
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.measurement.recording import read_rank_tensors
+from rankslice.measurement.recorded_tensors import read_rank_tensors
 
 FRAMES = RecordedFrames(0, 3)
 RANK = 1

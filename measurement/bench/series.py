@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.summary.throughput import frames_to_fill
-from rankslice.measurement.bench.histogram import DurationHistogram
+from rankslice.measurement.bench.bench_records import Bench, Load, Start
+from rankslice.measurement.bench.bench_warm_up import WarmUp, find_warm_up
+from rankslice.measurement.bench.duration_histogram import DurationHistogram
 from rankslice.measurement.bench.intervals import (
     Advice,
     Components,
@@ -24,8 +26,6 @@ from rankslice.measurement.bench.intervals import (
     percentile_interval,
     unpaired_ratio,
 )
-from rankslice.measurement.bench.records import Bench, Load, Start
-from rankslice.measurement.bench.warm_up import WarmUp, find_warm_up
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from traces import chain_plan
 
-from rankslice.backend.runtime.figures.operators import (
+from rankslice.backend.runtime.figures.operator_profile import (
     DeviceRuns,
     OperatorSpans,
     RankOperators,
@@ -19,7 +19,7 @@ from rankslice.backend.runtime.figures.operators import (
     write_operators,
 )
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.trace.operators import (
+from rankslice.measurement.trace.placed_operators import (
     place_operators,
     read_operators,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.figures.operators import (
+from rankslice.backend.runtime.figures.operator_profile import (
     FORMAT,
     MOST_BYTES,
     NAME,

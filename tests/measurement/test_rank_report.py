@@ -21,7 +21,7 @@ from rankslice.commands.run.show import print_run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.measurement.report import read_report
+from rankslice.measurement.rank_report import read_report
 from rankslice.measurement.summary import summarise
 
 FRAMES = 6

@@ -29,6 +29,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.measurement.trace import CLOCKS, MAX_BYTES
 from rankslice.measurement.trace.clocks import (
     MOST_NS,
     SAME,
@@ -39,7 +40,6 @@ from rankslice.measurement.trace.clocks import (
     samples_by_board,
     samples_in,
 )
-from rankslice.measurement.trace.files import CLOCKS, MAX_BYTES
 
 Events = NDArray[np.void]
 """Of :data:`EVENTS`, by their ends."""

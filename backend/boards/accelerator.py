@@ -84,7 +84,6 @@ class Greeting:
     rank_bytes: _Amount
     """Memory of a process with the engine and no layers."""
     sensor: str | None
-    """The board's energy sensor."""
     idle_mw: _Amount | None
     host: str
     machine: str

@@ -34,8 +34,8 @@ _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
 _VALUE = re.compile(r"[a-z0-9_]{1,32}(\.[ -~]{1,64})?")
 _NAME = re.compile(r"[ -~]{0,64}")
-_LARGEST = 1e15
-_MOST_VALUES = 1024
+_MAX_VALUE = 1e15
+_MAX_VALUES = 1024
 _STATES = frozenset(("watching", "alive", "message", "sample", "ended"))
 _MIN_PREFIX = 8
 """Of a network: MPI listens on all interfaces that are in it."""
@@ -111,7 +111,7 @@ _NoAddress = Annotated[str, Only(lambda text: not text or is_ipv4(text), "an IPv
 
 
 def _is_short(values: Sized) -> bool:
-    return len(values) <= _MOST_VALUES
+    return len(values) <= _MAX_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class BoardCheck:
     cores: Annotated[int, between(1, MAX_NUMBER)] = 1
     governor: Annotated[str, Only(_NAME.fullmatch, "a short word")] = ""
     """Of the frequency of its first core; empty: the board does not tell."""
-    load: Annotated[float, between(0, _LARGEST)] = 0.0
+    load: Annotated[float, between(0, _MAX_VALUE)] = 0.0
     """Mean number of processes that could run, in the last minute."""
     address: _NoAddress = ""
     """At which it is reached; empty: unknown. Its host may be a name that only ssh knows."""
@@ -168,7 +168,7 @@ class Fetched:
 class CoRunnerReport:
     """What a co-runner has taken."""
 
-    cores: Annotated[float, between(0, _LARGEST)]
+    cores: Annotated[float, between(0, _MAX_VALUE)]
     """Processor time over time."""
 
 
@@ -177,7 +177,7 @@ class SampledValue:
     """A value of a sample."""
 
     name: Annotated[str, Only(_VALUE.fullmatch, "a quantity, or quantity.part")]
-    value: Annotated[float, between(-_LARGEST, _LARGEST)]
+    value: Annotated[float, between(-_MAX_VALUE, _MAX_VALUE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,8 @@ class BoardSample:
 
     time_ns: Annotated[int, between(0, MAX_NUMBER)]
     """Of the clock of the board that never goes back."""
-    values: Annotated[tuple[SampledValue, ...], Only(_is_short, f"{_MOST_VALUES} values or fewer")]
-    absent: Annotated[tuple[str, ...], Only(_is_short, f"{_MOST_VALUES} texts or fewer")]
+    values: Annotated[tuple[SampledValue, ...], Only(_is_short, f"{_MAX_VALUES} values or fewer")]
+    absent: Annotated[tuple[str, ...], Only(_is_short, f"{_MAX_VALUES} texts or fewer")]
     """Kinds of values that the board does not tell."""
 
 
@@ -199,9 +199,7 @@ class WatchReport:
     message: str
     """Of a rank, or a guard; empty: none."""
     ranks: Annotated[int, between(0, MAX_NUMBER)]
-    """How many processes of ranks there are."""
     daemon: bool
-    """Whether there is mpirun's daemon."""
     sample: BoardSample | None = None
     """In a report of state ``sample``."""
 
@@ -211,6 +209,5 @@ class ClockReport:
     """The answer of a watch to a number that the launcher has sent."""
 
     ping: Annotated[int, between(0, MAX_NUMBER)]
-    """The number."""
     clock_ns: Annotated[int, between(0, MAX_NUMBER)]
     """The board's CLOCK_MONOTONIC when it came."""

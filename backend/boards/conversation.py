@@ -144,8 +144,8 @@ def load_complaints(
 _REACH_S = 20.0
 _EXCHANGE_S = 60.0
 _ALL_EXCHANGES_S = 30.0
-_LONGEST_EXCHANGE_S = 0.5
-_SHORTEST_EXCHANGE_S = 0.2
+_MAX_EXCHANGE_S = 0.5
+_MIN_EXCHANGE_S = 0.2
 
 
 class BoardLinks:
@@ -217,7 +217,7 @@ def measure_routes(links: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]
     """
     pairs = list(permutations(names, 2))
     seconds = _ALL_EXCHANGES_S / max(1, len(pairs))
-    seconds = min(_LONGEST_EXCHANGE_S, max(_SHORTEST_EXCHANGE_S, seconds))
+    seconds = min(_MAX_EXCHANGE_S, max(_MIN_EXCHANGE_S, seconds))
     return tuple(
         Route(*pair, complaint) if complaint else links.route(*pair, seconds)
         for pair, complaint in zip(pairs, links.complaints(pairs), strict=True)

@@ -19,7 +19,6 @@ from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted
 
 FILE = "boards.json"
-"""File of a build folder with the accounts on the boards."""
 
 LOOPBACK = "127.0.0.1"
 """The address of this machine at which it reaches itself."""

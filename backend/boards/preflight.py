@@ -26,11 +26,9 @@ class CheckedBoards:
 
     work: tuple[tuple[BoardShell, Package], ...]
     looks: tuple[BoardCheck, ...]
-    """Their answers."""
     run: str
     """Name of this run on all boards: a hash of their packages, and a random number."""
     config: Path | None
-    """Configuration for ssh."""
 
     @property
     def networks(self) -> tuple[str, ...]:

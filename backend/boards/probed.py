@@ -52,7 +52,6 @@ class Device:
     driver: str
     """Its name; empty: unknown."""
     may_open: bool
-    """Whether the account has the permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ class PowerSensor:
     microwatts: int | None
     """When it was read; ``None``: a counter, or not readable."""
     may_read: bool
-    """Whether the account has the permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +102,11 @@ class Environment:
     """A Python that may run jobs."""
 
     python: str
-    """Its path."""
     version: _Version
     """Empty: it does not run."""
     packages: tuple[tuple[str, str], ...]
     """Distributions that jobs may need, with their versions; an empty version is unknown."""
     providers: tuple[str, ...]
-    """Execution providers of its onnxruntime."""
     library: str
     """The MPI library that its mpi4py loads, or ``error:`` and why it or the Python fails."""
 

@@ -24,9 +24,9 @@ from rankslice.backend.runtime.figures.sampling import OnSample, Sample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
 
-MOST_SAMPLES = 512
+MAX_SAMPLES = 512
 """That are kept of a board; then the better one of each two."""
-_MOST_PENDING = 64
+_MAX_PENDING = 64
 """Numbers to which no answer has come yet."""
 
 ClockSample = tuple[int, int, int]
@@ -51,7 +51,7 @@ class ClockSamples:
         with self._lock:
             self._numbers += 1
             self._sent_ns[self._numbers] = now_ns
-            self._sent_ns.pop(self._numbers - _MOST_PENDING, None)
+            self._sent_ns.pop(self._numbers - _MAX_PENDING, None)
             return self._numbers
 
     def take(self, number: int, board_ns: int, now_ns: int) -> None:
@@ -65,7 +65,7 @@ class ClockSamples:
                 return
             self._kept.append(_shortest(self._open))
             self._open = []
-            if len(self._kept) == MOST_SAMPLES:
+            if len(self._kept) == MAX_SAMPLES:
                 pairs = zip(self._kept[::2], self._kept[1::2], strict=True)
                 self._kept = [_shortest(pair) for pair in pairs]
                 self._group *= 2

@@ -76,7 +76,6 @@ class Build:
     fallbacks: tuple[Build, ...] = ()
     """Those for the loss of a board, in the order of the boards that may be lost."""
     survival: SurvivalRecord | None = None
-    """Which boards may be lost."""
 
 
 def build(

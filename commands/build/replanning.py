@@ -55,7 +55,6 @@ class Replanning:
     source: str
     """Name of the profile's file, for messages."""
     source_board: str | None = None
-    """Board where frames enter."""
     most_turns: int = 1
     """How many ranks may take turns."""
 

@@ -68,7 +68,6 @@ class TensorMemory:
     """Memory before tensors are allocated: ``file`` (mapped), ``own`` (a copy of a constant),
     ``arena`` (which tensors share in turn), ``variable``, ``none``, or ``unseen``."""
     after: str
-    """Memory after that."""
     address: int | None
     """After allocation."""
 

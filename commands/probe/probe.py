@@ -26,7 +26,6 @@ from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import check_ssh_config
 
 HERE = "local"
-"""What this machine is called among the hosts."""
 
 
 @dataclass(frozen=True, slots=True)

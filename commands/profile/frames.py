@@ -28,7 +28,7 @@ from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment, SpanSegments
 
-_MOST_FRAMES = 100
+_MAX_FRAMES = 100
 """Of which a profile keeps the sizes; they are spread over all that are given."""
 _MEASURED = 5
 """Frames on which a span is measured in turn, from small to large ones."""
@@ -126,9 +126,9 @@ def _source(graph: Graph, options: ProfileOptions) -> Source:
 
 
 def _numbers(source: Source) -> Sequence[int]:
-    if source.frames is None or source.frames <= _MOST_FRAMES:
-        return range(_MOST_FRAMES if source.frames is None else source.frames)
-    spread: list[int] = np.linspace(0, source.frames - 1, _MOST_FRAMES).round().astype(int).tolist()
+    if source.frames is None or source.frames <= _MAX_FRAMES:
+        return range(_MAX_FRAMES if source.frames is None else source.frames)
+    spread: list[int] = np.linspace(0, source.frames - 1, _MAX_FRAMES).round().astype(int).tolist()
     return spread
 
 

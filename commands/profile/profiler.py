@@ -107,7 +107,6 @@ class Profiler:
         frames = frames_of(self._model, self._segments, options)
         self._bench = Bench(self._model, self._segments, frames, self._listener)
         self.profile = Profile(profiled, (), frames.tensors if options.inputs else ())
-        """What was measured."""
         self._old = self._usable(old)
         self.expected: Expectation | None = None
         """How long it was thought to take, once that is known."""

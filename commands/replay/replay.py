@@ -68,12 +68,10 @@ class Replayed:
     rank: int
     key: str
     engine: str
-    """Name of the engine that ran here."""
     version: str
     """Its package, and the version."""
     recorded_engine: str
     frames: tuple[int, ...]
-    """Numbers of the frames."""
     segments: tuple[ReplayedSegment, ...]
     tensors: tuple[ReplayedTensor, ...]
     """All outputs of its segments, in the order in which they are made."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rankslice.backend.boards.watches import MOST_SAMPLES, ClockSamples
+from rankslice.backend.boards.watches import MAX_SAMPLES, ClockSamples
 
 
 def test_an_answer_belongs_to_the_number_that_was_sent() -> None:
@@ -22,13 +22,13 @@ def test_an_answer_to_nothing_is_ignored() -> None:
 
 def test_long_runs_keep_the_quickest_answers_of_all_times() -> None:
     samples = ClockSamples()
-    seconds = 20 * MOST_SAMPLES
+    seconds = 20 * MAX_SAMPLES
     for second in range(seconds):
         begin = 10**9 * second
         trip = 500 if second % 50 == 0 else 100_000
         samples.take(samples.ask(begin), begin, begin + trip)
     kept = samples.samples()
-    assert MOST_SAMPLES // 2 <= len(kept) <= MOST_SAMPLES + 64
+    assert MAX_SAMPLES // 2 <= len(kept) <= MAX_SAMPLES + 64
     assert kept == sorted(kept)
     quick = [board_ns for board_ns, _, trip in kept if trip == 500]
     assert len(quick) > 0.9 * seconds / 50

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _BASE = re.compile(r"(packages|staging)/[0-9a-f]{12}(\.[0-9a-f]{1,32})?")
 _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
-_VALUE = re.compile(r"[a-z0-9_]{1,32}(\.[ -~]{1,64})?")
+_QUANTITY = re.compile(r"[a-z0-9_]{1,32}(\.[ -~]{1,64})?")
 _NAME = re.compile(r"[ -~]{0,64}")
 _MAX_VALUE = 1e15
 _MAX_VALUES = 1024
@@ -114,6 +114,10 @@ def _is_short(values: Sized) -> bool:
     return len(values) <= _MAX_VALUES
 
 
+def _are_quantities(values: dict[str, float]) -> bool:
+    return _is_short(values) and all(map(_QUANTITY.fullmatch, values))
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The request was carried out."""
@@ -173,20 +177,16 @@ class CoRunnerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledValue:
-    """A value of a sample."""
-
-    name: Annotated[str, Only(_VALUE.fullmatch, "a quantity, or quantity.part")]
-    value: Annotated[float, between(-_MAX_VALUE, _MAX_VALUE)]
-
-
-@dataclass(frozen=True, slots=True)
 class BoardSample:
     """What a board and its ranks were like at a time."""
 
     time_ns: Annotated[int, between(0, MAX_NUMBER)]
     """Of the clock of the board that never goes back."""
-    values: Annotated[tuple[SampledValue, ...], Only(_is_short, f"{_MAX_VALUES} values or fewer")]
+    values: Annotated[
+        dict[str, Annotated[float, between(-_MAX_VALUE, _MAX_VALUE)]],
+        Only(_are_quantities, f"{_MAX_VALUES} quantities or fewer"),
+    ]
+    """By ``quantity`` or ``quantity.part``."""
     absent: Annotated[tuple[str, ...], Only(_is_short, f"{_MAX_VALUES} texts or fewer")]
     """Kinds of values that the board does not tell."""
 

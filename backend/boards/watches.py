@@ -187,9 +187,9 @@ class _Watch:
         self._beats += 1
         self.started = self.started or heard.ranks > 0
         if heard.sample is not None:
-            told = heard.sample
-            values = {each.name: float(each.value) for each in told.values}
-            self._on_sample(self.shell.login.board, Sample(told.time_ns, values, told.absent))
+            sample = heard.sample
+            values = {name: float(value) for name, value in sample.values.items()}
+            self._on_sample(self.shell.login.board, Sample(sample.time_ns, values, sample.absent))
         if heard.state == "alive":
             self._look_for_loss(heard)
         if heard.state == "message" and len(self._lines) < MAX_LINES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import importlib
 import os
@@ -109,10 +110,8 @@ def _start_sampling(
 
 
 def _tell_sample(sample: Any) -> None:
-    values = [{"name": name, "value": value} for name, value in sample.values.items()]
-    told = {"time_ns": sample.time_ns, "values": values, "absent": list(sample.absent)}
     with contextlib.suppress(OSError):
-        send({**_report("sample", {}), "sample": told})
+        send({**_report("sample", {}), "sample": dataclasses.asdict(sample)})
 
 
 def _runtime_module(run: Path, name: str) -> Any:

@@ -37,7 +37,6 @@ from rankslice.backend.boards.answers import (
     Fetched,
     Received,
     Room,
-    SampledValue,
     WatchReport,
     answer_in,
 )
@@ -254,7 +253,7 @@ GREETING = {
     "core_kinds": ["ARM, 446"],
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
-SAMPLE = BoardSample(1, (SampledValue("temperature_c.cpu", 50.5),), ("power",))
+SAMPLE = BoardSample(1, {"temperature_c.cpu": 50.5}, ("power",))
 HEARD = [
     *(asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message")),
     asdict(WatchReport("sample", "", 0, False, SAMPLE)),

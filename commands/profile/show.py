@@ -83,26 +83,26 @@ def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
 
 
 def _row(profile: Profile, kind: ProfiledKind) -> tuple[str, ...]:
-    whole, layers = _whole(profile, kind), _one_by_one_s(profile, kind)
-    energy = whole.energy_uj if whole is not None else None
-    key = shortened(kind.key)
+    figures = _summary(profile, kind)
+    key, energy = shortened(kind.key), figures["energy_j"]
     return (
         key if len(kind.keys) == 1 else f"{key} ({len(kind.keys)} alike)",
         kind.engine_version,
         str(len(kind.spans)),
-        _milliseconds(whole.seconds if whole is not None else None),
-        _milliseconds(layers),
-        _memory(whole),
-        f"{energy / 1e6:.3f} J" if energy is not None else "no sensor",
+        _milliseconds(figures["model_s"]),
+        _milliseconds(figures["one_by_one_s"]),
+        _memory(figures["memory_bytes"], figures["gpu_bytes"]),
+        f"{energy:.3f} J" if energy is not None else "no sensor",
     )
 
 
-def _memory(whole: Span | None) -> str:
+def _memory(nbytes: int | None, of_gpu: int | None) -> str:
     """Return the memory that the whole model takes: ``285 MB``, ``285 MB + 811 MB of the GPU``."""
-    if whole is None or whole.memory_bytes is None:
+    if nbytes is None:
         return "-"
-    gpu = f" + {bytes_text(whole.gpu_bytes)} of the GPU" if whole.gpu_bytes is not None else ""
-    return f"{bytes_text(whole.memory_bytes)}{gpu}"
+    return bytes_text(nbytes) + (
+        f" + {bytes_text(of_gpu)} of the GPU" if of_gpu is not None else ""
+    )
 
 
 def _limits(profile: Profile, kind: ProfiledKind) -> Iterator[str]:
@@ -151,7 +151,9 @@ def profile_summary(profile: Profile, refinement: Refinement | None) -> dict[str
 
 
 def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
-    whole = _whole(profile, kind)
+    last = len(profile.model.layers) - 1
+    whole = next((s for s in kind.spans if (s.first, s.last) == (0, last)), None)
+    energy_uj = whole.energy_uj if whole is not None else None
     return {
         "key": kind.key,
         "keys": list(kind.keys),
@@ -164,7 +166,7 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
         "one_by_one_s": _one_by_one_s(profile, kind),
         "memory_bytes": whole.memory_bytes if whole is not None else None,
         "gpu_bytes": whole.gpu_bytes if whole is not None else None,
-        "energy_j": whole.energy_uj / 1e6 if whole is not None and whole.energy_uj else None,
+        "energy_j": energy_uj / 1e6 if energy_uj is not None else None,
         "energy_sensor": kind.board.sensor,
     }
 
@@ -188,11 +190,6 @@ def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
             for done in refinement.rounds
         ],
     }
-
-
-def _whole(profile: Profile, kind: ProfiledKind) -> Span | None:
-    last = len(profile.model.layers) - 1
-    return next((s for s in kind.spans if (s.first, s.last) == (0, last)), None)
 
 
 def _one_by_one_s(profile: Profile, kind: ProfiledKind) -> float | None:

@@ -25,6 +25,7 @@ from rankslice.backend.boards.probed import (
     Route,
 )
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError
 
@@ -82,7 +83,8 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
 
 def report_of(conversation: Conversation) -> BoardReport:
     """Return a board's description of itself."""
-    return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, packages=packages_of_jobs())
+    wanted = {"packages": packages_of_jobs(), "searched": searched()}
+    return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, **wanted)
 
 
 def packages_of_jobs() -> dict[str, str]:

@@ -21,7 +21,7 @@ from rankslice.backend.boards.probed import (
     ProbedBoard,
     Route,
 )
-from rankslice.commands.probe.accelerators import Usable, accelerators_of
+from rankslice.backend.boards.usable_accelerators import Usable, accelerators_of
 from rankslice.framework.specs.cores import core_ranges, format_cores
 from rankslice.framework.wording import digits, joined, on_one_line
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from rankslice.backend.boards.probed import BoardReport, Cluster, Probed
-from rankslice.commands.probe.accelerators import accelerators_of
+from rankslice.backend.boards.usable_accelerators import accelerators_of
 from rankslice.commands.probe.findings import FAIL, OK, WARN, Finding
 from rankslice.commands.probe.platform_file import measured_pairs
 from rankslice.framework.engines import ENGINES

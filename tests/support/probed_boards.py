@@ -8,6 +8,7 @@ from typing import Any
 
 from rankslice.backend.agent.probe.machine_files import hardware
 from rankslice.backend.boards.probed import BoardReport, Environment
+from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.reading.records import read_record
 
 CPU = "sys/devices/system/cpu"
@@ -92,6 +93,7 @@ RASPBERRY_PI: dict[str, str] = {
     "sys/class/drm/renderD128/device/uevent": "DRIVER=v3d\n",
     "sys/bus/usb/devices/1-1/idVendor": "18d1\n",
     "sys/bus/usb/devices/1-1/idProduct": "9302\n",
+    "sys/bus/usb/devices/1-1/product": "Coral Edge TPU\n",
 }
 
 JETSON: dict[str, str] = {
@@ -149,7 +151,7 @@ def environment(**packages: str) -> Environment:
 def report_of(root: Path, files: dict[str, str], software: Environment, **more: Any) -> BoardReport:
     """Return what a board with these files and this Python would report."""
     told = {
-        **hardware(make_tree(root, files)),
+        **hardware(make_tree(root, files), searched()),
         "hostname": "edge01",
         "arch": "aarch64",
         "disk_free_mb": 12000,

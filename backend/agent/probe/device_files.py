@@ -6,49 +6,13 @@ import fnmatch
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...runtime.system.files import paths_below, text_of
 from ..protocol import Answer, Request
 from ..system import ASK_S, ask, shown
-
-DEVICES = (
-    "dev/dri/renderD*",
-    "dev/kgsl-3d0",
-    "dev/mali[0-9]*",
-    "dev/nvidia[0-9]*",
-    "dev/nvhost-gpu",
-    "dev/nvmap",
-    "dev/adsprpc*",
-    "dev/fastrpc-*",
-    "dev/ethosu[0-9]*",
-    "dev/apex_[0-9]*",
-    "dev/galcore",
-    "dev/rknpu*",
-    "dev/hailo[0-9]*",
-    "dev/accel/accel[0-9]*",
-)
-
-USB_DEVICES = {("1a6e", "089a"): "Coral Edge TPU", ("18d1", "9302"): "Coral Edge TPU"}
-ENGINE_LIBRARIES = (
-    "libOpenCL.so*",
-    "libvulkan.so*",
-    "libtensorflowlite_gpu_delegate.so*",
-    "libQnnTFLiteDelegate.so*",
-    "libQnnHtp.so*",
-    "libQnnHtpV*Skel.so*",
-    "libcdsprpc.so*",
-    "libadsprpc.so*",
-    "libethosu_delegate.so*",
-    "libedgetpu.so*",
-    "libvx_delegate.so*",
-    "libarmnnDelegate.so*",
-    "libcuda.so*",
-    "libnvinfer.so*",
-    "libcudnn.so*",
-)
 
 LIBRARY_FOLDERS = (
     "lib",
@@ -77,8 +41,9 @@ ICDS = ("usr/share/vulkan/icd.d/*.json", "etc/vulkan/icd.d/*.json", "etc/OpenCL/
 """Files by which drivers of Vulkan and OpenCL are found."""
 
 
-def devices(root: Path) -> list[Answer]:
-    nodes = [path for pattern in DEVICES for path in paths_below(root, pattern)]
+def devices(root: Path, patterns: Sequence[str]) -> list[Answer]:
+    """Return the devices that patterns name: files, or ``USB VENDOR:PRODUCT``."""
+    nodes = [path for pattern in patterns for path in paths_below(root, pattern.lstrip("/"))]
     entries = [
         {
             "path": shown(path, root),
@@ -87,7 +52,11 @@ def devices(root: Path) -> list[Answer]:
         }
         for path in nodes
     ]
-    return entries + list(usb_devices(root))
+    for folder in paths_below(root, "sys/bus/usb/devices/*"):
+        name = f"USB {text_of(folder / 'idVendor')}:{text_of(folder / 'idProduct')}"
+        if name in patterns:
+            entries.append({"path": name, "driver": text_of(folder / "product"), "may_open": True})
+    return entries
 
 
 def device_driver(root: Path, node: Path) -> str:
@@ -100,19 +69,12 @@ def device_driver(root: Path, node: Path) -> str:
     return match.group(1) if match else ""
 
 
-def usb_devices(root: Path) -> Iterator[Answer]:
-    for folder in paths_below(root, "sys/bus/usb/devices/*"):
-        ids = (text_of(folder / "idVendor"), text_of(folder / "idProduct"))
-        if ids in USB_DEVICES:
-            yield {"path": f"USB {ids[0]}:{ids[1]}", "driver": USB_DEVICES[ids], "may_open": True}
-
-
-def libraries(root: Path) -> list[Answer]:
-    """Return the libraries of GPUs and NPUs, each where the loader would find it first."""
+def libraries(root: Path, patterns: Sequence[str]) -> list[Answer]:
+    """Return the libraries of these names, each where the loader would find it first."""
     paths: dict[str, str] = {}
     for folder in library_folders(root):
         for name in sorted(names_in(folder)):
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in ENGINE_LIBRARIES):
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
                 paths.setdefault(name, shown(folder / name, root))
     return [{"name": name, "path": paths[name]} for name in sorted(paths)]
 

@@ -18,7 +18,8 @@ from ..system import shown
 from .device_files import ICDS, devices, libraries
 
 
-def hardware(root: Path) -> Answer:
+def hardware(root: Path, searched: dict[str, list[str]]) -> Answer:
+    """Return the description of a machine; ``searched``: patterns of ``devices``, ``libraries``."""
     model, source = board_model(root)
     memory = {name: round(amount / 2**20) for name, amount in meminfo(root).items()}
     return {
@@ -29,8 +30,8 @@ def hardware(root: Path) -> Answer:
         "clusters": clusters(root),
         "memory_mb": memory.get("MemTotal", 0),
         "available_mb": memory.get("MemAvailable", 0),
-        "devices": devices(root),
-        "libraries": libraries(root),
+        "devices": devices(root, searched["devices"]),
+        "libraries": libraries(root, searched["libraries"]),
         "drivers": [shown(path, root) for pattern in ICDS for path in paths_below(root, pattern)],
         "zones": thermal_zones(root),
         "sensors": [sensor(channel, root) for channel in channels(root)],

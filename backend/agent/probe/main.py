@@ -46,7 +46,7 @@ def report(request: Request) -> Answer:
         return {
             "hostname": socket.gethostname(),
             "arch": architecture(),
-            **hardware(Path("/")),
+            **hardware(Path("/"), request["searched"]),
             "disk_free_mb": free_mb(home()),
             "home": str(home()),
             "interfaces": list(interfaces(Path("/"))),

@@ -16,6 +16,7 @@ from rankslice.backend.agent.probe.machine_files import clusters, hardware, list
 from rankslice.backend.agent.probe.network import interfaces
 from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.conversation import packages_of_jobs
+from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.backend.runtime.system.files import by_number
 
 PROGRAM = agent_program("probe", "main()").partition(b"\n")[2].decode()
@@ -42,7 +43,9 @@ def test_an_older_python_without_any_package_tells_all_the_same() -> None:
     older = sorted(PYENV.glob("3.8.*/bin/python3"))
     if not older:
         pytest.skip(f"there is no Python 3.8 in {PYENV} (pyenv install 3.8)")
-    (told,) = answers(older[0], {"action": "report", "packages": packages_of_jobs()})
+    (told,) = answers(
+        older[0], {"action": "report", "packages": packages_of_jobs(), "searched": searched()}
+    )
     (own,) = told["environments"]  # type: ignore[misc]
     assert own["version"].startswith("3.8.")
     assert {} == own["packages"]
@@ -81,7 +84,7 @@ def test_each_request_is_answered_until_there_are_no_more() -> None:
 def test_the_model_comes_from_device_tree_or_dmi(
     name: str, model: str, source: str, tmp_path: Path
 ) -> None:
-    told = hardware(make_tree(tmp_path, TREES[name]))
+    told = hardware(make_tree(tmp_path, TREES[name]), searched())
     assert (model, source) == (told["model"], told["model_source"])
 
 
@@ -104,7 +107,7 @@ def test_equal_cores_with_policies_of_their_own_are_one_cluster(tmp_path: Path) 
 
 
 def test_cores_that_are_switched_off_are_left_out(tmp_path: Path) -> None:
-    assert [0, 1, 2, 3] == hardware(make_tree(tmp_path, JETSON))["cores"]
+    assert [0, 1, 2, 3] == hardware(make_tree(tmp_path, JETSON), searched())["cores"]
 
 
 def test_cores_without_cpufreq_have_no_frequency(tmp_path: Path) -> None:
@@ -128,25 +131,24 @@ def test_lists_of_cores_are_read_in_both_forms(text: str, cores: list[int]) -> N
 
 
 def test_memory_is_in_mib(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI))
+    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())
     assert (7550, 6070) == (told["memory_mb"], told["available_mb"])
 
 
 def test_devices_come_with_their_driver(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RASPBERRY_PI))["devices"]
+    told = hardware(make_tree(tmp_path, RASPBERRY_PI), searched())["devices"]
     assert [("/dev/dri/renderD128", "v3d"), ("USB 18d1:9302", "Coral Edge TPU")] == [
         (each["path"], each["driver"]) for each in told
     ]
 
 
 def test_libraries_are_found_where_vendors_put_them(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI))["libraries"]
+    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())["libraries"]
     assert {
         "libOpenCL.so.1": "/usr/lib/aarch64-linux-gnu/libOpenCL.so.1",
         "libQnnHtp.so": "/usr/lib/libQnnHtp.so",
         "libQnnHtpV68Skel.so": "/usr/lib/rfsa/adsp/libQnnHtpV68Skel.so",
         "libQnnTFLiteDelegate.so": "/usr/lib/libQnnTFLiteDelegate.so",
-        "libcdsprpc.so.1": "/usr/lib/aarch64-linux-gnu/libcdsprpc.so.1",
         "libtensorflowlite_gpu_delegate.so": "/usr/lib/libtensorflowlite_gpu_delegate.so",
     } == {each["name"]: each["path"] for each in told}
 
@@ -157,26 +159,26 @@ def test_a_folder_that_the_loader_is_told_of_comes_first(tmp_path: Path) -> None
         "opt/vendor/lib64/libOpenCL.so.1": "",
         "usr/lib/libOpenCL.so.1": "",
     }
-    (only,) = hardware(make_tree(tmp_path, files))["libraries"]
+    (only,) = hardware(make_tree(tmp_path, files), searched())["libraries"]
     assert "/opt/vendor/lib64/libOpenCL.so.1" == only["path"]
 
 
 def test_thermal_zones_are_told_by_type_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI))["zones"]
+    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())["zones"]
     kinds = ["cpu0-thermal", "cpu1-thermal", "cpu2-thermal", "nspss0-thermal"]
     assert kinds == [each["kind"] for each in told]
     assert 44600 == told[-1]["millicelsius"]
 
 
 def test_power_of_an_ina_is_voltage_times_current(tmp_path: Path) -> None:
-    (only,) = hardware(make_tree(tmp_path, JETSON))["sensors"]
+    (only,) = hardware(make_tree(tmp_path, JETSON), searched())["sensors"]
     assert ("hwmon ina3221 VDD_IN", 5040 * 1200) == (only["name"], only["microwatts"])
 
 
 def test_power_of_a_sensor_that_tells_it_is_as_told(tmp_path: Path) -> None:
     chip = "sys/class/hwmon/hwmon0"
     files = {f"{chip}/name": "ina226\n", f"{chip}/power1_input": "3210000\n"}
-    (only,) = hardware(make_tree(tmp_path, files))["sensors"]
+    (only,) = hardware(make_tree(tmp_path, files), searched())["sensors"]
     assert ("hwmon ina226 power1_input", 3_210_000) == (only["name"], only["microwatts"])
     assert only["may_read"]
 
@@ -184,17 +186,17 @@ def test_power_of_a_sensor_that_tells_it_is_as_told(tmp_path: Path) -> None:
 def test_power_of_an_older_jetson_is_in_milliwatts(tmp_path: Path) -> None:
     folder = "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
     files = {f"{folder}/in_power0_input": "2500\n", f"{folder}/rail_name_0": "POM_5V_IN\n"}
-    (only,) = hardware(make_tree(tmp_path, files))["sensors"]
+    (only,) = hardware(make_tree(tmp_path, files), searched())["sensors"]
     assert ("ina3221x POM_5V_IN", 2_500_000) == (only["name"], only["microwatts"])
 
 
 def test_energy_counters_have_no_power(tmp_path: Path) -> None:
-    (only,) = hardware(make_tree(tmp_path, PC))["sensors"]
+    (only,) = hardware(make_tree(tmp_path, PC), searched())["sensors"]
     assert ("powercap package-0", None) == (only["name"], only["microwatts"])
 
 
 def test_an_empty_system_is_no_mistake(tmp_path: Path) -> None:
-    told = hardware(tmp_path)
+    told = hardware(tmp_path, searched())
     assert ("", [], 0) == (told["model"], told["clusters"], told["memory_mb"])
 
 
@@ -206,7 +208,7 @@ def test_files_without_sense_are_passed_over(tmp_path: Path) -> None:
         f"{CPU}/cpu0/cpu_capacity": "much\n",
         "sys/class/thermal/thermal_zone0/temp": "\xff\n",
     }
-    told = hardware(make_tree(tmp_path, files))
+    told = hardware(make_tree(tmp_path, files), searched())
     assert 0 == told["memory_mb"]
     assert None is told["clusters"][0]["capacity"]
     assert None is told["zones"][0]["millicelsius"]

@@ -21,7 +21,7 @@ from rankslice.backend.boards.probed import (
     ProbedBoard,
     Route,
 )
-from rankslice.commands.probe.accelerators import accelerators_of
+from rankslice.backend.boards.usable_accelerators import accelerators_of
 from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.platform import Accelerator, Link, Platform
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml

@@ -162,7 +162,7 @@ def test_an_engine_without_a_row_is_unknown(tmp_path: Path) -> None:
 NAMED = {
     "commands/inspect/inside.py": "which engine can be looked into, and how",
     "commands/inspect/optimised.py": "what onnxruntime makes of a model",
-    "commands/probe/accelerators.py": "the ways to GPUs and NPUs that probe looks for",
+    "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
     "framework/specs/platform_text.py": "what AutoDiCE's words for a GPU mean",
 }

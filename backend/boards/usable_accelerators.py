@@ -149,6 +149,21 @@ _UNKNOWN = ("/dev/rknpu*", "/dev/hailo*", "/dev/accel/*")
 """Devices of NPUs to which no engine here has a way."""
 
 
+def searched() -> dict[str, list[str]]:
+    """Return what boards look for: patterns of ``devices`` and of names of ``libraries``."""
+    devices = [pattern for way in _WAYS for pattern in way.devices]
+    libraries = [
+        pattern
+        for way in _WAYS
+        for text in (way.delegate, *way.libraries, *way.bundled, way.skeleton)
+        for pattern in filter(None, text.split("|"))
+    ]
+    return {
+        "devices": [*dict.fromkeys((*devices, *_UNKNOWN))],
+        "libraries": [*dict.fromkeys(libraries)],
+    }
+
+
 @dataclass(slots=True)
 class _Seen:
     """What of a way is there, and what is not."""

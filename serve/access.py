@@ -13,7 +13,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.wording import quoted
 
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def read_access(token_file: Path | None, cert: Path | None, key: Path | None) ->
 
 def read_bytes(path: Path, expected: str) -> bytes:
     with os.fdopen(open_ordinary(path, expected), "rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
         raise RankSliceError(Mistake(str(path), "is larger than 1 MiB", expected))
     return content
 

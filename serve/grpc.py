@@ -187,8 +187,8 @@ class _Answers:
             name=model.name,
             versions=[VERSION],
             platform=PLATFORM,
-            inputs=[tensor(**each) for each in metadata_of(model.inputs)],
-            outputs=[tensor(**each) for each in metadata_of(model.outputs)],
+            inputs=[tensor(**spec) for spec in metadata_of(model.inputs)],
+            outputs=[tensor(**spec) for spec in metadata_of(model.outputs)],
         )
 
     async def infer(self, asked: Any) -> Any:

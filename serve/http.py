@@ -277,7 +277,7 @@ class _Answers:
         finally:
             self._held_bytes -= len(body)
         answer = (model.name, asked, results)
-        numbers = sum(results[each.name].size for each in asked.outputs)
+        numbers = sum(results[spec.name].size for spec in asked.outputs)
         if numbers > _LARGE_NUMBERS and len(asked.as_bytes) < len(asked.outputs):
             content, length = await asyncio.to_thread(rest.write_answer, *answer)
         else:

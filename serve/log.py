@@ -86,7 +86,7 @@ class _HumanHandler(logging.Handler):
 class _JsonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         time = datetime.fromtimestamp(record.created, timezone.utc)
-        told = {
+        line = {
             "time": time.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": getattr(record, "event", record.name),
@@ -94,8 +94,8 @@ class _JsonHandler(logging.Handler):
             **getattr(record, "fields", {}),
         }
         if exception := _exception_of(record):
-            told["exception"] = exception
-        print(json.dumps(told), file=sys.stderr, flush=True)
+            line["exception"] = exception
+        print(json.dumps(line), file=sys.stderr, flush=True)
 
 
 def _exception_of(record: logging.LogRecord) -> str:

@@ -39,18 +39,18 @@ class _Figures(Collector):
         self._models = models
 
     def collect(self) -> Iterator[Metric]:
-        for name, (told, read) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"rankslice_{name}", told, labels=("model",))
+        for name, (text, read) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"rankslice_{name}", text, labels=("model",))
             for model in self._models:
                 gauge.add_metric((model.name,), read(model))
             yield gauge
         labels = ("model", "rank")
-        told = "Processor time of the ranks of the running job."
+        text = "Processor time of the ranks of the running job."
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-            "cpu_s": CounterMetricFamily("rankslice_rank_cpu_seconds", told, labels=labels)
+            "cpu_s": CounterMetricFamily("rankslice_rank_cpu_seconds", text, labels=labels)
         }
-        for figure, told in _RANK_GAUGES.items():
-            families[figure] = GaugeMetricFamily(f"rankslice_rank_{figure}", told, labels=labels)
+        for figure, text in _RANK_GAUGES.items():
+            families[figure] = GaugeMetricFamily(f"rankslice_rank_{figure}", text, labels=labels)
         for model in self._models:
             for rank, figures in sorted(model.pipeline.rank_figures().items()):
                 for figure in families.keys() & figures.keys():

@@ -168,7 +168,7 @@ class Models:
 
 
 _OVER_S = 10.0
-_LEAST_S = 0.1
+_MIN_S = 0.1
 
 
 class Rate:
@@ -190,4 +190,4 @@ class Rate:
         first_s = max(now_s - _OVER_S, self._began_s or 0.0)
         if len(self._times) == self._times.maxlen:
             first_s = max(first_s, self._times[0])
-        return sum(at_s >= first_s for at_s in self._times) / max(now_s - first_s, _LEAST_S)
+        return sum(at_s >= first_s for at_s in self._times) / max(now_s - first_s, _MIN_S)

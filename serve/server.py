@@ -154,7 +154,7 @@ class _Failures:
         for model in self._models:
             pipeline = model.pipeline
             if pipeline.state == "failed" and pipeline not in self._told:
-                self._told = [each.pipeline for each in self._models if each.has_failed]
+                self._told = [model.pipeline for model in self._models if model.has_failed]
                 message = f"{model.name}: {pipeline.error}"
                 log(logging.ERROR, "failed", message, model=model.name)
         return any(model.has_failed for model in self._models)
@@ -243,7 +243,7 @@ async def _all(*work: Awaitable[object]) -> None:
 
 
 async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
-    tasks = [asyncio.ensure_future(each) for each in (work, stop)]
+    tasks = [asyncio.ensure_future(awaited) for awaited in (work, stop)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():

@@ -61,16 +61,16 @@ def _time(text: str, least: float) -> tuple[str, float]:
 USUAL = RunOptions()
 
 SWITCHING = tuple(
-    each.name
-    for each in fields(RunOptions)
-    if each.name.startswith(("switch", "surge_", "normal_"))
+    option.name
+    for option in fields(RunOptions)
+    if option.name.startswith(("switch", "surge_", "normal_"))
 )
 """Names of the options that choose a route."""
 
 
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
     """Refuse the choice of a route where there is one."""
-    changed = [each for each in SWITCHING if getattr(options, each) != getattr(USUAL, each)]
+    changed = [name for name in SWITCHING if getattr(options, name) != getattr(USUAL, name)]
     if plan.surge is None and changed:
         name = changed[0].removesuffix("_s").replace("_", "-")
         expected = "build with --surge MAPPING for a second one"

@@ -21,18 +21,18 @@ def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
     model = unsliced_model(folder, plan, purpose)
     tensors = plan.job.tensors
     brought = [tensors[name] for name in plan.inputs]
-    fixed = {each.name: each.shape or () for each in brought if not each.is_open}
+    fixed = {tensor.name: tensor.shape or () for tensor in brought if not tensor.is_open}
     kind = find_format(model)
     bounded = brought if kind is not None and kind.is_converted else plan.job.tensors.values()
-    at_most = {each.name: each.shape or () for each in bounded if each.is_open}
+    at_most = {tensor.name: tensor.shape or () for tensor in bounded if tensor.is_open}
     loaded = read_model(model, GivenSizes(fixed, at_most))
     # Of an input with open sizes, others may be fixed that the file leaves open.
     closed = {
         symbol: (size,)
-        for each in loaded.graph.inputs
-        if tensors[each.name].is_open
+        for tensor in loaded.graph.inputs
+        if tensors[tensor.name].is_open
         for symbol, wanted, size in zip(
-            each.symbols, tensors[each.name].symbols, each.shape or (), strict=True
+            tensor.symbols, tensors[tensor.name].symbols, tensor.shape or (), strict=True
         )
         if symbol and not wanted
     }

@@ -20,7 +20,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.callbacks import OnEnter, OnResult
 from rankslice.session.keeper.job_connections import JobListener, results, shut
 
-_LONGEST_LINE = 1 << 16
+_MAX_LINE = 1 << 16
 _LAST_RESULTS_S = 1.0
 
 
@@ -114,7 +114,7 @@ class Connection:
                 self._source = connection
                 self._tell_source()
             with suppress(OSError, ValueError, RecursionError), connection.makefile("rb") as lines:
-                while line := lines.readline(_LONGEST_LINE):  # until the source closes it
+                while line := lines.readline(_MAX_LINE):  # until the source closes it
                     self._on_enter(wire.Entered.of_line(line))
             self._on_enter(None)
         elif role == wire.ROLE_SOURCE and self._feed is not None:
@@ -151,7 +151,7 @@ def drained_by_signals(drain: Callable[[str], None] | None) -> Iterator[list[str
     Yields:
         A list that gets that name. In a thread other than the main one no signal comes here.
     """
-    told: list[str] = []
+    signals: list[str] = []
     acts = drain is not None and threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in _SIGNALS} if acts else {}
     before = {
@@ -166,14 +166,14 @@ def drained_by_signals(drain: Callable[[str], None] | None) -> Iterator[list[str
 
     def begin(number: int, frame: FrameType | None) -> None:
         restore()
-        told.append(signal.Signals(number).name)
+        signals.append(signal.Signals(number).name)
         # Not here: this may have interrupted whoever holds a lock that drain takes.
-        threading.Thread(target=drain, args=told, daemon=True).start()
+        threading.Thread(target=drain, args=signals, daemon=True).start()
 
     for number in before:
         signal.signal(number, begin)
     try:
-        yield told
+        yield signals
     finally:
         restore()
 

@@ -46,31 +46,31 @@ def plan_all_deployments(
     survival = find_survival(folder) if with_fallbacks else None
     folders = [(folder, "")]  # each with the board for whose loss it is
     if survival is not None:
-        names = (each.board for each in survival.record.fallbacks)
+        names = (fallback.board for fallback in survival.record.fallbacks)
         folders += zip(survival.folders, names, strict=True)
     check_ssh_config(ssh_config)
-    plans = {each: read_plan(each) for each, _ in folders}
-    for each, plan in plans.items():
-        renew(each, plan, packages=True)
-    logins = {each: board_logins(each, plan) for each, plan in plans.items()}
-    known = [*dict.fromkeys(login.board for found in logins.values() for login in found)]
+    plans = {build: read_plan(build) for build, _ in folders}
+    for build, plan in plans.items():
+        renew(build, plan, packages=True)
+    logins = {build: board_logins(build, plan) for build, plan in plans.items()}
+    known = [*dict.fromkeys(login.board for of_plan in logins.values() for login in of_plan)]
     for board in boards:
         if board not in known:
             hint = nearest(board, known) or f"the boards are {joined(known)}"
             raise RankSliceError(Mistake("--boards", f"no board {quoted(board)}", hint))
     configs = {
-        each: write_ssh_config(each / SSH_CONFIG, found, ssh_config)
-        for each, found in logins.items()
+        build: write_ssh_config(build / SSH_CONFIG, of_plan, ssh_config)
+        for build, of_plan in logins.items()
     }
     return Deployment(
         folder,
         tuple(
             (
-                BoardShell(login, configs[each]),
-                read_package(package_folder(each, login.board), login.board, without),
+                BoardShell(login, configs[build]),
+                read_package(package_folder(build, login.board), login.board, without),
             )
-            for each, without in folders
-            for login in logins[each]
+            for build, without in folders
+            for login in logins[build]
             if not boards or login.board in boards
         ),
         configs[folder],
@@ -103,9 +103,9 @@ def deploy(
     except RankSliceError as error:
         raise RankSliceError(
             *(
-                replace(each, found=naming_folder(each.found, deployment.folder))
-                if isinstance(each, Mistake)
-                else each
-                for each in error.mistakes
+                replace(mistake, found=naming_folder(mistake.found, deployment.folder))
+                if isinstance(mistake, Mistake)
+                else mistake
+                for mistake in error.mistakes
             )
         ) from None

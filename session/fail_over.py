@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rankslice.backend.boards.login import Login, is_this_machine
-from rankslice.backend.launch.messages import Told, accused_rank
+from rankslice.backend.launch.messages import BoardMessage, accused_rank
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
@@ -39,7 +39,7 @@ class FailOver:
     """Also load the jobs that would take over, so that they do at once."""
 
 
-_MOST_FRUITLESS = 3
+_MAX_FRUITLESS = 3
 """Jobs in a row that give no result before another cause than a lost board is supposed."""
 _BACK_S = 1.5
 """Time for a board that was lost before to show that it is back: it answers within a second."""
@@ -114,7 +114,7 @@ class Survivors:
             waiting: what runs that have been started for that do without.
         """
         alone = [frozenset({board}) for board in sorted(self._survival.boards - lost)]
-        left = [each for each in alone if not {each, each | lost} & set(waiting)]
+        left = [board for board in alone if not {board, board | lost} & set(waiting)]
         for accused in left:
             self._seek(accused)
         for accused in left:
@@ -137,15 +137,19 @@ class Survivors:
         """
         self._fruitless = self._fruitless + 1 if completed == self._completed else 0
         self._completed = completed
-        if self._fruitless >= _MOST_FRUITLESS:
+        if self._fruitless >= _MAX_FRUITLESS:
             raise RankSliceError(
-                f"{_MOST_FRUITLESS} jobs in a row have given no result: a board is not the cause"
+                f"{_MAX_FRUITLESS} jobs in a row have given no result: a board is not the cause"
             )
         accused = accused_boards(error, plan)
         if not accused:
             raise RankSliceError("no board is to blame, so the job is not started without one")
-        told = [each for each in error.mistakes if isinstance(each, Told) and not each.silent]
-        senders = frozenset(each.sender for each in told)
+        messages = [
+            message
+            for message in error.mistakes
+            if isinstance(message, BoardMessage) and not message.silent
+        ]
+        senders = frozenset(message.sender for message in messages)
         if hearsay := (senders - accused) & self._survival.boards:
             # Its word against another board's counts once: then it is more likely at fault itself.
             accused = hearsay if hearsay <= self._witnesses else accused
@@ -240,12 +244,17 @@ def accused_boards(error: RankSliceError, plan: Plan) -> frozenset[str]:
     """
     hosts = {rank.board: rank.host for rank in plan.ranks}
     names = {Login(board, host).full_name: board for board, host in hosts.items()}
-    mistakes = [each for each in error.mistakes if isinstance(each, Mistake)]
-    known = {names[each.where] for each in mistakes if each.where in names}
-    known |= {board for each in error.mistakes if isinstance(each, Told) for board in each.silent}
-    for told in error.mistakes:
-        if not known and isinstance(told, str):
-            known |= _accused_by(told, plan)
+    mistakes = [mistake for mistake in error.mistakes if isinstance(mistake, Mistake)]
+    known = {names[mistake.where] for mistake in mistakes if mistake.where in names}
+    known |= {
+        board
+        for mistake in error.mistakes
+        if isinstance(mistake, BoardMessage)
+        for board in mistake.silent
+    }
+    for message in error.mistakes:
+        if not known and isinstance(message, str):
+            known |= _accused_by(message, plan)
     return frozenset(known & hosts.keys())
 
 
@@ -253,7 +262,7 @@ def _accused_by(message: str, plan: Plan) -> frozenset[str]:
     ranks = dict(enumerate(rank.board for rank in plan.ranks))
     reporter, accused = (ranks.get(number, "") for number in accused_rank(message))
     if (
-        reporter and isinstance(message, Told) and reporter != message.sender
+        reporter and isinstance(message, BoardMessage) and reporter != message.sender
     ):  # it speaks for another board
         return frozenset({message.sender})
     return frozenset({accused})

@@ -24,17 +24,17 @@ def arrays_of(frame: Frame, inputs: Sequence[Tensor]) -> list[NDArray[Any]]:
         RankSliceError: an input is missing or unknown, or has a type or shape that it cannot have.
             All mistakes at once.
     """
-    given = _by_name(frame, inputs)
+    by_name = _by_name(frame, inputs)
     names = [spec.name for spec in inputs]
     raise_mistakes(
         Mistake("frame", f"the model has no input {quoted(name)}", nearest(name, names))
-        for name in given
+        for name in by_name
         if name not in names
     )
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in by_name]
     if missing:
         raise RankSliceError(Mistake("frame", f"has no input {listed(missing)}"))
-    arrays = [_array(spec, given[spec.name]) for spec in inputs]
+    arrays = [_array(spec, by_name[spec.name]) for spec in inputs]
     pairs = list(zip(inputs, arrays, strict=True))
     raise_mistakes(
         Mistake(f"input {quoted(spec.name)}", found, expected)
@@ -46,9 +46,9 @@ def arrays_of(frame: Frame, inputs: Sequence[Tensor]) -> list[NDArray[Any]]:
     return [np.array(values, order="C") for values in arrays]
 
 
-def _array(spec: Tensor, given: Any) -> NDArray[Any]:
+def _array(spec: Tensor, values: Any) -> NDArray[Any]:
     try:
-        return np.asarray(given)
+        return np.asarray(values)
     except (TypeError, ValueError) as error:
         raise RankSliceError(
             Mistake(f"input {quoted(spec.name)}", f"is not an array: {error}")

@@ -47,7 +47,7 @@ __all__ = [
     "open_pipeline",
 ]
 
-_MOST_FAILED = 3
+_MAX_FAILED = 3
 """How often a job that waits may fail before it is not loaded any more."""
 _SPARE = 2
 """Frames that are sent beyond the window, so that the next one is there when a result comes out."""
@@ -252,8 +252,8 @@ class Pipeline:
 
         It is as of the last second; 0 for a rank that has just started.
         """
-        told = self.rank_figures()
-        return {rank: figures["cpu_s"] for rank, figures in told.items() if "cpu_s" in figures}
+        of_rank = self.rank_figures()
+        return {rank: figures["cpu_s"] for rank, figures in of_rank.items() if "cpu_s" in figures}
 
     def rank_figures(self) -> dict[int, dict[str, float]]:
         """Return what each rank of the job that has the frames was like in the last second.
@@ -438,7 +438,7 @@ class Pipeline:
                 self._keeper.wait_until_ready()
             lost = self._lost
             for without in survivors.spares(lost, self._standby.keys()):
-                may_load = self._is_standby and self._failed[without] < _MOST_FAILED
+                may_load = self._is_standby and self._failed[without] < _MAX_FAILED
                 run = survivors.take(without) if may_load else None
                 if run is None:
                     continue
@@ -454,14 +454,14 @@ class Pipeline:
     def _note_failed_spare(self, epoch: int, error: RankSliceError) -> None:
         """Tell that a job which waits has failed, and have it replaced, unless it fails again."""
         plan = self._job(epoch).plan  # from now on it is known to wait, if it does
-        without = next((each for each, of in [*self._standby.items()] if of == epoch), None)
+        without = next((lost for lost, of in [*self._standby.items()] if of == epoch), None)
         if without is None or self._survivors is None or self._is_over:
             return
         self._standby.pop(without, None)
         accused = accused_boards(error, plan)
         if not accused or not accused <= self._lost:  # else it has been told
             self._failed[without] += 1
-            then = "is loaded again" if self._failed[without] < _MOST_FAILED else "stays away"
+            then = "is loaded again" if self._failed[without] < _MAX_FAILED else "stays away"
             boards = joined(sorted(without - self._lost))
             self._callbacks.on_warning(
                 f"the job that waits for the loss of {boards} {then}: {error}"
@@ -470,7 +470,7 @@ class Pipeline:
 
     def _note_start(self, mpirun: subprocess.Popen[str]) -> None:
         with self._starting:
-            self._mpiruns = [each for each in self._mpiruns if each.poll() is None]
+            self._mpiruns = [mpirun for mpirun in self._mpiruns if mpirun.poll() is None]
             self._mpiruns.append(mpirun)
             if self._is_aborted:
                 _end(mpirun)

@@ -210,7 +210,7 @@ def _prepare_across(
     free = {
         login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)
     }
-    wanted = {each.full_name: needed[each.board] for each in logins if needed}
+    wanted = {login.full_name: needed[login.board] for login in logins if needed}
     raise_mistakes(too_little_memory(wanted, free))
     launch = launch_command(
         prepared.plan,

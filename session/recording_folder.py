@@ -214,7 +214,7 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
 
 
 def _existing(path: Path) -> Path:
-    return next((each for each in path.parents if each.is_dir()), Path("/"))
+    return next((folder for folder in path.parents if folder.is_dir()), Path("/"))
 
 
 def _check_room(folder: Path, nbytes: int) -> None:

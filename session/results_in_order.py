@@ -26,7 +26,7 @@ def results_in_order(
     Raises:
         BaseException: what reading or giving a frame has raised, after the results before it.
     """
-    given: SimpleQueue[Future[R] | None] = SimpleQueue()
+    submitted: SimpleQueue[Future[R] | None] = SimpleQueue()
     room = threading.Semaphore(limit)
     is_over = threading.Event()
 
@@ -34,24 +34,24 @@ def results_in_order(
         try:
             rest = iter(frames)
             while room.acquire() and not is_over.is_set():
-                given.put(future := submit(next(rest)))
+                submitted.put(future := submit(next(rest)))
                 if is_over.is_set():
                     future.cancel()
         except StopIteration:
-            given.put(None)
+            submitted.put(None)
         except BaseException as error:
             failed: Future[R] = Future()
             failed.set_exception(error)
-            given.put(failed)
+            submitted.put(failed)
 
     threading.Thread(target=give, name="frames", daemon=True).start()
     try:
-        while (future := given.get()) is not None:
+        while (future := submitted.get()) is not None:
             yield take(future)
             room.release()
     finally:
         is_over.set()
         room.release()
-        while not given.empty():
-            if (left := given.get()) is not None:
+        while not submitted.empty():
+            if (left := submitted.get()) is not None:
                 left.cancel()

@@ -94,12 +94,12 @@ class Survival:
 
     @property
     def boards(self) -> frozenset[str]:
-        return frozenset(each.board for each in self.record.fallbacks)
+        return frozenset(fallback.board for fallback in self.record.fallbacks)
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """The build folders for the loss of one board each, in the order of the boards."""
-        return tuple(without(self.folder, [each.board]) for each in self.record.fallbacks)
+        return tuple(without(self.folder, [fallback.board]) for fallback in self.record.fallbacks)
 
     def fallback(self, lost: frozenset[str]) -> Path | None:
         """Return the build folder for the loss of these boards; ``None``: there is none yet."""

@@ -19,7 +19,7 @@ from rankslice.backend.boards.answers import (
 from rankslice.backend.boards.preflight import CheckedBoards
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
-from rankslice.backend.launch.messages import MESSAGE, Told, first_message, is_sudden
+from rankslice.backend.launch.messages import MESSAGE, BoardMessage, first_message, is_sudden
 from rankslice.backend.runtime.figures.sampling import OnSample, Sample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
@@ -376,9 +376,9 @@ class Watches:
         silent = [each.board for each in logins]
         hint = f"{places} did not answer: is it on, and is its cable plugged in?"
         if not self._has_message():
-            return RankSliceError(Told(hint, silent=silent))
+            return RankSliceError(BoardMessage(hint, silent=silent))
         first, *others = (self._told_by_ranks() or error).mistakes
-        return RankSliceError(Told(f"{first}; {hint}", silent=silent), *others)
+        return RankSliceError(BoardMessage(f"{first}; {hint}", silent=silent), *others)
 
     def _told_by_ranks(self) -> RankSliceError | None:
         """Return what ranks have reported, rather by the watch of their board than by mpirun.
@@ -389,7 +389,7 @@ class Watches:
         known = [line for line in self.lines if MESSAGE not in line or line in senders]
         message = first_message(known) or first_message(self.lines)
         sender = senders.get(MESSAGE + message, "")
-        return RankSliceError(Told(message, sender)) if message else None
+        return RankSliceError(BoardMessage(message, sender)) if message else None
 
     def _told_of_loss(self) -> RankSliceError | None:
         """Return which board lost its processes first, if that is why the job ended."""

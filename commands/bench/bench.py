@@ -77,7 +77,7 @@ def bench(
         check_frames(wanted, max(subject.window for subject in subjects))
         prepared = [job.check() for job in jobs]
         boards: dict[str, BoardFacts] = {}
-        for board in (board for each in prepared for board in other_boards(each)):
+        for board in (board for job in prepared for board in other_boards(job)):
             boards.setdefault(board.name, board)
         loads, load_before, installed = [*first], os.getloadavg()[0], versions().items()
         turns = _Turns(jobs, prepared, wanted, len(first) + levels, on_progress)
@@ -252,7 +252,9 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         if getattr(measured.machine, name) != getattr(reference.machine, name):
             notes.append(f"the machines differ: {name}")
     for number, load in enumerate(measured.loads):
-        other = next((n for n, each in enumerate(reference.loads) if each.name == load.name), None)
+        other = next(
+            (n for n, candidate in enumerate(reference.loads) if candidate.name == load.name), None
+        )
         if other is None:
             continue
         rates = load.fps, reference.loads[other].fps

@@ -119,11 +119,11 @@ def _made() -> dict[str, Any]:
 
 MESSAGES = _made()
 
-MOST_FIELDS = 32 * 1024
+MAX_FIELDS = 32 * 1024
 """Of a message and those inside it. Lists of numbers are one field each."""
 
 
-def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) -> int:
+def check_fields(descriptor: Any, content: memoryview, left: int = MAX_FIELDS) -> int:
     """Return how many of the fields that may be ``left`` still are after those of a message.
 
     Each takes memory once it is read. What is no message of the protocol is left to its reader.
@@ -135,7 +135,7 @@ def check_fields(descriptor: Any, content: memoryview, left: int = MOST_FIELDS) 
     while place < len(content):
         left -= 1
         if left < 0:
-            raise RefusalError(Reason.TOO_LARGE, f"more than {MOST_FIELDS} fields")
+            raise RefusalError(Reason.TOO_LARGE, f"more than {MAX_FIELDS} fields")
         key, place = _varint(content, place)
         kind, number = key & 7, 0
         if kind in (0, 2):

@@ -6,7 +6,7 @@ from enum import Enum
 
 from rankslice.framework.wording import printable
 
-_LONGEST = 2000
+_MAX_CHARACTERS = 2000
 
 
 class Reason(Enum):
@@ -34,7 +34,7 @@ class Reason(Enum):
 class RefusalError(Exception):
     def __init__(self, reason: Reason, message: str, retry_after_s: int | None = None) -> None:
         self.reason = reason
-        self.message = printable(message[:_LONGEST])
+        self.message = printable(message[:_MAX_CHARACTERS])
         self.retry_after_s = retry_after_s
         super().__init__(self.message)
 

@@ -69,7 +69,7 @@ def read_request(
     record = _object("the request", _json(text))
     parameters = _parameters("the request", record)
     binary = _BinaryData(memoryview(body)[len(body) if header_bytes is None else header_bytes :])
-    given = [_input(item, inputs, binary) for item in _list("inputs", record.get("inputs"))]
+    arrays = [_input(item, inputs, binary) for item in _list("inputs", record.get("inputs"))]
     binary.check_end()
     named = [_object("an output", item) for item in _list("outputs", record.get("outputs") or [])]
     wanted = wanted_outputs(outputs, [item.get("name") for item in named])
@@ -79,7 +79,7 @@ def read_request(
         for item in named
     }
     return Request(
-        all_inputs(inputs, given),
+        all_inputs(inputs, arrays),
         wanted,
         _id(record.get("id", "")),
         timeout_of(parameters.get("timeout")),
@@ -188,8 +188,8 @@ def _check_count(text: bytes, inputs: Sequence[Tensor]) -> None:
         (0, sum(len(text[step].translate(None, _OF_NUMBERS)) for step in steps)),
     ):
         if found > _HEADER_BYTES + most:
-            told = f"the request has more than {numbers} numbers, the most for this model"
-            raise RefusalError(Reason.TOO_LARGE, told)
+            message = f"the request has more than {numbers} numbers, the most for this model"
+            raise RefusalError(Reason.TOO_LARGE, message)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

@@ -65,7 +65,7 @@ def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise invalid(f"raw_input_contents has {len(raw)} items for {len(message.inputs)} inputs")
-    given = [
+    arrays = [
         _input(tensor, inputs, raw[number] if raw else None)
         for number, tensor in enumerate(message.inputs)
     ]
@@ -76,7 +76,7 @@ def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     refuse_parameters("the request", parameters)
     as_bytes = bool(raw) or any(datatype_of(spec) not in _CONTENTS for spec in wanted)
     return Request(
-        all_inputs(inputs, given),
+        all_inputs(inputs, arrays),
         wanted,
         message.id,
         timeout_of(parameters.get("timeout")),

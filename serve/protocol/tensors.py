@@ -32,8 +32,8 @@ _DATATYPES = {
     "bfloat16": "BF16",
 }
 
-_MOST_DIMENSIONS = 64
-_MOST_SIZE = 2**63 - 1
+_MAX_DIMENSIONS = 64
+_MAX_SIZE = 2**63 - 1
 _STEP = 1 << 14
 """Numbers that are converted at a time: between two steps other threads go on."""
 
@@ -94,14 +94,14 @@ def by_name(specs: Iterable[Tensor], kind: str, name: object) -> Tensor:
 
 
 def all_inputs(
-    specs: Sequence[Tensor], given: Sequence[tuple[Tensor, Callable[[], NDArray[Any]]]]
+    specs: Sequence[Tensor], arrays: Sequence[tuple[Tensor, Callable[[], NDArray[Any]]]]
 ) -> dict[str, NDArray[Any]]:
-    names = [spec.name for spec, _ in given]
+    names = [spec.name for spec, _ in arrays]
     for spec in specs:
         if names.count(spec.name) != 1:
             found = "is missing" if spec.name not in names else "is given twice"
             raise invalid(f"input {quoted(spec.name)} {found}")
-    return {spec.name: read() for spec, read in given}
+    return {spec.name: read() for spec, read in arrays}
 
 
 def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
@@ -110,8 +110,8 @@ def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
     if datatype != datatype_of(spec):
         found = quoted(datatype) if isinstance(datatype, str) else "no name of a type"
         raise invalid(f"{where}: datatype is {found}, expected {datatype_of(spec)}")
-    is_shape = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
-    if not is_shape or not all(type(size) is int and abs(size) <= _MOST_SIZE for size in shape):
+    is_shape = isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS
+    if not is_shape or not all(type(size) is int and abs(size) <= _MAX_SIZE for size in shape):
         raise invalid(f"{where}: shape is not a list of sizes, expected {shape_of(spec)}")
     try:
         return spec.of_shape(shape)
@@ -149,9 +149,9 @@ def array_of_numbers(spec: Tensor, data: object) -> NDArray[Any]:
 
 def _array(where: str, spec: Tensor, numbers: Sequence[Any]) -> NDArray[Any]:
     dtype, _ = spec.storage
-    kinds, told = _KINDS[dtype.kind]
+    kinds, expected = _KINDS[dtype.kind]
     if not kinds.issuperset(map(type, numbers)):
-        raise invalid(f"{where}: expected {told}")
+        raise invalid(f"{where}: expected {expected}")
     if dtype.kind in "iu":
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         if min(numbers) < least or max(numbers) > most:
@@ -197,7 +197,7 @@ def timeout_of(microseconds: object) -> float | None:
     """Return the seconds of the parameter ``timeout``; ``None``: it is not given, or 0."""
     if microseconds is None:
         return None
-    if type(microseconds) is not int or not 0 <= microseconds <= _MOST_SIZE:
+    if type(microseconds) is not int or not 0 <= microseconds <= _MAX_SIZE:
         raise invalid("parameter timeout: expected microseconds, an integer of 0 or more")
     return microseconds / 1e6 or None
 

@@ -108,8 +108,10 @@ def run_beside(
         start = run_start(measured, load, subject=subject, number=number, turn=turn)
         cores = beside.cores()
     noise = tuple(
-        replace(each, other_cores=max(0.0, round(each.other_cores - cores.get(each.board, 0.0), 3)))
-        for each in start.noise
+        replace(
+            noise, other_cores=max(0.0, round(noise.other_cores - cores.get(noise.board, 0.0), 3))
+        )
+        for noise in start.noise
     )
     own = tuple(CoRunnerCores(board, value) for board, value in cores.items())
     return replace(start, noise=noise, co_runner=own)

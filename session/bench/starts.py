@@ -189,9 +189,9 @@ def _mean_of(
     board = (here or plan.ranks)[0].board
     means = [
         part["mean"]
-        for each in boards
-        if each.board == board
-        for part in each.of(quantity).values()
+        for summary in boards
+        if summary.board == board
+        for part in summary.of(quantity).values()
     ]
     return over(means) if means else None
 

@@ -379,8 +379,8 @@ class Keeper:
         except OSError as error:
             with self._changed:  # a job that fails says why
                 self._changed.wait_for(lambda: not self.is_alive(epoch), _LAST_WORDS_S)
-            told = f"the connection of the {role} ended early: {error.strerror or 'it was closed'}"
-            self._fail(epoch, RankSliceError(told))
+            text = f"the connection of the {role} ended early: {error.strerror or 'it was closed'}"
+            self._fail(epoch, RankSliceError(text))
         except BaseException as error:
             self._fail(epoch, _told(error, f"the {role}: "))
 

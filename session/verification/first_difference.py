@@ -148,7 +148,9 @@ class _Recorded:
     @property
     def segments(self) -> Iterator[PlacedSegment]:
         ranks = self.job.ranks
-        return (each for each in self.job.segments if ranks[each.rank].turns.has(self.frame))
+        return (
+            segment for segment in self.job.segments if ranks[segment.rank].turns.has(self.frame)
+        )
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -195,7 +197,7 @@ def _unsliced(
     plan, source = prepared.plan, prepared.source
     model = built_model(prepared.folder, plan, "compare tensors")
     inputs = [spec.name for spec in job.inputs]
-    names = dict.fromkeys(name for each in job.segments for name in each.outputs)
+    names = dict.fromkeys(name for segment in job.segments for name in segment.outputs)
     wanted = [name for name in names if name not in inputs]
     file = folder / f"unsliced.{plan.model.format}"
     kind = _conversion_kind(prepared)
@@ -313,10 +315,10 @@ class _Search:
         recorded, job = self._recorded, self._recorded.job
         maker = recorded.maker(name)
         ranks = sorted(
-            each.destination
-            for each in job.channels
-            if (each.tensor, each.source) == (name, maker)
-            and recorded.ranks[each.destination].has(recorded.frame, name)
+            channel.destination
+            for channel in job.channels
+            if (channel.tensor, channel.source) == (name, maker)
+            and recorded.ranks[channel.destination].has(recorded.frame, name)
         )
         goes = f"sends to rank{'s' * (len(ranks) > 1)} {joined([*map(str, ranks)])}"
         what = f"that rank {maker} {goes if ranks else 'makes'}"

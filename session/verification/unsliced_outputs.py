@@ -101,7 +101,7 @@ def _in_turn(
 
 class _Copy:
     def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
-        kept = [each.facts.keeps for each in job.segments if each.facts.keeps]
+        kept = [segment.facts.keeps for segment in job.segments if segment.facts.keeps]
         self.keeps_something = bool(kept)
         """Whether a run may leave something for the next one."""
         facts = Facts(keeps=next(iter(kept), ""))

@@ -20,7 +20,7 @@ from served import Doubling, Served, served
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.serve.access import Limits
-from rankslice.serve.protocol.messages import MOST_FIELDS, SERVICE
+from rankslice.serve.protocol.messages import MAX_FIELDS, SERVICE
 
 X = np.ones((2, 3), np.float32)
 HASTY = Limits(connections=50, patience_s=0.4, slowest_bytes_per_s=1e7)
@@ -200,7 +200,7 @@ def test_a_message_of_too_many_fields_is_refused(server: Served) -> None:
     with grpc.insecure_channel(server.grpc) as channel:
         infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")
         with pytest.raises(grpc.RpcError, match=r"RESOURCE_EXHAUSTED[^!]*more than 32768 fields"):
-            infer(b"\x2a\x00" * (MOST_FIELDS + 1), timeout=20)
+            infer(b"\x2a\x00" * (MAX_FIELDS + 1), timeout=20)
 
 
 def test_more_connections_than_allowed_leave_those_that_are_used(server: Served) -> None:

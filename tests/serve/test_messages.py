@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rankslice.serve.protocol.messages import MESSAGES, MOST_FIELDS, check_fields
+from rankslice.serve.protocol.messages import MAX_FIELDS, MESSAGES, check_fields
 from rankslice.serve.protocol.refusal import RefusalError
 
 REQUEST = MESSAGES["ModelInferRequest"]
-MANY = MOST_FIELDS + 1
+MANY = MAX_FIELDS + 1
 
 
 def checked(content: bytes) -> int:
@@ -47,9 +47,9 @@ def test_a_list_of_numbers_is_one_field() -> None:
         tensor = request.inputs.add(name="x", datatype="FP32", shape=[MANY])
         tensor.contents.fp32_contents.extend([0.5] * MANY)
 
-    assert MOST_FIELDS - 6 == checked(inside(fill))
+    assert MAX_FIELDS - 6 == checked(inside(fill))
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 1000, b"\x2a\xff\xff\xff\x7f", b"\x2a", b"\x0b"])
 def test_what_is_no_message_is_left_to_its_reader(content: bytes) -> None:
-    assert MOST_FIELDS > checked(content) >= MOST_FIELDS - len(content)
+    assert MAX_FIELDS > checked(content) >= MAX_FIELDS - len(content)

@@ -14,7 +14,7 @@ from profiled_layers import kind_of, profile_of
 from real_jobs import chain
 
 import rankslice
-from rankslice.backend.launch.messages import Told
+from rankslice.backend.launch.messages import BoardMessage
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.plan_afresh import plan_afresh
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -105,16 +105,16 @@ SILENCE = "rank 2 (c_cpu0 on 10.0.0.3): no sign of life for 5 s from rank {} ({}
         (Mistake("board c (10.0.0.3)", "all ranks there have ended at once"), C),
         (Mistake("board a (10.0.0.1)", "board b (10.0.0.2): rank 2 (c_cpu0 on 10.0.0.3)"), A),
         (Mistake("model.onnx", "board a (10.0.0.1): is gone"), NOBODY),
-        (Told(SILENCE.format(1, "b"), "c"), B),
-        (Told(SILENCE.format(1, "b"), "a"), A),  # a speaks for a rank of c
-        (Told(SILENCE.format(1, "b"), "c", "ab"), A | B),
-        (Told("rank 0 (a_cpu0 on 10.0.0.1): the process was killed or crashed", "b"), B),
-        (Told("rank 0 (a_cpu0 on 10.0.0.1): the process was killed or crashed"), NOBODY),
-        (Told("nothing of the runtime's", "b"), NOBODY),
+        (BoardMessage(SILENCE.format(1, "b"), "c"), B),
+        (BoardMessage(SILENCE.format(1, "b"), "a"), A),  # a speaks for a rank of c
+        (BoardMessage(SILENCE.format(1, "b"), "c", "ab"), A | B),
+        (BoardMessage("rank 0 (a_cpu0 on 10.0.0.1): the process was killed or crashed", "b"), B),
+        (BoardMessage("rank 0 (a_cpu0 on 10.0.0.1): the process was killed or crashed"), NOBODY),
+        (BoardMessage("nothing of the runtime's", "b"), NOBODY),
     ],
 )
 def test_who_says_something_is_known_by_the_way_on_which_it_came(
-    out: Path, mistake: Mistake | Told, boards: frozenset[str]
+    out: Path, mistake: Mistake | BoardMessage, boards: frozenset[str]
 ) -> None:
     assert boards == accused_boards(RankSliceError(mistake), read_plan(out))
 
@@ -123,7 +123,7 @@ def test_a_boards_word_against_another_one_counts_once(out: Path) -> None:
     survivors, plan = Survivors(out, Prepare(), plan_afresh), read_plan(out)
     for silent, board, found in ((1, "b", B), (2, "c", A)):
         text = f"rank 0 (a_cpu0 on x): no sign of life for 5 s from rank {silent} ({board}_cpu0 on"
-        assert found == survivors.accused(plan, RankSliceError(Told(text, "a")), silent)
+        assert found == survivors.accused(plan, RankSliceError(BoardMessage(text, "a")), silent)
 
 
 def test_the_run_without_a_board_is_checked_beforehand(out: Path) -> None:

@@ -313,7 +313,7 @@ def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[s
     boards = [rank.board for rank in plan.ranks]
     channels = (channel for route in plan.routes for channel in route.channels)
     sent = {(boards[c.source], boards[c.destination], c.tensor) for c in channels}
-    sources = {links.source(one, other) for one, other, _ in sent if one != other}
+    sources = {links.described(one, other)[1] for one, other, _ in sent if one != other}
     yield from sorted(source for source in sources if "counted as nothing" in source)
     driven = [rank.key for rank in plan.ranks if rank.accelerator != "cpu" and rank.shared]
     if driven:

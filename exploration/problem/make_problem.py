@@ -115,7 +115,7 @@ def _links(
     names = [board.name for board in platform.boards]
     shape = len(names), len(names)
     bandwidths, latencies = links.figures(itertools.product(names, names))
-    sources = tuple(tuple(links.source(one, other) for other in names) for one in names)
+    sources = tuple(tuple(links.described(one, other)[1] for other in names) for one in names)
     return bandwidths.reshape(shape), latencies.reshape(shape), sources
 
 

@@ -79,24 +79,18 @@ class LinkSpeeds:
     wake_up_s: float = WAKE_UP_S
     """Between two ranks of one board, whatever the size: one reads the slots of the other."""
 
-    def between(self, origin: str, target: str) -> Link:
-        """Return the link from a board to another or to itself, by their names."""
-        return self._found(origin, target)[0]
-
     def figures(
         self, pairs: Iterable[tuple[str, str]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return bandwidths in bytes/s and latencies in s of pairs of boards, (pairs,) each."""
-        links = [self.between(*pair) for pair in pairs]
+        links = [self.described(*pair)[0] for pair in pairs]
         return (
             np.array([link.bandwidth_mbps * 1e6 / 8 for link in links]),
             np.array([link.latency_ms / 1e3 for link in links]),
         )
 
-    def source(self, origin: str, target: str) -> str:
-        return self._found(origin, target)[1]
-
-    def _found(self, origin: str, target: str) -> tuple[Link, str]:
+    def described(self, origin: str, target: str) -> tuple[Link, str]:
+        """Return the link from a board to another or to itself, and where its figures are from."""
         if origin == target:
             link = Link(bandwidth_mbps=float("inf"), latency_ms=1e3 * self.wake_up_s)
             return link, "shared memory, as measured on another machine"

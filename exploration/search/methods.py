@@ -127,7 +127,7 @@ def find_mappings(
     """
     searching = _Searching(problem, tuple(objectives), options, on_progress)
     if attempt is None:
-        return searching.by_model()
+        return searching.result(selected(searching.best_by_model(options.genetics), options.keep))
     return searching.by_trials(attempt)
 
 
@@ -155,17 +155,13 @@ class _Searching:
         step = "simulating mappings" if is_simulated else "running mappings"
         self._on_progress(step, done, self._expected)
 
-    def by_model(self) -> SearchResult:
-        options = self._options
-        return self._result(selected(self._best_by_model(options.genetics), options.keep))
-
     def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
         most = self._options.evaluations
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
-        result = self._result(self._kept_by_trials(trials), trials.candidates)
+        result = self.result(self._kept_by_trials(trials), trials.candidates)
         return replace(result, tried=trials.count, failures=tuple(trials.failures))
 
-    def _result(
+    def result(
         self, kept: Selection, tried: Mapping[bytes, Candidate] = MappingProxyType({})
     ) -> SearchResult:
         candidates = candidates_of(self._problem, kept, tried)
@@ -180,7 +176,7 @@ class _Searching:
             otherwise = "raise --evaluations, or use nsga2 or exact"
             every = exhaustive(trials, space, options.evaluations, otherwise=otherwise)
             return selected(every, options.keep)
-        best = self._best_by_model(
+        best = self.best_by_model(
             replace(options.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
         )
         if options.method == "exact":
@@ -192,7 +188,7 @@ class _Searching:
         )
         return selected(archive, options.keep)
 
-    def _best_by_model(self, genetics: GeneticOptions) -> Archive:
+    def best_by_model(self, genetics: GeneticOptions) -> Archive:
         """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
         problem, options = self._problem, self._options
         if options.method == "exact":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappush
 from typing import TypeAlias
 
 from rankslice.backend.runtime.job import ALL, EACH, Steps, Turns
@@ -88,9 +88,6 @@ class Ring:
     def slowest(self) -> int:
         """The first frame that a reader still takes."""
         return self._slowest.lowest
-
-    def next_frame(self, reader: int) -> int:
-        return self.turns.frame(self.read[reader])
 
     def waits(self, reader: int) -> int:
         return self.written - self.read[reader]
@@ -254,7 +251,7 @@ class StageInTurns(SimulatedStage):
 
 def _next_frame(pair: tuple[Ring, int]) -> int:
     ring, reader = pair
-    return ring.next_frame(reader)
+    return ring.turns.frame(ring.read[reader])
 
 
 @dataclass(slots=True)
@@ -284,16 +281,6 @@ class Rank:
     steps: int = 0
     queued: int = 0
     queued_max: int = 0
-
-    def count_step(self, queued: int) -> None:
-        self.steps += 1
-        self.queued += queued
-        if queued > self.queued_max:
-            self.queued_max = queued
-
-    def take_ready(self) -> SimulatedStage:
-        """Return the stage that is ready and has the oldest frame; it is about to run."""
-        return heappop(self.ready)[2]
 
 
 @dataclass(slots=True)

@@ -330,7 +330,7 @@ class _Machine:
         if rank.cores and not self._take_cores(rank):
             return
         rank.is_busy = True
-        stage = rank.take_ready()
+        stage = heapq.heappop(rank.ready)[2]
         times = stage.times
         seconds = times[stage.frame % len(times)] if len(times) > 1 else times[0]
         rank.busy_s += seconds
@@ -344,7 +344,10 @@ class _Machine:
     def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
         rank, stage = about
         rank.is_busy = False
-        rank.count_step(stage.waits() - 1)
+        queued = stage.waits() - 1
+        rank.steps += 1
+        rank.queued += queued
+        rank.queued_max = max(rank.queued_max, queued)
         freed = stage.go_on()
         for ring in stage.outputs:
             ring.put()

@@ -147,9 +147,9 @@ def test_links_are_those_of_the_pair_or_the_default():
 
 def test_a_platform_without_links_says_that_they_are_unknown():
     links = LinkSpeeds(platform(link=None))
-    assert UNKNOWN_LINK == links.between("edge01", "edge02")
-    assert "counted as nothing" in links.source("edge01", "edge02")
-    assert Link(float("inf"), 1e3 * WAKE_UP_S) == links.between("edge01", "edge01")
+    assert UNKNOWN_LINK == links.described("edge01", "edge02")[0]
+    assert "counted as nothing" in links.described("edge01", "edge02")[1]
+    assert Link(float("inf"), 1e3 * WAKE_UP_S) == links.described("edge01", "edge01")[0]
 
 
 def test_a_mapping_has_ranges_in_the_order_of_a_frame():

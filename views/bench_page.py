@@ -27,22 +27,21 @@ from rankslice.views.bench_tables import (
     number_text,
     percentile_table,
     rate_table,
+    ratio_figure,
     ratio_table,
 )
 from rankslice.views.charts import (
     Bin,
-    Estimate,
     Mark,
     Point,
     Series,
-    histogram_chart,
-    interval_chart,
-    line_chart,
+    histogram_figure,
+    line_figure,
 )
 from rankslice.views.content import Figure, Page, Part, Section, Table
 from rankslice.views.scales import Axis
 
-_MOST_POINTS = 240
+_MAX_POINTS = 240
 _BINS = 40
 _MS = 1e-6
 _LATENCY = Axis("latency, ms")
@@ -83,58 +82,29 @@ def _accuracy(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Part, ...]:
 
 def _ratio_section(names: Sequence[str], ratios: Sequence[Ratio]) -> Section:
     table = ratio_table(names, ratios)
-    estimates = [
-        Estimate(
-            f"{one.load}: {one.figure}",
-            *(one.ratio.value, one.ratio.low, one.ratio.high),
-            number_text(one.ratio.value),
-        )
-        for one in ratios
-        if one.ratio.is_known
-    ]
-    svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
-    figures = [Figure(f"{table.caption}, 95 % intervals", svg)] if estimates else []
+    known = [(f"{one.load}: {one.figure}", one) for one in ratios if one.ratio.is_known]
+    figures = [ratio_figure(f"{table.caption}, 95 % intervals", known)] if known else []
     text = "Measured in turns: each pair of starts gives one ratio."
     return Section(table.caption, (text,), (table, *figures))
 
 
 def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterator[Figure]:
-    yield _percentile_figure(own, names)
-    yield _starts_figure(own, names)
+    curves = []
+    for one in own:
+        if one.histogram.count:
+            curve = one.histogram.curve(curve_points())
+            points = tuple(Point(percent, _MS * value) for percent, value in curve)
+            curves.append(Series(names[one.subject], points))
+    yield line_figure("latency by percentile", curves, Axis("percentile", "percentile"), _LATENCY)
+    starts = [
+        Series(names[one.subject], tuple(map(_start_point, one.starts)), is_joined=False)
+        for one in own
+    ]
+    marks = [Mark(_MS * one.mean_ns.value, f"mean of {names[one.subject]}") for one in own]
+    mean = Axis("mean latency, ms")
+    marks = marks if len(own) == 1 else []
+    yield line_figure("mean latency of each start", starts, Axis("turn"), mean, y_marks=marks)
     yield _warm_up_figure(own, names)
-
-
-def _percentile_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
-    curves = [
-        (names[each.subject], each.histogram.curve(curve_points()))
-        for each in own
-        if each.histogram.count
-    ]
-    series = [
-        Series(name, tuple(Point(percent, _MS * value) for percent, value in curve))
-        for name, curve in curves
-    ]
-    rows = tuple(
-        (name, f"{percent:.6g}", f"{_MS * value:.6g}")
-        for name, curve in curves
-        for percent, value in curve
-    )
-    svg = line_chart(series, Axis("percentile", "percentile"), _LATENCY)
-    return Figure("latency by percentile", svg, Table("", ("job", "percentile", "ms"), rows))
-
-
-def _starts_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
-    series, rows, marks = [], [], []
-    for each in own:
-        points = [_start_point(start) for start in each.starts]
-        series.append(Series(names[each.subject], tuple(points), is_joined=False))
-        marks.append(Mark(_MS * each.mean_ns.value, f"mean of {names[each.subject]}"))
-        rows += [(names[each.subject], f"{point.x:g}", f"{point.y:.6g}") for point in points]
-    turns = Axis("turn")
-    only = marks if len(own) == 1 else []
-    svg = line_chart(series, turns, Axis("mean latency, ms"), y_marks=only)
-    table = Table("", ("job", "turn", "mean ms"), tuple(rows))
-    return Figure("mean latency of each start", svg, table)
 
 
 def _start_point(each: StartFigures) -> Point:
@@ -149,22 +119,20 @@ def _start_point(each: StartFigures) -> Point:
 
 
 def _warm_up_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:
-    series, rows, marks = [], [], []
-    for each in own:
-        count = min(len(start.start.latency_ns) for start in each.starts)
-        latencies = np.array([start.start.latencies_ns[:count] for start in each.starts])
-        shown = np.median(latencies, axis=0)
-        end = max(start.warm_up.frames for start in each.starts)
+    series, marks = [], []
+    for one in own:
+        count = min(len(start.start.latency_ns) for start in one.starts)
+        latencies = np.array([start.start.latencies_ns[:count] for start in one.starts])
+        median_ms = _MS * np.median(latencies, axis=0)
+        end = max(start.warm_up.frames for start in one.starts)
         most = min(count, max(3 * end, 50))
-        step = ceil(most / _MOST_POINTS)
-        points = [(frame, _MS * float(shown[frame])) for frame in range(0, most, step)]
-        name = names[each.subject]
-        series.append(Series(name, tuple(Point(*point) for point in points)))
+        frames = range(0, most, ceil(most / _MAX_POINTS))
+        points = tuple(Point(frame, float(median_ms[frame])) for frame in frames)
+        name = names[one.subject]
+        series.append(Series(name, points))
         marks.append(Mark(end, f"warm-up of {name}" if len(own) > 1 else "end of the warm-up"))
-        rows += [(name, f"{frame}", f"{value:.6g}") for frame, value in points]
-    svg = line_chart(series, Axis("frame"), _LATENCY, x_marks=marks)
-    table = Table("", ("job", "frame", "median ms"), tuple(rows))
-    return Figure("first frames, and the warm-up", svg, table)
+    caption = "first frames, and the warm-up"
+    return line_figure(caption, series, Axis("frame"), _LATENCY, x_marks=marks)
 
 
 def _stage_section(bench: Bench, series: SeriesFigures) -> Section:
@@ -204,9 +172,7 @@ def _histogram_figure(name: str, histogram: DurationHistogram) -> Figure:
         Bin(_MS * low, _MS * (low + width), count)
         for low, count in zip(edges, counts, strict=False)
     ]
-    rows = tuple((f"{each.low:.6g}", f"{each.high:.6g}", f"{each.count:g}") for each in bins)
-    svg = histogram_chart(bins, Axis("compute, ms"))
-    return Figure(f"compute of {name}", svg, Table("", ("from ms", "to ms", "frames"), rows))
+    return histogram_figure(f"compute of {name}", bins, Axis("compute, ms"))
 
 
 def _machine(bench: Bench) -> Table:

@@ -13,8 +13,8 @@ from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
 from rankslice.views.bench_tables import milliseconds, names_of, number_text
-from rankslice.views.charts import Bar, Point, Series, line_chart, stacked_bars
-from rankslice.views.content import Figure, Notice, Section, Table
+from rankslice.views.charts import Bar, Point, Series, bar_figure, line_figure
+from rankslice.views.content import Notice, Section, Table
 from rankslice.views.scales import Axis
 
 _UNKNOWN = "-"
@@ -164,8 +164,9 @@ def explained_section(found: Sequence[Explained]) -> Section:
     text = tuple(f"{one.job}, {one.load}: {' '.join(one.lines())}" for one in found)
     if not bars:
         return Section("Why it varies", text)
-    svg = stacked_bars(bars, tuple(_LEVELS.values()), Axis("% of the variance"))
-    return Section("Why it varies", text, (table, Figure("where the variance comes from", svg)))
+    kinds, axis = tuple(_LEVELS.values()), Axis("% of the variance")
+    figure = bar_figure("where the variance comes from", bars, kinds, axis)
+    return Section("Why it varies", text, (table, figure))
 
 
 def beside_section(found: Sequence[BesideFigures]) -> Section:
@@ -179,12 +180,12 @@ def beside_section(found: Sequence[BesideFigures]) -> Section:
             for p in _PERCENTS
         ),
     ]
-    figures = [Figure("latency", line_chart(lines, work, Axis("latency, ms")))]
+    figures = [line_figure("latency", lines, work, Axis("latency, ms"))]
     for place, label in enumerate(("frequency, MHz", "temperature, °C")):
         values = [(100 * one.load.busy, _hardware(one)[place]) for one in found]
         if points := tuple(Point(x, y) for x, y in values if y is not None):
-            svg = line_chart([Series(label, points)], work, Axis(label))
-            figures.append(Figure(label.partition(",")[0], svg))
+            caption = label.partition(",")[0]
+            figures.append(line_figure(caption, [Series(label, points)], work, Axis(label)))
     head = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
     table = Table("beside a co-runner", head, tuple(map(beside_row, found)))
     notice = Notice("What it says", tuple(beside_lines(found)))

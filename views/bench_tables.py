@@ -13,7 +13,9 @@ from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet, unseen
 from rankslice.measurement.bench.series import Ratio, SeriesFigures
-from rankslice.views.content import Notice, Table
+from rankslice.views.charts import Estimate, Mark, interval_chart
+from rankslice.views.content import Figure, Notice, Table
+from rankslice.views.scales import Axis
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
 RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")
@@ -105,6 +107,20 @@ def ratio_table(names: Sequence[str], ratios: Sequence[Ratio]) -> Table:
     """Return the ratios of one job to another, given their names."""
     first, second = names
     return Table(f"{first} over {second}", RATIO_HEAD, tuple(map(ratio_row, ratios)))
+
+
+def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
+    """Return ratios with their intervals, given a name of each."""
+    estimates = [
+        Estimate(
+            name,
+            *(ratio.ratio.value, ratio.ratio.low, ratio.ratio.high),
+            number_text(ratio.ratio.value),
+        )
+        for name, ratio in ratios
+    ]
+    svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
+    return Figure(caption, svg)
 
 
 def notes(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Notice, Notice]:

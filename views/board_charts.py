@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rankslice.framework.wording import digits
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
-from rankslice.views.charts import Point, Series, line_chart
+from rankslice.views.charts import Point, Series, line_figure
 from rankslice.views.content import Figure, Section, Table
 from rankslice.views.scales import Axis
 
@@ -65,12 +65,8 @@ def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> F
     series.sort(key=lambda each: max(point.y for point in each.points), reverse=True)
     if not series:
         return None
-    shown = series[:_MAX_SERIES]
-    svg = line_chart(shown, Axis("seconds since the first sample"), Axis(caption))
-    rows = tuple(
-        (each.name, f"{point.x:.1f}", f"{point.y:.6g}") for each in shown for point in each.points
-    )
-    return Figure(caption, svg, Table(caption, ("of", "seconds", caption), rows))
+    seconds = Axis("seconds since the first sample")
+    return line_figure(caption, series[:_MAX_SERIES], seconds, Axis(caption))
 
 
 def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]:

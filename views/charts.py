@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from rankslice.framework.wording import printable
+from rankslice.views.content import Figure, Table
 from rankslice.views.scales import Axis, Scale
 from rankslice.views.svg import element, picture
 
@@ -88,6 +89,48 @@ class Bar:
     text: str = ""
 
 
+def line_figure(
+    caption: str,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    *,
+    x_marks: Sequence[Mark] = (),
+    y_marks: Sequence[Mark] = (),
+) -> Figure:
+    """Return lines or dots, with intervals from top to bottom where points have them."""
+    rows = tuple((one.name, _digits(p.x), _digits(p.y)) for one in series for p in one.points)
+    svg = line_chart(series, x, y, x_marks=x_marks, y_marks=y_marks)
+    return Figure(caption, svg, Table(caption, ("of", x.label, y.label), rows))
+
+
+def histogram_figure(
+    caption: str, bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()
+) -> Figure:
+    """Return a histogram of frames."""
+    rows = tuple(tuple(map(_digits, (one.low, one.high, one.count))) for one in bins)
+    table = Table(caption, (f"{x.label} from", "to", "frames"), rows)
+    return Figure(caption, histogram_chart(bins, x, x_marks=x_marks), table)
+
+
+def bar_figure(caption: str, bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> Figure:
+    """Return a bar for each name, with a part for each kind; all of them begin at zero.
+
+    Args:
+        caption: of the figure.
+        bars: as many parts each as there are kinds; one if there is none.
+        kinds: what the parts are.
+        axis: linear.
+    """
+    rows = tuple((bar.name, *map(_digits, bar.parts)) for bar in bars)
+    table = Table(caption, (axis.label, *(kinds or ("",))), rows)
+    return Figure(caption, stacked_bars(bars, kinds, axis), table)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
 def line_chart(
     series: Sequence[Series],
     x: Axis,
@@ -96,7 +139,6 @@ def line_chart(
     x_marks: Sequence[Mark] = (),
     y_marks: Sequence[Mark] = (),
 ) -> Markup:
-    """Return a chart of lines or dots, with intervals from top to bottom where points have them."""
     top, keys = _keys([one.name for one in series] if len(series) > 1 else [])
     bottom = top + _PLOT
     points = [point for one in series for point in one.points]
@@ -124,7 +166,6 @@ def line_chart(
 
 
 def histogram_chart(bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()) -> Markup:
-    """Return a histogram of frames."""
     top, _ = _keys([])
     bottom = top + _PLOT
     ends = [end for one in bins for end in (one.low, one.high)]
@@ -170,13 +211,6 @@ def interval_chart(
 
 
 def stacked_bars(bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> Markup:
-    """Return a bar for each name, with a part for each kind; all of them begin at zero.
-
-    Args:
-        bars: as many parts each as there are kinds.
-        kinds: what the parts are.
-        axis: linear.
-    """
     top, keys = _keys(kinds, begin=6)
     sums = [sum(part for part in bar.parts if part > 0) for bar in bars]
     across = Scale(axis, [0.0, *sums], WIDTH - RIGHT, RIGHT, whole=True)

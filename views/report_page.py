@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import joined
-from rankslice.measurement.bench.series import Ratio, all_series
-from rankslice.views.bench_tables import RATE_HEAD, RATIO_HEAD, rate_rows, ratio_row
-from rankslice.views.charts import Bar, Estimate, Mark, interval_chart, stacked_bars
+from rankslice.measurement.bench.series import all_series
+from rankslice.views.bench_tables import RATE_HEAD, RATIO_HEAD, rate_rows, ratio_figure, ratio_row
+from rankslice.views.charts import Bar, bar_figure
 from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
     busy_figure,
@@ -70,9 +70,7 @@ def _figures(runs: Sequence[KeptRun]) -> Section:
 def _rates(runs: Sequence[KeptRun]) -> Figure:
     known = [(run.name, run.record.summary.throughput_fps or 0.0) for run in runs]
     bars = [Bar(name, (rate,), f"{rate:.2f}" if rate else UNKNOWN) for name, rate in known]
-    rows = tuple((bar.name, bar.text) for bar in bars)
-    table = Table("Throughput", ("run", "frames/s"), rows)
-    return Figure("Throughput", stacked_bars(bars, (), Axis("frames/s")), table)
+    return bar_figure("Throughput", bars, (), Axis("frames/s"))
 
 
 def _benches(benches: Sequence[KeptBench]) -> Section:
@@ -88,18 +86,10 @@ def _benches(benches: Sequence[KeptBench]) -> Section:
         caption = f"Ratios to {read[0][0]}"
         rows = tuple((name, *ratio_row(ratio)) for name, ratio in ratios)
         parts.append(Table(caption, ("folder", *RATIO_HEAD), rows))
-        estimates = [_estimate(name, ratio) for name, ratio in ratios]
-        axis = Axis("ratio, with its 95 % interval")
-        svg = interval_chart(estimates, axis, reference=Mark(1.0, "the same"))
-        parts.append(Figure(caption, svg))
+        known = [(name, one) for name, one in ratios if one.ratio.is_known]
+        named = [(f"{name}, {one.load}: {one.figure}", one) for name, one in known]
+        parts.append(ratio_figure(f"{caption}, 95 % intervals", named))
     return Section("Benchmarks", texts, tuple(parts))
-
-
-def _estimate(name: str, ratio: Ratio) -> Estimate:
-    found = ratio.ratio
-    text = ratio_row(ratio)[2]
-    name = f"{name}, {ratio.load}: {ratio.figure}"
-    return Estimate(name, found.value, found.low, found.high, text)
 
 
 def _mappings(runs: Sequence[KeptRun]) -> Section:

@@ -17,7 +17,7 @@ from rankslice.views.run_parts import (
     busy_figure,
     curves_figure,
     frames_sentence,
-    histogram_figure,
+    latency_histogram,
     ms_text,
     percentile_figure,
     percentiles,
@@ -67,10 +67,7 @@ def _latency(summary: RunSummary) -> Section:
     if summary.latency_counts:
         figures = (
             percentile_figure("Latency by percentile", [("latency", summary)]),
-            histogram_figure(
-                "Frames by latency",
-                *(summary.latency_counts, summary.latency_ms, "latency, ms"),
-            ),
+            latency_histogram("Frames by latency", summary),
         )
     rows = tuple(
         (name, *(ms_text(times[each]) for each in _TIMES)) for name, times in _stages(summary)

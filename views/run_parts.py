@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.framework.wording import digits
 from rankslice.measurement.counts import merged, percentile_ms, total
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.charts import (
@@ -17,9 +16,9 @@ from rankslice.views.charts import (
     Mark,
     Point,
     Series,
-    histogram_chart,
-    line_chart,
-    stacked_bars,
+    bar_figure,
+    histogram_figure,
+    line_figure,
 )
 from rankslice.views.content import UNKNOWN, Figure, Table
 from rankslice.views.scales import Axis
@@ -110,43 +109,29 @@ def percentile_figure(caption: str, series: Sequence[tuple[str, RunSummary]]) ->
 def curves_figure(
     caption: str, curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], unit: str
 ) -> Figure:
-    """Return curves over percentiles; a column of values for each."""
+    """Return curves over percentiles."""
     values = [y for _, curve in curves for _, y in curve if y > 0]
     is_wide = bool(values) and max(values) > _WIDE * min(values)
-    svg = line_chart(
-        [Series(name, tuple(Point(x, y) for x, y in curve)) for name, curve in curves],
-        *(Axis("percentile", "percentile"), Axis(unit, "log" if is_wide else "linear")),
-    )
-    places = sorted({x for _, curve in curves for x, _ in curve})
-    columns = [dict(curve) for _, curve in curves]
-    rows = tuple(
-        (f"{place:g}", *(ms_text(column.get(place)) for column in columns)) for place in places
-    )
-    head = ("percentile", *(f"{name}, ms" for name, _ in curves))
-    return Figure(caption, svg, Table(caption, head, rows))
+    series = [Series(name, tuple(Point(x, y) for x, y in curve)) for name, curve in curves]
+    y = Axis(unit, "log" if is_wide else "linear")
+    return line_figure(caption, series, Axis("percentile", "percentile"), y)
 
 
-def histogram_figure(caption: str, counts: Counts, times: Mapping[str, float], axis: str) -> Figure:
+def latency_histogram(caption: str, summary: RunSummary) -> Figure:
     """Return how many frames took how long, with the median and the 99th percentile marked."""
-    bins = [Bin(*count) for count in merged(counts, _MAX_BINS)]
+    bins = [Bin(*count) for count in merged(summary.latency_counts, _MAX_BINS)]
+    times = summary.latency_ms
     marks = [Mark(times[name], f"{name} {ms_text(times[name])}") for name in ("p50", "p99")]
     # The bins are equally wide on this scale alone.
-    svg = histogram_chart(bins, Axis(axis, "log"), x_marks=marks)
-    rows = tuple((digits(b.low, 4), digits(b.high, 4), f"{b.count:g}") for b in bins)
-    return Figure(caption, svg, Table(caption, ("from, ms", "to, ms", "frames"), rows))
+    return histogram_figure(caption, bins, Axis(_LATENCY, "log"), x_marks=marks)
 
 
 def busy_figure(caption: str, ranks: Sequence[tuple[str, RankFigures]]) -> Figure:
     """Return how the computing thread of each rank spends its time, per frame that it handles."""
-    rows = [(name, rank.compute_ms["mean"], rank.wait_ms) for name, rank in ranks if rank.frames]
-    svg = stacked_bars(
-        [
-            Bar(name, (compute, wait), f"{ms_text(compute)} + {ms_text(wait)} ms")
-            for name, compute, wait in rows
-        ],
-        ("computes", "waits: nothing is ready"),
-        Axis("milliseconds per frame"),
-    )
-    cells = tuple((name, ms_text(compute), ms_text(wait)) for name, compute, wait in rows)
-    table = Table(caption, ("rank", "compute mean, ms", "wait mean, ms"), cells)
-    return Figure(caption, svg, table)
+    bars = []
+    for name, rank in ranks:
+        if rank.frames:
+            compute, wait = rank.compute_ms["mean"], rank.wait_ms
+            bars.append(Bar(name, (compute, wait), f"{ms_text(compute)} + {ms_text(wait)} ms"))
+    kinds = ("computes", "waits: nothing is ready")
+    return bar_figure(caption, bars, kinds, Axis("milliseconds per frame"))

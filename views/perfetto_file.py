@@ -46,11 +46,10 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
         packets.open_machine(number, board)
     machine = {rank.rank: boards.index(rank.board) for rank in plan.ranks}
     for rank in plan.ranks:
-        name = f"rank {rank.rank} {rank.key}"
-        packets.process(machine[rank.rank], _rank_uuid(rank.rank), rank.rank + 1, name)
+        packets.rank(machine[rank.rank], rank.rank, rank.key)
     first = _rank_uuid(len(plan.ranks))
     for number, track in enumerate(drawn.tracks):
-        packets.track(machine[track.rank], first + number, track)
+        packets.track_of_rank(machine[track.rank], first + number, track)
     ways = {channel.number for channel in plan.channels}
     for each in drawn.slices:
         packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
@@ -58,7 +57,7 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     begin_ns = min((each.begin_ns for each in drawn.slices), default=0)
     group = first + len(drawn.tracks)
     for number in sorted({boards.index(told.board) for told in counters}):
-        packets.group(number, group + number, boards[number])
+        packets.track(number, group + number, boards[number])
     uuids = {f"rank{rank.rank}": _rank_uuid(rank.rank) for rank in plan.ranks}
     for uuid, told in enumerate(counters, group + len(boards)):
         number = boards.index(told.board)
@@ -66,7 +65,7 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
         name = quantity if part in uuids else told.name
         values = _from(told.values, begin_ns)
         parent = uuids.get(part, group + number)
-        packets.counter(number, uuid, name, told.unit, values, parent=parent)
+        packets.counter(number, uuid, name, told.unit, values, parent)
     return bytes(file.SerializeToString())
 
 
@@ -103,24 +102,29 @@ class _Packets:
         packet.sequence_flags = packet.SEQ_INCREMENTAL_STATE_CLEARED
         packet.system_info.machine_name = board
 
-    def process(self, machine: int, uuid: int, pid: int, name: str) -> None:
-        """Add a rank."""
+    def track(self, machine: int, uuid: int, name: str = "", parent: int = 0) -> Any:
+        """Add a track, below another one if it is given; return its descriptor."""
         descriptor = self._new(machine).track_descriptor
         descriptor.uuid = uuid
-        descriptor.process.pid = pid
-        descriptor.process.process_name = name
+        if name:
+            descriptor.name = name
+        if parent:
+            descriptor.parent_uuid = parent
+        return descriptor
 
-    def track(self, machine: int, uuid: int, track: Track) -> None:
-        """Add a track of a rank."""
-        descriptor = self._new(machine).track_descriptor
-        descriptor.uuid = uuid
-        descriptor.parent_uuid = _rank_uuid(track.rank)
-        if track.kind == WORK:
-            descriptor.thread.pid = track.rank + 1
-            descriptor.thread.tid = 1000 * (track.rank + 1) + track.thread
-            descriptor.thread.thread_name = track.name
-        else:
-            descriptor.name = track.name
+    def rank(self, machine: int, rank: int, key: str) -> None:
+        """Add the track of a rank, which is a process."""
+        process = self.track(machine, _rank_uuid(rank)).process
+        process.pid, process.process_name = rank + 1, f"rank {rank} {key}"
+
+    def track_of_rank(self, machine: int, uuid: int, track: Track) -> None:
+        parent = _rank_uuid(track.rank)
+        if track.kind != WORK:
+            self.track(machine, uuid, track.name, parent)
+            return
+        thread = self.track(machine, uuid, parent=parent).thread
+        thread.pid, thread.tid = track.rank + 1, 1000 * (track.rank + 1) + track.thread
+        thread.thread_name = track.name
 
     def slice(self, machine: int, uuid: int, each: Slice, channels: set[int]) -> None:
         """Add a slice, or a moment, with the arrows that begin and end there."""
@@ -145,12 +149,6 @@ class _Packets:
         end.type = end.TYPE_SLICE_END
         end.track_uuid = uuid
 
-    def group(self, machine: int, uuid: int, name: str) -> None:
-        """Add a track that has others below it."""
-        descriptor = self._new(machine).track_descriptor
-        descriptor.uuid = uuid
-        descriptor.name = name
-
     def counter(
         self,
         machine: int,
@@ -158,16 +156,10 @@ class _Packets:
         name: str,
         unit: str,
         values: Sequence[tuple[int, float]],
-        *,
         parent: int = 0,
     ) -> None:
-        """Add a number that changes with time, below another track if one is given."""
-        descriptor = self._new(machine).track_descriptor
-        descriptor.uuid = uuid
-        descriptor.name = name
-        if parent:
-            descriptor.parent_uuid = parent
-        descriptor.counter.unit_name = unit
+        """Add a number that changes with time."""
+        self.track(machine, uuid, name, parent).counter.unit_name = unit
         for time_ns, value in values:
             event = self._new(machine, time_ns).track_event
             event.type = event.TYPE_COUNTER

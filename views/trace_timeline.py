@@ -88,62 +88,102 @@ class Timeline:
 
 def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
     """Return what is drawn of a trace."""
-    tracks: list[Track] = []
-    slices: list[Slice] = []
+    drawing = _Drawing(found)
     notes: list[OperatorNote] = []
-    steps = found.path.steps
-    is_critical = np.zeros(found.journeys.ends.shape, np.bool_)
-    is_critical[steps[:, 0], steps[:, 1]] = True
-    for rank in found.journeys.plan.ranks:
-        _draw_threads(found.journeys, rank.rank, is_critical, tracks, slices)
-        for told in operators[rank.rank : rank.rank + 1]:
-            notes += _draw_operators(found.journeys, told, tracks, slices)
-        _draw_messages(found.journeys, rank.rank, is_critical, tracks, slices)
+    for rank in range(len(found.journeys.plan.ranks)):
+        drawing.add_threads(rank)
+        for told in operators[rank : rank + 1]:
+            notes += drawing.add_operators(told)
+        drawing.add_messages(rank)
     # A message comes before the step that it lets begin.
-    slices.sort(key=lambda each: (each.begin_ns, each.kind != MESSAGE))
+    slices = sorted(drawing.slices, key=lambda one: (one.begin_ns, one.kind != MESSAGE))
     left_out = max(0, len(slices) - MOST_DRAWN)
-    return Timeline(
-        tuple(tracks),
-        tuple(slices[left_out:]),
-        left_out,
-        tuple(_inside(found.journeys)),
-        tuple(notes),
-    )
+    inside = tuple(_inside(found.journeys))
+    return Timeline((*drawing.tracks,), (*slices[left_out:],), left_out, inside, (*notes,))
 
 
-def _draw_threads(
-    found: Journeys,
-    rank: int,
-    is_critical: NDArray[np.bool_],
-    tracks: list[Track],
-    slices: list[Slice],
-) -> None:
-    rows = [
-        at
-        for at, row in enumerate(found.rows)
-        if row.rank == rank and row.kind in (COMPUTE, READ, WRITE)
-    ]
-    for thread in sorted({found.rows[row].thread for row in rows}):
-        track = len(tracks)
-        tracks.append(Track(rank, THREADS[thread], WORK, thread))
-        own = [row for row in rows if found.rows[row].thread == thread]
-        names = {row: _step_name(found, row) for row in own}
-        ways = {row: _channels(found, row) for row in own}
-        at = [(row, int(f)) for row in own for f in np.flatnonzero(found.ends[row] > NEVER)]
-        slices.extend(
-            Slice(
-                track,
-                int(found.begins[row, frame]),
-                int(found.ends[row, frame]),
-                names[row],
-                found.first + frame,
-                WORK,
-                bool(is_critical[row, frame]),
-                *ways[row],
-            )
-            for row, frame in at
-        )
-        slices.extend(_waits(found, rank, thread, track, at))
+class _Drawing:
+    """Tracks and slices, rank by rank."""
+
+    def __init__(self, found: Findings) -> None:
+        self._journeys = found.journeys
+        self._is_critical = np.zeros(found.journeys.ends.shape, np.bool_)
+        steps = found.path.steps
+        self._is_critical[steps[:, 0], steps[:, 1]] = True
+        self.tracks: list[Track] = []
+        self.slices: list[Slice] = []
+
+    def add_threads(self, rank: int) -> None:
+        """Add the steps of a rank's threads, and their waits."""
+        found = self._journeys
+        kinds = (COMPUTE, READ, WRITE)
+        rows = [at for at, row in enumerate(found.rows) if row.rank == rank and row.kind in kinds]
+        for thread in sorted({found.rows[row].thread for row in rows}):
+            track = self._new_track(Track(rank, THREADS[thread], WORK, thread))
+            own = [row for row in rows if found.rows[row].thread == thread]
+            steps = [(row, int(f)) for row in own for f in np.flatnonzero(found.ends[row] > NEVER)]
+            names = {row: (_step_name(found, row), _channels(found, row)) for row in own}
+            for row, frame in steps:
+                name, ways = names[row]
+                self._add(track, row, frame, name, WORK, *ways)
+            self.slices.extend(_waits(found, rank, thread, track, steps))
+
+    def add_operators(self, told: RankOperators) -> Iterator[OperatorNote]:
+        """Add the operators of a rank's segments; yield how exact their times are."""
+        found = self._journeys
+        for segment in told.segments:
+            row = (COMPUTE, told.rank, segment.index)
+            places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
+            for place in places:
+                reporters = set()
+                for placed in place_operators(segment, found.begins[place], found.ends[place]):
+                    reporters.add(placed.by)
+                    what = "queued" if segment.queued_by else "operators"
+                    name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
+                    track = self._new_track(Track(told.rank, name, OPERATOR))
+                    last_ns = 0
+                    for step in placed.steps:
+                        # Rounding, or several at once on an accelerator, makes neighbours overlap.
+                        begin_ns = max(step.begin_ns, last_ns)
+                        last_ns = max(step.end_ns, begin_ns)
+                        frame = found.first + step.frame
+                        one = Slice(track, begin_ns, last_ns, step.name, frame, OPERATOR)
+                        self.slices.append(one)
+                    yield OperatorNote(told.rank, placed.by, placed.error_ns)
+                if segment.queued_by and segment.queued_by not in reporters:
+                    yield OperatorNote(told.rank, segment.queued_by, math.inf)
+
+    def add_messages(self, rank: int) -> None:
+        """Add the messages of a rank, on as many lanes of a channel as are needed."""
+        found = self._journeys
+        for row, of in enumerate(found.rows):
+            if of.rank != rank or of.kind not in (SEND, RECEIVE):
+                continue
+            channel = found.channel(of)
+            other = f"to rank {channel.destination}"
+            other = other if of.kind == SEND else f"from rank {channel.source}"
+            way = f"{quoted(channel.tensor)} {other}"
+            frames = np.flatnonzero(found.ends[row] > NEVER)
+            frames = frames[np.argsort(found.begins[row, frames], kind="stable")]
+            tracks: dict[int, int] = {}
+            lanes = _lanes(found.begins[row, frames], found.ends[row, frames])
+            for frame, lane in zip(frames, lanes, strict=True):
+                if lane not in tracks:
+                    tracks[lane] = self._new_track(Track(rank, way, MESSAGE))
+                self._add(tracks[lane], row, int(frame), way, MESSAGE, (channel.number,))
+
+    def _new_track(self, track: Track) -> int:
+        self.tracks.append(track)
+        return len(self.tracks) - 1
+
+    def _add(
+        self, track: int, row: int, frame: int, name: str, kind: str, *ways: tuple[int, ...]
+    ) -> None:
+        found = self._journeys
+        times = int(found.begins[row, frame]), int(found.ends[row, frame])
+        is_critical = bool(self._is_critical[row, frame])
+        one = Slice(track, *times, name, found.first + frame, kind, is_critical, *ways)
+        self.slices.append(one)
 
 
 def _step_name(found: Journeys, row: int) -> str:
@@ -179,16 +219,10 @@ def _waits(
     ):
         name, frame = "wait", NEVER
         if place < len(steps):
-            row, frame = steps[place]
-            name = f"wait {_reason(found, row, frame)}"
-        yield Slice(
-            track,
-            int(event["begin_ns"]),
-            int(event["end_ns"]),
-            name,
-            found.first + frame if frame != NEVER else NEVER,
-            WAITING,
-        )
+            row, at = steps[place]
+            name, frame = f"wait {_reason(found, row, at)}", found.first + at
+        times = int(event["begin_ns"]), int(event["end_ns"])
+        yield Slice(track, *times, name, frame, WAITING)
 
 
 def _reason(found: Journeys, row: int, frame: int) -> str:
@@ -207,71 +241,6 @@ def _reason(found: Journeys, row: int, frame: int) -> str:
     row_of = found.rows[int(last.rows[frame])]
     maker = found.channel(row_of).source if row_of.kind == RECEIVE else rank
     return f"for {quoted(last.tensor)} of rank {maker}"
-
-
-def _draw_operators(
-    found: Journeys, told: RankOperators, tracks: list[Track], slices: list[Slice]
-) -> Iterator[OperatorNote]:
-    for segment in told.segments:
-        row = (COMPUTE, told.rank, segment.index)
-        places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
-        for place in places:
-            reporters = set()
-            for placed in place_operators(segment, found.begins[place], found.ends[place]):
-                reporters.add(placed.by)
-                track = len(tracks)
-                what = "queued" if segment.queued_by else "operators"
-                name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
-                tracks.append(Track(told.rank, name, OPERATOR))
-                last_ns = 0
-                for step in placed.steps:
-                    # Rounding, or several at once on an accelerator, makes neighbours overlap.
-                    begin_ns = max(step.begin_ns, last_ns)
-                    last_ns = max(step.end_ns, begin_ns)
-                    frame = found.first + step.frame
-                    slices.append(Slice(track, begin_ns, last_ns, step.name, frame, OPERATOR))
-                yield OperatorNote(told.rank, placed.by, placed.error_ns)
-            if segment.queued_by and segment.queued_by not in reporters:
-                yield OperatorNote(told.rank, segment.queued_by, math.inf)
-
-
-def _draw_messages(
-    found: Journeys,
-    rank: int,
-    is_critical: NDArray[np.bool_],
-    tracks: list[Track],
-    slices: list[Slice],
-) -> None:
-    for row, each in enumerate(found.rows):
-        if each.rank != rank or each.kind not in (SEND, RECEIVE):
-            continue
-        channel = found.channel(each)
-        way = (
-            f"{quoted(channel.tensor)} to rank {channel.destination}"
-            if each.kind == SEND
-            else f"{quoted(channel.tensor)} from rank {channel.source}"
-        )
-        frames = np.flatnonzero(found.ends[row] > NEVER)
-        frames = frames[np.argsort(found.begins[row, frames], kind="stable")]
-        lanes: dict[int, int] = {}
-        for frame, lane in zip(
-            frames, _lanes(found.begins[row, frames], found.ends[row, frames]), strict=True
-        ):
-            if lane not in lanes:
-                lanes[lane] = len(tracks)
-                tracks.append(Track(rank, way, MESSAGE))
-            slices.append(
-                Slice(
-                    lanes[lane],
-                    int(found.begins[row, frame]),
-                    int(found.ends[row, frame]),
-                    way,
-                    found.first + int(frame),
-                    MESSAGE,
-                    bool(is_critical[row, frame]),
-                    (channel.number,),
-                )
-            )
 
 
 def _lanes(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[int]:

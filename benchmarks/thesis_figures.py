@@ -20,10 +20,10 @@ from rankslice.commands.bench.bench_options import BenchOptions
 from rankslice.commands.bench.show import print_bench
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cut_mapping import mapping_of_cuts
-from rankslice.commands.output import progress_bars
 from rankslice.measurement.bench.bench_records import Bench, write_bench
 from rankslice.views.bench_page import bench_page
 from rankslice.views.page import page_html
+from rankslice.views.terminal import progress_bars
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -10,9 +10,9 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from rankslice.commands.app import run_program
-from rankslice.commands.output import print_line, talk
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.option_records import MisuseError
+from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankslice.framework.files.output_file import write_output
-from rankslice.views.terminal import (
-    new_console as new_console,
-    new_table as new_table,
-    print_line as print_line,
-    progress_bars as progress_bars,
-    screen as screen,
-    shortened as shortened,
-    talk as talk,
-)
+from rankslice.views.terminal import print_line, talk
 
 
 def end_interrupted(files: Sequence[Path]) -> NoReturn:

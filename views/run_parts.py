@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 
 from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.measurement.counts import merged, percentile_ms, total
 from rankslice.measurement.summary import RunSummary
@@ -25,6 +26,8 @@ from rankslice.views.scales import Axis
 
 _PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9, 99.99, 99.999)
 _MAX_BINS = 40
+_MAX_NUMBERS = 20
+"""Of frames, that a line names."""
 _WIDE = 10
 """So many times the smallest value is too much for a linear axis."""
 _LATENCY = "latency, ms"
@@ -88,6 +91,24 @@ def frames_sentence(summary: RunSummary) -> str:
     rate = "rate unknown" if fps is None else f"{fps:.2f} frames/s"
     of = summary.throughput_of
     return f"{frames_text(summary.completed)}{dropped}, {rate} ({of}), window {summary.window}"
+
+
+def route_texts(completed: int, on_surge: int, switches: Sequence[Change]) -> Iterator[str]:
+    """Yield how many frames took which of two routes, and each change of the route."""
+    usual = frames_text(completed - on_surge)
+    yield f"{usual} took the normal route, {on_surge} the surge route"
+    for switch in switches:
+        yield (
+            f"{switch.time_s:.2f} s: {switch.route} from frame {switch.frame} on,"
+            f" {switch.waiting} waiting: {switch.reason}"
+        )
+
+
+def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:
+    """Return the first numbers, and how many more there are, of ``count`` in all."""
+    shown = ", ".join(map(str, numbers[:_MAX_NUMBERS]))
+    more = (len(numbers) if count is None else count) - _MAX_NUMBERS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def percentiles(counts: Counts, most_ms: float) -> list[tuple[float, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -82,12 +81,13 @@ def show(console: Console, *parts: Part | Section | str, max_cell: int = MAX_CEL
                 print_line(console, on_one_line(text), part.level)
         elif isinstance(part, Table):
             if part.rows:
-                console.print(_table(part, max_cell))
+                console.print(rich_table(part, max_cell))
         elif isinstance(part, str):
             print_line(console, part)
 
 
-def _table(table: Table, max_cell: int) -> RichTable:
+def rich_table(table: Table, max_cell: int = MAX_CELL) -> RichTable:
+    """Return a table for a console, with long names shortened."""
     head = (escape(shortened(name)) for name in table.head)
     shown = RichTable(*head, caption=escape(table.caption))
     for number in table.right:
@@ -151,16 +151,6 @@ def print_line(console: Console, text: str, label: str = "") -> None:
     """
     before = f"[{_COLOURS[label]}]{label}:[/] " if label else ""
     console.print(f"{before}{escape(text)}", soft_wrap=True)
-
-
-def new_table(
-    headings: Sequence[str], right: Iterable[int] = (), caption: str | None = None
-) -> RichTable:
-    """Return a table without rows; the columns of these numbers are set to the right."""
-    table = RichTable(*headings, caption=caption)
-    for number in right:
-        table.columns[number].justify = "right"
-    return table
 
 
 def progress_bars() -> Progress:

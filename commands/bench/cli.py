@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.bench_options import BenchOptions, ScenarioOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import Json, Launching, refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
@@ -23,6 +23,7 @@ from rankslice.framework.files.output_file import (
 )
 from rankslice.framework.option_records import Writes, about, offered
 from rankslice.session.build_folder import BENCH, BENCH_PAGE
+from rankslice.views.terminal import print_line, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.command import command, function
-from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import (
     Boards,
     Json,
@@ -23,6 +23,7 @@ from rankslice.commands.shared_options import (
 from rankslice.framework.errors import Mistake
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.option_records import MisuseError, about, offered, option
+from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.build.build import Build

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from rankslice.commands.command import command
-from rankslice.commands.output import screen, talk
 from rankslice.framework.option_records import about
+from rankslice.views.terminal import screen, talk
 
 
 @command("demo", "")

@@ -17,7 +17,6 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.show import print_build
-from rankslice.commands.output import print_line
 from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import JSON, check_output, write_output
@@ -30,6 +29,7 @@ from rankslice.networks.digits import (
 from rankslice.networks.zoo import zoo_model
 from rankslice.session.run import FinishedRun, prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
+from rankslice.views.terminal import print_line
 
 _DIGITS_SCALE = (1 / 256,)
 _RESNET_FRAMES = 80

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.commands.output import end_interrupted, write_json
 from rankslice.commands.shared_options import (
     Boards,
     Json,
@@ -20,6 +20,7 @@ from rankslice.commands.shared_options import (
 )
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.option_records import about, option
+from rankslice.views.terminal import progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.profile.span_bench import Listener

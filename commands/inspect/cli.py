@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import print_line, screen, talk, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, option
 from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rankslice.commands.output import shortened
+from rankslice.views.terminal import shortened
 
 ROW = 22
 """Height of a row; this and all other lengths are pixels."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, progress_bars, screen, talk, write_json
+from rankslice.commands.output import end_interrupted, write_json
 from rankslice.commands.shared_options import (
     Boards,
     Json,
@@ -20,6 +20,7 @@ from rankslice.commands.shared_options import (
 )
 from rankslice.framework.files.output_file import PROFILE, STDOUT
 from rankslice.framework.option_records import Writes, about, offered, option
+from rankslice.views.terminal import progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.profile.profiler import Profiler

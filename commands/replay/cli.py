@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import progress_bars, screen, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import Json
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.option_records import about
+from rankslice.views.terminal import progress_bars, screen
 
 if TYPE_CHECKING:
     from rankslice.commands.replay.replay import Replayed

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import print_line, talk
 from rankslice.commands.shared_options import (
     BuildFolder,
     Html,
@@ -25,6 +24,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
+from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.run.boxes.reading import Reading

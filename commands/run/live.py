@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.text import Text
 
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
-from rankslice.commands.output import new_table, print_line, shortened, talk
 from rankslice.commands.run.json_lines import LineFile
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LIVE, STDOUT, check_output, is_null
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined
+from rankslice.views.content import Table
+from rankslice.views.terminal import print_line, rich_table, shortened, talk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -203,20 +203,20 @@ def _headline(state: LiveState) -> str:
 
 
 def _rank_table(state: LiveState) -> RenderableType:
-    headings = ("rank", "accelerator", "frames/s", "computes", "waits", "processor", "memory")
-    table = new_table(headings, right=range(2, 7))
+    rows = []
     for number, rank in enumerate(state.plan.ranks):
         rate = state.of_job(f"frames_per_s.rank{number}")
         memory = state.of_job(f"memory_mb.rank{number}")
         shares = ("compute_share", "wait_share", "processor_share")
-        table.add_row(
-            str(number),
-            escape(shortened(rank.key)),
-            _NOTHING if rate is None else f"{rate:.1f}",
-            *(_percent(state.of_job(f"{share}.rank{number}")) for share in shares),
-            _NOTHING if memory is None else f"{memory:.0f} MB",
+        rows.append(
+            (
+                *(str(number), rank.key, _NOTHING if rate is None else f"{rate:.1f}"),
+                *(_percent(state.of_job(f"{share}.rank{number}")) for share in shares),
+                _NOTHING if memory is None else f"{memory:.0f} MB",
+            )
         )
-    return table
+    head = ("rank", "accelerator", "frames/s", "computes", "waits", "processor", "memory")
+    return rich_table(Table("", head, tuple(rows)))
 
 
 def _board_table(state: LiveState) -> RenderableType | None:
@@ -224,11 +224,10 @@ def _board_table(state: LiveState) -> RenderableType | None:
     headings = dict.fromkeys(heading for row in cells.values() for heading in row)
     if not headings:
         return None
-    table = new_table(("board", *headings), right=range(1, len(headings) + 1))
-    for board, row in cells.items():
-        told = (escape(row.get(heading, _NOTHING)) for heading in headings)
-        table.add_row(escape(shortened(board)), *told)
-    return table
+    rows = [
+        (board, *(row.get(name, _NOTHING) for name in headings)) for board, row in cells.items()
+    ]
+    return rich_table(Table("", ("board", *headings), tuple(rows)))
 
 
 def _board_cells(sample: Sample) -> Iterator[tuple[str, str]]:

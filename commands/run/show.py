@@ -15,14 +15,13 @@ from rankslice.backend.runtime.summary.texts import (
     rate_text,
     top_classes,
 )
-from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.quantities import bytes_text, joules_text
 from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
-from rankslice.views.run_parts import rank_table
+from rankslice.views.run_parts import numbers_text, rank_table, route_texts
 from rankslice.views.terminal import MAX_LINE, show
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.commands.output import print_line, progress_bars, screen, talk, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.run.classes import classes_csv, classes_json
 from rankslice.commands.run.json_lines import json_lines
 from rankslice.commands.run.live import TERMINAL, LiveLines, LiveState, LiveView
@@ -27,6 +27,7 @@ from rankslice.session.run import Execute, run, run_job_here
 from rankslice.session.run_record import run_record
 from rankslice.views.page import page_html
 from rankslice.views.run_page import run_page
+from rankslice.views.terminal import print_line, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import screen, write_json
+from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.arrival_times import SWITCHING
+from rankslice.views.terminal import screen
 
 if TYPE_CHECKING:
     from rankslice.commands.simulate.simulate import Simulated

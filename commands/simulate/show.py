@@ -8,11 +8,11 @@ from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import latency_text, rate_text
-from rankslice.commands.rate_texts import numbers_text, route_texts
 from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
 from rankslice.views.content import Table
+from rankslice.views.run_parts import numbers_text, route_texts
 from rankslice.views.terminal import show
 
 _MAX_RANKS = 40

@@ -15,10 +15,10 @@ import grpc.aio
 import pytest
 from served import Doubling, served
 
-from rankslice.commands.output import print_line, talk
 from rankslice.serve.access import Access
 from rankslice.serve.log import LogForm, log, start_log
 from rankslice.serve.protocol.messages import SERVICE
+from rankslice.views.terminal import print_line, talk
 
 
 @pytest.fixture(autouse=True)

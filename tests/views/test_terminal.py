@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rankslice.commands.output import new_console
+from rankslice.views.terminal import new_console
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2028"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rankslice.backend.boards.parallel import on_all
@@ -22,7 +23,7 @@ from rankslice.backend.runtime.figures.operator_profile import (
 )
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
 from rankslice.backend.runtime.keeper import is_kept
-from rankslice.backend.runtime.sinks.results import most_bytes
+from rankslice.backend.runtime.sinks import results as results_file
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.measurement.rank_report import MAX_REPORT_BYTES
@@ -44,7 +45,7 @@ def run_across(
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
-    ranks = prepared.plan.ranks
+    job, ranks, options = prepared.plan.job, prepared.plan.ranks, prepared.options
 
     def take(board: str, sample: Sample) -> None:
         callbacks.on_sample(board, own_values(prepared.plan, board, sample))
@@ -64,7 +65,7 @@ def run_across(
     try:
         with watches:
             if prepared.copied:
-                copy_inputs(boards, ranks[prepared.plan.job.source].board, prepared.copied)
+                copy_inputs(boards, ranks[job.source].board, prepared.copied)
             command = prepared.command_in(folder)
             run_job(
                 command,
@@ -86,11 +87,17 @@ def run_across(
     try:
         results = (RESULTS,) if _leaves_results(prepared) else ()
         _fetch(prepared, boards, folder, (*results, REPORT))
-        if prepared.options.events is not None:
-            _fetch_events(prepared, boards, folder, range(len(ranks)))
+        if options.events is not None:
+            _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared))
             _write_clocks(watches, folder)
-        if prepared.options.record is not None:
-            _fetch_tensors(prepared, boards, folder)
+            if options.operators:
+                _fetch_of_ranks(
+                    prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES
+                )
+        if options.record is not None:
+            frames = recording.recorded_frames(job, options)
+            most_bytes = partial(recording.most_bytes, job, frames=frames)
+            _fetch_of_ranks(prepared, boards, folder, recording.NAME, most_bytes)
     except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
         raise watches.explained(error) from None
 
@@ -116,28 +123,36 @@ def _fetch(
     outputs = prepared.plan.job.outputs
     frames = prepared.source.frames
     room = shutil.disk_usage(folder).free
-    results_bytes = room if frames is None else most_bytes(outputs, frames)
+    results_bytes = room if frames is None else results_file.most_bytes(outputs, frames)
     most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
     for name in names:
         shell.get(boards.run, name, folder / name, most_bytes=most[name])
 
 
-def _fetch_events(
-    prepared: PreparedRun, boards: CheckedBoards, folder: Path, ranks: Sequence[int]
+def _fetch_of_ranks(
+    prepared: PreparedRun,
+    boards: CheckedBoards,
+    folder: Path,
+    name: str,
+    most_bytes: Callable[[int], int],
+    ranks: Sequence[int] | None = None,
 ) -> None:
-    """Fetch the events of ranks from their boards; of one that is missing after all others."""
-    most_bytes = HEAD_BYTES + prepared.options.events_kept * EVENT.size
+    """Fetch a file of each rank (by default all), named by its number, from its board.
+
+    Raises:
+        RankSliceError: one is not there; those of other ranks are fetched nevertheless.
+    """
 
     def fetch(number: int) -> None:
         shell, _ = boards.of(prepared.plan.ranks[number].board)
-        name = f"{NAME}{number}"
+        file = f"{name}{number}"
         try:
-            shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+            shell.get(boards.run, file, folder / file, most_bytes=most_bytes(number))
         except RankSliceError:
-            (folder / name).unlink(missing_ok=True)
+            (folder / file).unlink(missing_ok=True)
             raise
 
-    on_all(fetch, ranks)
+    on_all(fetch, range(len(prepared.plan.ranks)) if ranks is None else ranks)
 
 
 def _fetch_last_events(
@@ -146,24 +161,18 @@ def _fetch_last_events(
     lost = watches.lost_boards()
     ranks = [number for number, rank in enumerate(prepared.plan.ranks) if rank.board not in lost]
     with suppress(RankSliceError):  # a rank may not have come so far
-        _fetch_events(prepared, boards, folder, ranks)
+        _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared), ranks)
     _write_clocks(watches, folder)
+
+
+def _events_bytes(prepared: PreparedRun) -> Callable[[int], int]:
+    return lambda rank: HEAD_BYTES + prepared.options.events_kept * EVENT.size
 
 
 def _write_clocks(watches: Watches, folder: Path) -> None:
     """Note how the clocks of boards compare with that of this machine, if there is room."""
     with suppress(OSError):
         (folder / CLOCKS).write_text(json.dumps(watches.clock_samples()))
-
-
-def _fetch_tensors(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    job = prepared.plan.job
-    frames = recording.recorded_frames(job, prepared.options)
-    for number, rank in enumerate(prepared.plan.ranks):
-        shell, _ = boards.of(rank.board)
-        name = f"{recording.NAME}{number}"
-        most_bytes = recording.most_bytes(job, number, frames)
-        shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
 
 
 def _leaves_results(prepared: PreparedRun) -> bool:
@@ -185,11 +194,3 @@ def _fetch_after_failure(
         f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"
         " fetch them once it answers"
     ]
-
-
-def fetch_operators(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    """Fetch the operators that the engine of each rank reported, from its board, into a folder."""
-    for number, rank in enumerate(prepared.plan.ranks):
-        shell, _ = boards.of(rank.board)
-        name = f"{OPERATORS_NAME}{number}"
-        shell.get(boards.run, name, folder / name, most_bytes=OPERATORS_BYTES)

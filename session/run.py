@@ -243,10 +243,6 @@ def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]
         return ()
     from rankslice.measurement.trace.placed_operators import read_operators
 
-    if prepared.boards is not None:
-        from rankslice.session.across_boards import fetch_operators
-
-        fetch_operators(prepared, prepared.boards, folder)
     return read_operators(folder, prepared.plan, prepared.plan.job.sha256)
 
 

@@ -247,14 +247,6 @@ class Pipeline:
             return "ready"
         return "recovering" if state.over else "starting"
 
-    def cpu_s(self) -> dict[int, float]:
-        """Return the processor time of each rank of the job that has the frames, in seconds.
-
-        It is as of the last second; 0 for a rank that has just started.
-        """
-        of_rank = self.rank_figures()
-        return {rank: figures["cpu_s"] for rank, figures in of_rank.items() if "cpu_s" in figures}
-
     def rank_figures(self) -> dict[int, dict[str, float]]:
         """Return what each rank of the job that has the frames was like in the last second.
 

@@ -31,7 +31,6 @@ from rankslice.measurement.trace.trace_events import MOST_EVENTS, RankEvents, Tr
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 
-_NOWHERE = Path("/dev/null")
 _SOME = 1 << 12
 """Frames, enough to tell how many events one has."""
 
@@ -61,6 +60,16 @@ class Measured:
             ranks=tuple(RankFacts(rank.key, rank.board, rank.engine) for rank in plan.ranks),
         )
 
+    def prepare(self, options: RunOptions) -> PreparedRun:
+        """Prepare a run whose results are thrown away."""
+        return prepare(
+            self.folder,
+            options,
+            results=Path("/dev/null"),
+            mpirun=self.mpirun,
+            ssh_config=self.ssh_config,
+        )
+
     def check(self) -> PreparedRun:
         """Check what can be checked before the first start."""
         frames = self.options.frames
@@ -70,13 +79,7 @@ class Measured:
             raise RankSliceError(
                 Mistake("--frames", found, f"give {most} at most, and more starts")
             )
-        prepared = prepare(
-            self.folder,
-            self.options,
-            results=_NOWHERE,
-            mpirun=self.mpirun,
-            ssh_config=self.ssh_config,
-        )
+        prepared = self.prepare(self.options)
         if not (prepared.source.can_replay or prepared.source.is_live):
             found = f"{' '.join(self.options.inputs)} gives each frame once, and not in every start"
             raise RankSliceError(Mistake("--input", found, "record frames to a file"))
@@ -126,13 +129,7 @@ def run_start(
         events_kept=events_needed(plan, options.frames),
     )
     began_s, begin_s, before = time.time(), time.monotonic(), read_counters()
-    prepared = prepare(
-        measured.folder,
-        options,
-        results=_NOWHERE,
-        mpirun=measured.mpirun,
-        ssh_config=measured.ssh_config,
-    )
+    prepared = measured.prepare(options)
     finished = run(prepared, Callbacks(on_completed), keep=False)
     took_s, after = time.monotonic() - begin_s, read_counters()
     assert finished.trace is not None

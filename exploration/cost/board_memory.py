@@ -37,17 +37,14 @@ def slot_bytes(problem: Problem, phases: Phases, segments: Indices, sent: Messag
         segments: (phases, layers): the segment of each layer, numbered from 0 in a topological
             order.
     """
-    makers = _makers(problem, segments)
-    readings = _readings(problem, phases.population, segments, sent.homes, makers)
-    levels = _levels(problem, phases, segments, readings)
-    flow = _Flow(problem, phases, makers, levels, readings, sent)
+    kept_at_home, kept_away, window = _kept_frames(problem, phases, segments, sent)
     sizes = problem.slot_bytes
     rows, tensors = np.indices(sent.homes.shape).reshape(2, -1)
-    at_home = _Frames(rows, tensors, sent.homes[rows, tensors], flow.frames_at_home().ravel())
-    away = _Frames(sent.row, sent.tensor, sent.target, flow.frames_away())
+    at_home = _Frames(rows, tensors, sent.homes[rows, tensors], kept_at_home.ravel())
+    away = _Frames(sent.row, sent.tensor, sent.target, kept_away)
     nbytes = np.zeros((len(phases.begins), len(problem.devices)))
     for frames in (at_home, away):
-        kept = _slots(problem, phases, sent, frames, flow.window)
+        kept = _slots(problem, phases, sent, frames, window)
         np.add.at(nbytes, (kept.row, kept.device), kept.number * sizes[kept.tensor])
     return nbytes
 
@@ -94,12 +91,6 @@ def _depth(made: Turns, needed: Turns, frames: int) -> int:
     return max(1, common.most_in(frames)) if frames and common.positions else 0
 
 
-def _makers(problem: Problem, segments: Indices) -> Indices:
-    """Return (assignments, tensors): 1 + the segment that makes a tensor; 0 is the source."""
-    producers = np.array([tensor.producer for tensor in problem.tensors], np.int64)
-    return np.where(producers == MODEL_INPUT, 0, segments[:, producers] + 1)
-
-
 @dataclass(frozen=True, slots=True)
 class _Readings:
     row: Indices
@@ -127,16 +118,13 @@ def _readings(
     return _Readings(row, tensor, device, segment[order], makers[row, tensor], is_local)
 
 
-@dataclass(frozen=True, slots=True)
-class _Levels:
-    """The levels of the source, 0, and of the segments; all arrays are (phases, 1 + segments)."""
+def _levels(
+    problem: Problem, phases: Phases, segments: Indices, readings: _Readings
+) -> tuple[Indices, Indices]:
+    """Return the levels of the source, 0, and of the segments, (phases, 1 + segments).
 
-    first: Indices
-    """The first one of each: one that takes turns has several."""
-    last: Indices
-
-
-def _levels(problem: Problem, phases: Phases, segments: Indices, readings: _Readings) -> _Levels:
+    These are the first and the last of each: one that takes turns has several.
+    """
     rows, count = len(segments), 2 + int(segments.max(initial=-1))
     last = np.ones((rows, count), np.int64)
     last[:, 0] = 0
@@ -158,69 +146,46 @@ def _levels(problem: Problem, phases: Phases, segments: Indices, readings: _Read
             at = phases.assignments, devices[:, segment]
             np.maximum.at(most, at, last[:, segment])
             last[:, segment] = most[at]
-    return _Levels(last - more, last)
+    return last - more, last
 
 
-class _Flow:
-    """At which levels tensors are written and last read, where they are made and elsewhere."""
+def _kept_frames(
+    problem: Problem, phases: Phases, segments: Indices, sent: Messages
+) -> tuple[Indices, Indices, Indices]:
+    """Return for how many frames tensors are kept, and the plan's window, (assignments,).
 
-    def __init__(
-        self,
-        problem: Problem,
-        phases: Phases,
-        makers: Indices,
-        levels: _Levels,
-        readings: _Readings,
-        sent: Messages,
-    ) -> None:
-        self.problem, self.homes = problem, sent.homes
-        """(phases, tensors): the device where a tensor is made, or enters."""
-        self.begun = np.take_along_axis(levels.first, makers, axis=1)
-        """(phases, tensors): the first level of what makes a tensor."""
-        self.written = np.take_along_axis(levels.last, makers, axis=1)
-        """(phases, tensors): the last one."""
-        self.readings, self.sent = readings, sent
-        self.boards = problem.device_boards
-        home_boards = self.boards[self.homes]
-        self.is_near = self.boards[readings.device] == home_boards[readings.row, readings.tensor]
-        """(readings,): whether the reader's board is that of the tensor's home."""
-        self.read = levels.last[readings.row, readings.segment]
-        self.sinks = sent.sinks
-        self.is_input, self.is_output = problem.is_input, problem.is_output
-        hops = self.homes != self.sinks[:, None]
-        arriving = np.where(self.is_output, self.written + hops, 0)
-        self.window = phases.most(1 + arriving.max(axis=1, initial=0))
-        """(assignments,): the plan's window, and the level of its sink."""
-        self.sink_level = self.window[phases.assignments]
-        """(phases,)"""
+    They are kept where they are made, (phases, tensors), and where messages bring them,
+    (messages,); 0 if these stay inside a board.
+    """
+    producers = np.array([tensor.producer for tensor in problem.tensors], np.int64)
+    makers = np.where(producers == MODEL_INPUT, 0, segments[:, producers] + 1)
+    readings = _readings(problem, phases.population, segments, sent.homes, makers)
+    first, last_levels = _levels(problem, phases, segments, readings)
+    boards, homes, sinks = problem.device_boards, sent.homes, sent.sinks
+    begun = np.take_along_axis(first, makers, axis=1)
+    written = np.take_along_axis(last_levels, makers, axis=1)
+    is_near = boards[readings.device] == boards[homes][readings.row, readings.tensor]
+    read = last_levels[readings.row, readings.segment]
+    arriving = np.where(problem.is_output, written + (homes != sinks[:, None]), 0)
+    window = phases.most(1 + arriving.max(axis=1, initial=0))
+    sink_level = window[phases.assignments]
 
-    def frames_at_home(self) -> Indices:
-        """Return (phases, tensors): for how many frames a tensor is kept where it is made."""
-        given_here = self.is_output & (self.boards[self.homes] == self.boards[self.sinks][:, None])
-        last = np.where(given_here, self.sink_level[:, None], 0)
-        here = self.is_near
-        at = self.readings.row[here], self.readings.tensor[here]
-        np.maximum.at(last, at, self.read[here])
-        leaves = ~self.sent.is_local
-        at = self.sent.row[leaves], self.sent.tensor[leaves]
-        np.maximum.at(last, at, self.written[at] + 1)
-        return np.where(self.is_input | (last > 0), slots(self.begun, last), 0)
+    given_here = problem.is_output & (boards[homes] == boards[sinks][:, None])
+    last = np.where(given_here, sink_level[:, None], 0)
+    np.maximum.at(last, (readings.row[is_near], readings.tensor[is_near]), read[is_near])
+    leaves = ~sent.is_local
+    at = sent.row[leaves], sent.tensor[leaves]
+    np.maximum.at(last, at, written[at] + 1)
+    at_home = np.where(problem.is_input | (last > 0), slots(begun, last), 0)
 
-    def frames_away(self) -> Indices:
-        """Return (messages,): for how many frames a tensor is kept that came by a message.
-
-        0: it came from the same board.
-        """
-        sent, sink_boards = self.sent, self.boards[self.sinks]
-        to_sink = self.is_output[sent.tensor] & (self.boards[sent.target] == sink_boards[sent.row])
-        last = np.where(to_sink, self.sink_level[sent.row], 0)
-        away = ~self.is_near
-        row, tensor, device = self.readings.row, self.readings.tensor, self.readings.device
-        brings = message_numbers(self.problem, sent, row[away], tensor[away], device[away])
-        received = np.where(sent.before < 0, np.arange(len(sent.row)), sent.before)[brings]
-        np.maximum.at(last, received, self.read[away])
-        needed = slots(self.written[sent.row, sent.tensor] + 1, last)
-        return np.where(sent.is_local, 0, needed)
+    given_there = problem.is_output[sent.tensor] & (boards[sent.target] == boards[sinks][sent.row])
+    last = np.where(given_there, sink_level[sent.row], 0)
+    away = tuple(part[~is_near] for part in (readings.row, readings.tensor, readings.device))
+    brings = message_numbers(problem, sent, *away)
+    received = np.where(sent.before < 0, np.arange(len(sent.row)), sent.before)[brings]
+    np.maximum.at(last, received, read[~is_near])
+    needed = slots(written[sent.row, sent.tensor] + 1, last)
+    return at_home, np.where(sent.is_local, 0, needed), window
 
 
 def memory_of(problem: Problem, phases: Phases, segments: Indices, sent: Messages) -> Floats:

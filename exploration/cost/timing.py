@@ -127,47 +127,38 @@ def latencies(
     """Return when a frame that is alone leaves, segment by segment; a device runs one at a time."""
     rows = np.arange(len(population))
     devices = times.devices
-    arrivals = _arrivals(problem, population, segments, sent)
+    row, waiting, maker, hop_s = _arrivals(problem, population, segments, sent)
     ends, free = np.zeros(devices.shape), np.zeros((len(population), len(problem.devices)))
-    bounds = np.searchsorted(arrivals.segment, np.arange(devices.shape[1] + 1))
+
+    def arrived_s(which: slice) -> Floats:
+        made: Floats = np.where(maker[which] < 0, 0.0, ends[row[which], maker[which]])
+        return made + hop_s[which]
+
+    bounds = np.searchsorted(waiting, np.arange(devices.shape[1] + 1))
     for number, (first, end) in enumerate(itertools.pairwise(bounds)):
         here = slice(first, end)
-        row = arrivals.row[here]
         begin = free[rows, devices[:, number]]
-        np.maximum.at(begin, row, _there_s(ends, arrivals, here))
+        np.maximum.at(begin, row[here], arrived_s(here))
         exists = np.flatnonzero(devices[:, number] >= 0)
         ends[exists, number] = begin[exists] + times.busy_s[exists, number]
         free[exists, devices[exists, number]] = ends[exists, number]
     last = np.zeros(len(population))
     leaving = slice(bounds[-1], None)
-    np.maximum.at(last, arrivals.row[leaving], _there_s(ends, arrivals, leaving))
+    np.maximum.at(last, row[leaving], arrived_s(leaving))
     if not any(tensor.is_output for tensor in problem.tensors):
         return np.asarray(ends.max(axis=1))
     return last
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    """Tensors that segments, or at the end the sink, wait for; all arrays are (arrivals,)."""
-
-    row: Indices
-    segment: Indices
-    """That waits, ascending; behind all others the sink."""
-    maker: Indices
-    """Segment that makes it; -1: it comes from outside."""
-    hop_s: Floats
-    """How long it is under way, besides what the cores take."""
-
-
-def _there_s(ends: Floats, arrivals: _Arrivals, which: slice) -> Floats:
-    maker = arrivals.maker[which]
-    made: Floats = np.where(maker < 0, 0.0, ends[arrivals.row[which], maker])
-    return made + arrivals.hop_s[which]
-
-
 def _arrivals(
     problem: Problem, population: Indices, segments: Indices, sent: Messages
-) -> _Arrivals:
+) -> tuple[Indices, Indices, Indices, Floats]:
+    """Return what segments, and at the end the sink, wait for; all arrays are (arrivals,).
+
+    By arrival: the assignment; the segment that waits, ascending, behind all others the sink; the
+    one that makes the tensor, -1 if it comes from outside; for how long it is under way, besides
+    what the cores take.
+    """
     sink = int(segments.max(initial=0)) + 1
     pairs = [(number, layer, 0) for number, t in enumerate(problem.tensors) for layer in t.readers]
     pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
@@ -183,4 +174,4 @@ def _arrivals(
     is_sent = sent.homes[row, tensors[edge]] != target
     brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]
     hop_s[is_sent] = (sent.since_made_s() + _unpaid_s(problem, population, segments, sent))[brings]
-    return _Arrivals(row, waits[row, edge], maker[row, edge], hop_s)
+    return row, waits[row, edge], maker[row, edge], hop_s

@@ -110,19 +110,14 @@ class _Move:
     turns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """The combinations of equally many devices."""
+def _levels(
+    shape: list[int], strides: list[int], moves: tuple[_Move, ...]
+) -> tuple[tuple[Cuts, Cuts], ...]:
+    """Return all combinations of numbers of devices but none at all, by the sum of the numbers.
 
-    members: Cuts
-    """Their numbers."""
-    before: Cuts
-    """(moves, members): the combinations without the last slice's devices; if there are not so
-    many, one number more than there are."""
-
-
-def _levels(shape: list[int], strides: list[int], moves: tuple[_Move, ...]) -> tuple[_Level, ...]:
-    """Return all combinations of numbers of devices but none at all, by the sum of the numbers."""
+    Of each sum: the numbers of its combinations; and by move, (moves, members), those without the
+    last slice's devices, or one number more than there are if there are not so many devices.
+    """
     grid = np.indices(shape).reshape(len(shape), -1)
     total = grid.sum(axis=0)
     order = np.argsort(total, kind="stable")
@@ -134,7 +129,7 @@ def _levels(shape: list[int], strides: list[int], moves: tuple[_Move, ...]) -> t
     for begin, end in pairwise(edges[1:]):
         members = order[begin:end]
         has = grid[:, members][groups] >= taken
-        levels.append(_Level(members, np.where(has, members - steps, total.size)))
+        levels.append((members, np.where(has, members - steps, total.size)))
     return tuple(levels)
 
 
@@ -226,12 +221,12 @@ class _AllCombinations:
         reached_from = self.reached_from(limit)
         reached = np.zeros(self.size + 1, np.intp)
         reached[-1] = self.chain.cuts
-        for level in self.levels:
-            best = np.maximum.reduce(reached_from.take(self.starts + reached[level.before]))
-            reached[level.members] = best
+        for members, before in self.levels:
+            best = np.maximum.reduce(reached_from.take(self.starts + reached[before]))
+            reached[members] = best
             goal = int(best.argmax())
             if best[goal] == self.chain.layers:
-                self.keep(self.placed(self._steps(int(level.members[goal]), reached, reached_from)))
+                self.keep(self.placed(self._steps(int(members[goal]), reached, reached_from)))
                 return True
         return False
 

@@ -1,25 +1,32 @@
-"""What boards were like during a run, for its page."""
+"""What boards were like during a run: for pages, and on the clock of a trace."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from rankslice.framework.wording import digits
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
+from rankslice.measurement.trace.trace_events import Trace
 from rankslice.views.charts import Point, Series, line_figure
 from rankslice.views.content import Figure, Section, Table
 from rankslice.views.scales import Axis
 
-_CHARTS = {
-    "temperature_c": "Temperature, °C",
-    "gpu_temperature_c": "Temperature of the GPU, °C",
-    "frequency_mhz": "Clock, MHz",
-    "power_w": "Power, W",
-    "gpu_power_w": "Power of the GPU, W",
-    "rate_fps": "Rate, frames/s",
+_QUANTITIES = {
+    "temperature_c": ("Temperature", "°C"),
+    "gpu_temperature_c": ("Temperature of the GPU", "°C"),
+    "frequency_mhz": ("Clock", "MHz"),
+    "power_w": ("Power", "W"),
+    "gpu_power_w": ("Power of the GPU", "W"),
+    "rate_fps": ("Rate", "frames/s"),
+    "memory_available_mb": ("", "MB"),
+    "memory_mb": ("", "MB"),
+    "gpu_utilisation_percent": ("", "%"),
 }
-"""Quantities that are drawn."""
+"""Their names in charts, empty: they are not drawn; and their units."""
 _MAX_SERIES = 8
 _MAX_POINTS = 600
 
@@ -49,7 +56,11 @@ def hardware_section(
 
 def hardware_figures(histories: Sequence[BoardHistory]) -> tuple[Figure, ...]:
     """Return what boards were like over time, a figure for each quantity that one of them told."""
-    figures = (_figure(quantity, caption, histories) for quantity, caption in _CHARTS.items())
+    figures = (
+        _figure(quantity, f"{caption}, {unit}", histories)
+        for quantity, (caption, unit) in _QUANTITIES.items()
+        if caption
+    )
     return tuple(figure for figure in figures if figure is not None)
 
 
@@ -77,3 +88,35 @@ def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]
         if math.isfinite(value)
     ]
     return tuple(found[:: len(found) // _MAX_POINTS + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A number that changes with time."""
+
+    board: str
+    name: str
+    unit: str
+    """Empty: none."""
+    values: tuple[tuple[int, float], ...]
+    """Times in nanoseconds on the clock of the trace, ascending, and what it is from then on."""
+
+
+def counters_of(trace: Trace, histories: Sequence[BoardHistory]) -> tuple[Counter, ...]:
+    """Return the samples of the boards that have ranks, series by series."""
+    return tuple(counter for history in histories for counter in _counters(trace, history))
+
+
+def _counters(trace: Trace, history: BoardHistory) -> Iterator[Counter]:
+    placed = zip(trace.ranks, trace.plan.ranks, strict=True)
+    clock = next((rank.clock for rank, where in placed if where.board == history.board), None)
+    if clock is None:
+        return
+    times = clock.convert(np.array(history.times_ns, np.int64)).tolist()
+    for name, values in history.series.items():
+        known = tuple(
+            (time, value) for time, value in zip(times, values, strict=True) if math.isfinite(value)
+        )
+        if known:
+            _, unit = _QUANTITIES.get(name.partition(".")[0], ("", ""))
+            yield Counter(history.board, name, unit, known)

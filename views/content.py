@@ -53,8 +53,6 @@ class Figure:
     """Own markup, as the functions of ``charts.py`` return it."""
     values: Table | None = None
     """What can be copied."""
-    wide: bool = False
-    """Whether it takes the whole width; on a phone it is then moved sideways, not made smaller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.trace.journeys import NEVER
 from rankslice.measurement.trace.trace_findings import Findings
-from rankslice.views.counters import Counter
+from rankslice.views.board_charts import Counter
 from rankslice.views.trace_timeline import MESSAGE, WORK, Slice, Timeline, Track
 
 MISSING = "pip install 'rankslice[perfetto]'"

@@ -49,7 +49,7 @@ class KeptBench:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RunsFigure:
     """One figure of every run."""
 
     name: str
@@ -103,14 +103,14 @@ def _slowest(run: RunSummary) -> float | None:
     return max((rank.compute_ms["mean"] for rank in run.ranks if rank.frames), default=None)
 
 
-def figures(runs: Sequence[KeptRun]) -> list[Figure]:
+def figures(runs: Sequence[KeptRun]) -> list[RunsFigure]:
     """Return the figures that at least one run has."""
     found = []
     for name, (value_of, text_of) in _FIGURES.items():
         values = tuple(value_of(run.record.summary) for run in runs)
         texts = tuple(UNKNOWN if value is None else text_of(value) for value in values)
         if any(value is not None for value in values):
-            found.append(Figure(name, values, texts))
+            found.append(RunsFigure(name, values, texts))
     return found
 
 

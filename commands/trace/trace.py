@@ -27,8 +27,7 @@ from rankslice.measurement.trace.trace_events import Trace, events_needed
 from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
-from rankslice.views.board_charts import hardware_figures
-from rankslice.views.counters import counters_of
+from rankslice.views.board_charts import counters_of, hardware_figures
 from rankslice.views.perfetto_file import perfetto_bytes
 from rankslice.views.trace_page import trace_page
 from rankslice.views.trace_timeline import Timeline, timeline

@@ -18,7 +18,7 @@ from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span
 from rankslice.measurement.trace.trace_findings import findings
-from rankslice.views.counters import counters_of
+from rankslice.views.board_charts import counters_of
 from rankslice.views.perfetto_file import perfetto_bytes
 from rankslice.views.trace_timeline import Timeline, timeline
 

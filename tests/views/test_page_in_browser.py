@@ -34,7 +34,7 @@ document.getElementById("shown").textContent = found[0];
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = (
         *(Notice("Answer", (HOSTILE, LONG)), TABLE, Figure(LONG, PICTURE, TABLE)),
-        *(Figure("Wide", PICTURE, wide=True), Code(LONG, LONG)),
+        Code(LONG, LONG),
         Html(f'<p id="shown"></p>{data_block("found", [HOSTILE])}', READING),
     )
     path = tmp_path_factory.mktemp("page") / "page.html"

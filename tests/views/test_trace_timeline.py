@@ -22,7 +22,7 @@ from rankslice.measurement.trace.journeys import journeys
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_events import on_one_clock
 from rankslice.measurement.trace.trace_findings import Findings, findings
-from rankslice.views.counters import counters_of
+from rankslice.views.board_charts import counters_of
 from rankslice.views.perfetto_file import check_perfetto, perfetto_bytes
 from rankslice.views.trace_page import trace_page
 from rankslice.views.trace_timeline import MESSAGE, WAITING, WORK, Timeline, timeline

@@ -46,12 +46,10 @@ class EngineInfo:
     """Whether it lacks TensorFlow's own operators, which a ``.tflite`` file may hold."""
 
     def runs(self, submodels: str) -> bool:
-        """Return whether it runs sub-models of a format."""
         return self.formats is None or submodels in self.formats
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """All packages that belong to it."""
         return (*self.distributions, *self.plugins)
 
 
@@ -111,7 +109,6 @@ USUAL_ENGINE = "onnxruntime"
 
 
 def engines_for(submodels: str) -> tuple[str, ...]:
-    """Return the engines that run sub-models of a format."""
     return tuple(engine.name for engine in ENGINES.values() if engine.runs(submodels))
 
 
@@ -143,6 +140,5 @@ def computes(engine: str) -> bool:
 
 
 def submodel_formats() -> tuple[str, ...]:
-    """Return the formats of sub-models for which there is an engine."""
     formats = (name for engine in ENGINES.values() for name in engine.formats or ())
     return tuple(dict.fromkeys(formats))

@@ -25,7 +25,6 @@ class Mistake:
     """What was expected, or how to fix it."""
 
     def __str__(self) -> str:
-        """Return one printable line, whatever names it contains."""
         text = f"{on_one_line(self.where)}: {on_one_line(self.found)}"
         return f"{text}; {on_one_line(self.expected)}" if self.expected else text
 
@@ -76,7 +75,6 @@ class CollectedMistakes:
             return None
 
     def raise_all(self) -> None:
-        """Raise one error with all mistakes, or return if there are none."""
         if self._found:  # each step has listed few enough
             raise RankSliceError(*self._found)
 

@@ -41,7 +41,6 @@ def dtype_bits(dtype: str) -> int:
 
 
 def values_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the size of a tensor's values in bytes; 0 for strings, whose size is not fixed."""
     return (math.prod(shape) * dtype_bits(dtype) + 7) // 8
 
 
@@ -73,7 +72,6 @@ class Tensor:
 
     @property
     def is_open(self) -> bool:
-        """Whether a size may change from frame to frame."""
         return any(self.symbols)
 
     @property
@@ -84,7 +82,6 @@ class Tensor:
         return values_bytes(self.dtype, self.shape)
 
     def in_job(self) -> JobTensor:
-        """Return what a job says of a tensor whose largest shape is known."""
         return JobTensor(self.name, self.dtype, self.shape or (), self.symbols)
 
 
@@ -142,7 +139,6 @@ class Layer:
 
     @property
     def settings(self) -> dict[str, AttributeValue]:
-        """The attributes by name."""
         return dict(self.attributes)
 
     @property

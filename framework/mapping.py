@@ -42,7 +42,6 @@ class Placements:
     """By rank: the number of the mapping's entry whose layers it has."""
 
     def ranks_of(self, entry: int) -> tuple[int, ...]:
-        """Return the ranks that have the layers of an entry, in their order."""
         return tuple(rank for rank, number in enumerate(self.entries) if number == entry)
 
 

@@ -62,22 +62,18 @@ class Plan:
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
-        """Where each rank runs, and with what."""
         return self.job.ranks
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """All channels, by number."""
         return self.job.channels
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of what a frame brings."""
         return tuple(tensor.name for tensor in self.job.inputs)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Names of what comes out."""
         return tuple(tensor.name for tensor in self.job.outputs)
 
     @cached_property
@@ -105,11 +101,9 @@ class Plan:
         return replace(self, job=self.job.surge, minimal=is_minimal, surge_minimal=None)
 
     def of_rank(self, rank: int) -> tuple[PlannedSegment, ...]:
-        """Return the segments of one rank, by index."""
         return tuple(segment for segment in self.segments if segment.rank == rank)
 
     def with_ranks(self, ranks: Sequence[Rank]) -> Plan:
-        """Return the same with other ranks."""
         return replace(self, job=replace(self.job, ranks=tuple(ranks)))
 
 

@@ -181,7 +181,6 @@ class Profile:
     none: no frames were given, and only the bounds are known."""
 
     def kind_of(self, key: str) -> ProfiledKind | None:
-        """Return the kind that a mapping key belongs to; ``None``: it was not measured."""
         return next((kind for kind in self.kinds if key in kind.keys), None)
 
 
@@ -208,12 +207,10 @@ def _kind_text(kind: dict[str, Any]) -> str:
 
 
 def _object_text(fields: dict[str, str]) -> str:
-    """Return a JSON object whose values are texts of JSON."""
     return "{\n" + ",\n".join(f'"{name}": {text}' for name, text in fields.items()) + "\n}\n"
 
 
 def profile_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``profile.json``, for other tools that read it."""
     return document_schema(Profile, "profile", VERSION)
 
 
@@ -247,13 +244,11 @@ def _bring_up(record: dict[str, Any]) -> None:
 
 
 def _objects(record: object, name: str) -> list[dict[str, Any]]:
-    """Return the objects in a list of a record, as far as it is one."""
     found = record.get(name) if isinstance(record, dict) else None
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:
-    """Yield what contradicts itself."""
     layers = profile.model.layers
     for name in _repeated(layers):
         yield Mistake(f"{where}: model.layers", f"two layers are called {quoted(name)}")
@@ -284,7 +279,6 @@ def _repeated(items: Iterable[_T]) -> list[_T]:
 
 
 def _span_fault(span: Span, layers: int) -> tuple[str, str] | None:
-    """Return what is wrong with a span, and what was expected."""
     if not 0 <= span.first <= span.last < layers:
         return f"layers {span.first} to {span.last} are not layers of the model", ""
     if not span.samples_ns and span.problem is None:

@@ -19,12 +19,10 @@ _DEQUANTISERS = frozenset({"DequantizeLinear", "com.microsoft.DequantizeLinear",
 
 
 def is_quantiser(layer: Layer) -> bool:
-    """Tell whether a layer quantises or dequantises and does nothing else."""
     return layer.op in _QUANTISERS or layer.op in _DEQUANTISERS
 
 
 def is_dequantiser(layer: Layer) -> bool:
-    """Tell whether a layer dequantises and does nothing else."""
     return layer.op in _DEQUANTISERS
 
 
@@ -76,7 +74,6 @@ def _from_both_ends(graph: Graph, rank_of: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _inherit(name: str, others: Collection[str], ranks: dict[str, int]) -> None:
-    """Give a layer the rank of the first of others that has one."""
     found = [ranks[other] for other in others if other in ranks]
     if found:
         ranks[name] = found[0]

@@ -35,7 +35,6 @@ def on_one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with escape sequences instead of unprintable characters."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
@@ -49,6 +48,5 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def size_option(option: str, name: str, sizes: Iterable[int]) -> str:
-    """Return what to write on the command line to give sizes to a tensor, printable."""
     given = f"{name}={','.join(map(str, sizes))}"
     return f"{option} {shlex.quote(printable(given))}"

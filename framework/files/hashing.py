@@ -36,15 +36,12 @@ class FileHashes:
         self._found: dict[tuple[int, int], Future[str]] = {}
 
     def __enter__(self) -> FileHashes:
-        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the threads; what they have not begun is left out."""
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, path: Path) -> Future[str]:
-        """Return the hash of a file, as it will be known; the file is complete."""
         found = path.stat()
         key = found.st_dev, found.st_ino
         if key not in self._found:

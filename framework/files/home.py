@@ -8,7 +8,6 @@ from rankslice.framework.errors import Mistake, RankSliceError
 
 
 def has_home() -> bool:
-    """Return whether the user's home folder is known."""
     try:
         home_folder()
     except RankSliceError:

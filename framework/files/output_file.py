@@ -119,7 +119,6 @@ def _stream(path: Path, elsewhere: str) -> Path:
 
 
 def is_null(path: Path) -> bool:
-    """Return whether a path is ``/dev/null``, and not just any file of that name."""
     with suppress(OSError, ValueError):
         found = path.lstat()
         return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)
@@ -226,7 +225,6 @@ _NOT_ORDINARY = {
 
 
 def _begins_as(path: Path, kind: Kind) -> bool:
-    """Return whether a file is empty or of a kind."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         beginning = file.read(_LONGEST_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -11,7 +11,6 @@ from rankslice.framework.wording import harmless
 
 
 def template_text(name: str) -> str:
-    """Return the text of a template file of the package."""
     return (files("rankslice") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -27,7 +26,6 @@ def render_markup(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Return what keeps the templates that have been compiled."""
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,

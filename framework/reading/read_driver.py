@@ -74,7 +74,6 @@ class _Reader:
         """By path inside the job."""
 
     def located(self, faults: Iterator[Fault]) -> Iterator[Mistake]:
-        """Yield faults of the job with the lines where they stand."""
         for path, found, expected in faults:
             place = path
             while place not in self._lines:

@@ -48,7 +48,6 @@ def read_json(
 
 
 def _fault(error: json.JSONDecodeError, shape: str) -> tuple[str, str]:
-    """Return what was found where reading stopped, and what was expected there."""
     match = _WORD.match(error.doc, error.pos)
     word = match[0] if match else error.doc[error.pos]
     found = f"found {quoted(word)}" if word else "the file ends"

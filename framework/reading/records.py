@@ -114,7 +114,6 @@ def document_schema(kind: type[Any], name: str, version: int, **tail: Any) -> di
 
 
 def _describe(hint: Any, kinds: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a type; put those of dataclasses into ``kinds``."""
     if is_optional(hint):
         return {"anyOf": [_describe(get_args(hint)[0], kinds), {"type": "null"}]}
     if get_origin(hint) is Annotated:

@@ -62,7 +62,6 @@ def _number(digits: str) -> float:
 
 
 def _cleaned(value: Any, depth: int) -> Any:
-    """Return a value with its texts printable and not endless."""
     if isinstance(value, str):
         return _shown(value)
     if not isinstance(value, (list, dict)):

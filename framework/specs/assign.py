@@ -108,7 +108,6 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
 
 
 def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, ...]:
-    """Return the layers that a text means; ``hint``: whether to look for similar names."""
     if layer := _one(text, names):
         return (layer,)
     splits = [(text[:at], text[at + 2 :]) for at in range(len(text)) if text[at : at + 2] == ".."]

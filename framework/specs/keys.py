@@ -115,7 +115,6 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
 
 
 def lacks_weights(text: str) -> bool:
-    """Return whether an entry's key names several ranks and a weight of none."""
     return "|" in text and "*" not in text
 
 
@@ -148,7 +147,6 @@ def parse_key(text: str, where: str) -> Key:
 def _fault(
     kind: str, word: str, unit: str, core: str | None, sharer: str | None
 ) -> tuple[str, str] | None:
-    """Return what is wrong with a resource and what was expected."""
     if any(letter.isspace() for letter in unit):
         return f"white space in {quoted(word + unit)}", "remove it"
     if kind == "cpu" and not unit:

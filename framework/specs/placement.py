@@ -31,7 +31,6 @@ class _Claim:
 
     @property
     def number(self) -> int:
-        """Number of the GPU or NPU."""
         return int(self.key.unit or 0)
 
 
@@ -83,7 +82,6 @@ class _Keyed(NamedTuple):
 
 
 def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
-    """Return the keys of the ranks, by rank if there are no mistakes."""
     keys: list[_Keyed] = []
     mistakes: list[Mistake | str] = []
     for number, entry in enumerate(mapping.entries):
@@ -114,7 +112,6 @@ def _where(mapping: Mapping, key: str) -> str:
 
 
 def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
-    """Return one mistake per unknown board, at the first key that names it."""
     known = [board.name for board in platform.boards]
     times = Counter(key.board for key in keys if key.board not in known)
     mistakes = []
@@ -179,7 +176,6 @@ def _repeated_cores(claims: list[_Claim]) -> list[Mistake]:
 
 
 def _clashes(claims: list[_Claim]) -> list[Mistake]:
-    """Return a mistake for each rank that wants what an earlier rank has."""
     expected = "give each rank its own, or allow sharing with --share-cores"
     owners: dict[tuple[str, str, int], str] = {}
     mistakes = []
@@ -243,7 +239,6 @@ def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:
 
 
 def _least_used(board: Board, users: Counter[tuple[str, int]]) -> int:
-    """Return the lowest core that no rank has, or that the fewest ranks have."""
     if board.cores is None:
         return next(core for core in itertools.count() if not users[board.name, core])
     return min(board.cores, key=lambda core: (users[board.name, core], core))

@@ -77,7 +77,6 @@ def _board(line: str) -> Board:
 
 
 def _gpus(words: list[str]) -> tuple[Accelerator, ...]:
-    """Return the GPU that the words at a line's end describe: its architecture, its library."""
     if not words:
         return ()
     named = [_GPU_PREFIX.sub("", words[0]), *words[1:]]

@@ -52,7 +52,6 @@ def parse_platform_yaml(text: str, name: str) -> Platform:
 
 
 def platform_schema() -> dict[str, Any]:
-    """Return the JSON Schema of platform files, for editors."""
     text = json.dumps(_PlatformSpec.model_json_schema())
     schema = json.loads(re.sub(r"\b_([A-Z][a-z]+)Spec\b", r"\1", text))  # our names for classes
     kinds = {name: _for_editors(kind) for name, kind in schema.pop("$defs").items()}
@@ -338,7 +337,6 @@ def _mistake(detail: ErrorDetails, name: str) -> Mistake:
 
 
 def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
-    """Return the spec and the field that a path leads to, the field empty for the whole file."""
     names = [part for part in path if isinstance(part, str)]
     if names[:1] == ["boards"]:
         del names[1:2]
@@ -370,7 +368,6 @@ def _known(spec: type[_Spec]) -> str:
 
 
 def _pair_mistakes(data: object, name: str) -> list[Mistake]:
-    """Return what is wrong with the boards that links name, as far as the data are well formed."""
     match data:
         case {"boards": dict(boards), "links": {"pairs": list(pairs)}}:
             pass

@@ -65,7 +65,6 @@ def _mapping(pairs: tuple[tuple[str, Any], ...], name: str) -> Mapping:
 
 
 def mapping_schema() -> dict[str, object]:
-    """Return the JSON Schema of mapping files, for editors."""
     name = {"type": "string", "description": "a layer, an output tensor, or a range first..last"}
     return {
         "title": "RankSlice mapping",

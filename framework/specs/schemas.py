@@ -21,7 +21,6 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_texts() -> dict[str, str]:
-    """Return the text of each schema by the name of its file."""
     schemas: dict[str, dict[str, Any]] = {
         "mapping.schema.json": mapping_schema(),
         "plan.schema.json": plan_schema(),

@@ -94,7 +94,6 @@ def _count(held: Weight | Tensor) -> int:
 
 
 def total_size(tensors: Iterable[Tensor]) -> int | None:
-    """Return the size of tensors in bytes; ``None`` if that of one is not known."""
     total = 0
     for tensor in tensors:
         if tensor.nbytes is None:
@@ -104,7 +103,6 @@ def total_size(tensors: Iterable[Tensor]) -> int | None:
 
 
 def _moments(layer: Layer) -> list[Weight]:
-    """Return the mean and the variance of a BatchNormalization."""
     if layer.op != "BatchNormalization":
         return []
     return [item for item in layer.operands[3:5] if isinstance(item, Weight)]

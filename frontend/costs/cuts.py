@@ -47,7 +47,6 @@ class Cut:
 
 
 def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
-    """Return every cut between two layers that run for every frame, in the graph's order."""
     running = running_layers(graph)
     sums = _sums(costs)
     total = sum(cost.macs or 0 for cost in costs)
@@ -85,7 +84,6 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
 
 
 def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
-    """Return MACs, parameters and bytes of weights up to each layer, itself included."""
     macs = parameters = weight_bytes = 0
     sums = {}
     for cost in costs:
@@ -97,7 +95,6 @@ def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
 
 
 def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
-    """Return which cuts separate layers that only work together, and why, by position."""
     position = {layer.name: index for index, layer in enumerate(running)}
     bound: dict[int, str] = {}
     for bond in graph.bonds:
@@ -108,7 +105,6 @@ def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
 
 
 def _obstacle(crossing: Iterable[str], faults: Mapping[str, str]) -> str:
-    """Return why one of the tensors cannot cross; empty if all can."""
     name = next((name for name in crossing if faults[name]), None)
     return "" if name is None else f"{quoted(name)} cannot cross: {faults[name]}"
 
@@ -137,5 +133,4 @@ def _narrowest_of_parts(found: Sequence[Cut], count: int) -> list[Cut]:
 
 
 def _rank(cut: Cut, part: int, count: int) -> tuple[int, float]:
-    """Return what makes one cut of a part better: less to send, closer to the part's middle."""
     return cut.nbytes or 0, abs(cut.share * count - part - 0.5)

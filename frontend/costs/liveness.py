@@ -89,7 +89,6 @@ def peak_memory(graph: Graph) -> Peak:
 
 
 def _sizes(spans: tuple[Lifetime, ...], count: int) -> Iterator[int]:
-    """Yield the size of what is there, layer by layer."""
     change = [0] * (count + 1)
     for span in spans:
         change[span.first] += span.tensor.nbytes or 0
@@ -101,6 +100,5 @@ def _sizes(spans: tuple[Lifetime, ...], count: int) -> Iterator[int]:
 
 
 def largest_tensor(graph: Graph) -> Tensor | None:
-    """Return the largest tensor that a frame brings or makes, the first of several."""
     tensors = [span.tensor for span in lifetimes(graph)]
     return max(tensors, key=lambda tensor: tensor.nbytes or 0, default=None)

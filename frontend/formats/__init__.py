@@ -28,13 +28,11 @@ model needs it. The name that a format gives to its graphs is one of its suffixe
 
 
 def find_format(path: Path) -> Format[Any] | None:
-    """Return the format that a file's suffix names; ``None`` if it names none."""
     suffix = path.suffix.lower().lstrip(".")
     return _format(suffix) if suffix in FORMATS else None
 
 
 def format_of(graph: Graph) -> Format[Any]:
-    """Return the format of the file from which a graph was read."""
     return _format(graph.format)
 
 

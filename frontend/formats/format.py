@@ -95,5 +95,4 @@ class Format(Generic[_M]):
 
     @property
     def is_converted(self) -> bool:
-        """Whether sub-models are of another format than the model."""
         return self.submodels != self.name

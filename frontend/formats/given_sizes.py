@@ -21,12 +21,10 @@ class GivenSizes:
     """The largest sizes of any frame: they stay open."""
 
     def __bool__(self) -> bool:
-        """Return whether any size is given."""
         return bool(self.fixed or self.at_most)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of the command line that give them."""
         given = {"--shape": self.fixed, "--at-most": self.at_most}
         return tuple(option for option, sizes in given.items() if sizes)
 

@@ -31,7 +31,6 @@ class InputSizes:
 
     @property
     def bounds(self) -> dict[str, int]:
-        """The largest value of each open size, by its name."""
         return {
             symbol: size
             for name, symbols in self.symbols.items()
@@ -85,7 +84,6 @@ class _Settling:
     def take(
         self, given: Mapping[str, tuple[int, ...]], option: str, values: dict[str, int]
     ) -> None:
-        """Note what one option gives."""
         for name, shape in given.items():
             # One number for an input of several sizes can only mean a size of the same name.
             is_size = name in self._symbols and len(shape) == 1
@@ -124,7 +122,6 @@ class _Settling:
             self.mistakes.append(Mistake(here, f"is {shape[0]}, and {values[name]} elsewhere"))
 
     def compare(self) -> None:
-        """Note the sizes that are fixed beyond their bounds."""
         for symbol, size in self.fixed.items():
             if size > self.bounds.get(symbol, size):
                 here = f"{self._where}: size {quoted(symbol)}"
@@ -132,7 +129,6 @@ class _Settling:
                 self.mistakes.append(Mistake(here, found, "leave one of them out"))
 
     def result(self, example: int) -> InputSizes:
-        """Return what was found, and note the inputs that have open sizes without a bound."""
         values = {**self.bounds, **self.fixed}
         is_open = {symbol: size > 1 and symbol not in self.fixed for symbol, size in values.items()}
         shapes: dict[str, tuple[int, ...]] = {}
@@ -162,7 +158,6 @@ class _Settling:
 
 
 def _named(name: str, sizes: Sizes, taken: Iterable[int | str]) -> Sizes:
-    """Return sizes with names for those that have none."""
     taken = set(taken)
 
     def named(axis: int) -> str:
@@ -188,7 +183,6 @@ def _open_mistake(
     values: Mapping[str, int],
     example: int,
 ) -> Mistake:
-    """Return the mistake of an input with open sizes, to which the user gives none."""
     missing = [
         str(axis) if shown == "?" else f"{axis} ({shown!r})"
         for axis, (size, shown) in enumerate(zip(sizes, declared, strict=False))

@@ -40,7 +40,6 @@ class SubModelFiles:
 
 
 def pieces_length(pieces: Iterable[Piece]) -> int:
-    """Return the bytes that the pieces have together."""
     return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in pieces)
 
 
@@ -98,7 +97,6 @@ def write_pieces(pieces: Iterable[Piece], path: Path) -> None:
 
 
 def write_submodel(files: SubModelFiles, path: Path) -> None:
-    """Write a sub-model as ``path``, and what else it has beside it."""
     write_pieces(files.model, path)
     if files.data is not None:
         write_pieces(files.data, path.with_name(f"{path.name}.data"))

@@ -34,7 +34,6 @@ def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 
 def _cycle(sources: Sequence[set[int]], done: set[int]) -> list[int]:
-    """Return a cycle among the layers that are not done, in the order data would flow."""
     index = min(set(range(len(sources))) - done)
     path: list[int] = []
     while index not in path:

@@ -99,7 +99,6 @@ def between_items(
 
 
 def _some(reasons: Sequence[str]) -> str:
-    """Return the first reasons, and how many more there are."""
     more = len(reasons) - _MAX_REASONS
     return (
         joined(reasons)
@@ -114,7 +113,6 @@ def bond_mistakes(
     items: Sequence[tuple[int, ...]],
     rank_of: Mapping[str, int],
 ) -> Iterator[Mistake]:
-    """Yield a mistake for each item whose layers are on several ranks."""
     for item in items:
         names = [layers[position].name for position in item]
         ranks = sorted({rank_of[name] for name in names})

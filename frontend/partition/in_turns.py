@@ -31,7 +31,6 @@ def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
 
 
 def _kept(cut: Partition, ranks: Sequence[Sequence[int]]) -> Iterator[Mistake]:
-    """Yield the layers of ranks in turn that take something along from frame to frame."""
     layers = (
         layer
         for segment in cut.segments

@@ -82,7 +82,6 @@ def used_layers(graph: Graph) -> frozenset[str]:
 
 
 def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
-    """Return the layers on which model outputs depend, or layers that have effects."""
     wanted = {tensor.name for tensor in graph.outputs}
     used: set[str] = set()
     for layer in reversed(graph.layers):
@@ -146,7 +145,6 @@ def layer_reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
 
 
 def _seen_through(layer: Layer, behind: Mapping[str, tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Return a layer's inputs, each that a copy makes replaced by what is behind it."""
     found = [tensor for read in layer.inputs for tensor in behind.get(read.name, (read,))]
     return tuple({tensor.name: tensor for tensor in found}.values())
 
@@ -201,13 +199,11 @@ class Grouping:
 
 
 def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
-    """Return the positions of the layers from which each layer reads."""
     maker = _makers(layers)
     return [[maker[t.name] for t in reads[layer.name] if t.name in maker] for layer in layers]
 
 
 def _makers(layers: Iterable[Layer]) -> dict[str, int]:
-    """Return the position of the layer that makes each tensor."""
     return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
 
 
@@ -218,7 +214,6 @@ def _segments(
     copied: Sequence[Layer],
     reads: Reads,
 ) -> Iterator[PartitionSegment]:
-    """Yield each block as a segment."""
     position = {layer.name: number for number, layer in enumerate(graph.layers)}
     given = {tensor.name for tensor in graph.outputs}
     readers = _readers(blocks, reads)
@@ -261,7 +256,6 @@ def smallest(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def _readers(blocks: Iterable[tuple[Layer, ...]], reads: Reads) -> dict[str, set[str]]:
-    """Return the names of the layers that read each tensor."""
     readers: dict[str, set[str]] = defaultdict(set)
     for block in blocks:
         for layer in block:
@@ -271,7 +265,6 @@ def _readers(blocks: Iterable[tuple[Layer, ...]], reads: Reads) -> dict[str, set
 
 
 def _needed(block: Sequence[Layer], copied: Sequence[Layer]) -> list[Layer]:
-    """Return the copied layers on which a block depends, in the graph's order."""
     wanted = {tensor.name for layer in block for tensor in layer.inputs}
     needed = []
     for layer in reversed(copied):
@@ -282,7 +275,6 @@ def _needed(block: Sequence[Layer], copied: Sequence[Layer]) -> list[Layer]:
 
 
 def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
-    """Yield what is wrong with the model's outputs, and with there being none."""
     stored = {weight.name for weight in graph.weights}
     known = {*stored, *_makers(graph.layers), *(tensor.name for tensor in graph.inputs)}
     if not graph.inputs:
@@ -319,7 +311,6 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
 
 
 def _readers_elsewhere(segments: Sequence[PartitionSegment]) -> dict[str, list[Layer]]:
-    """Return the layers that read each tensor of another segment."""
     readers: dict[str, list[Layer]] = defaultdict(list)
     for segment in segments:
         inputs = {tensor.name for tensor in segment.inputs}
@@ -341,7 +332,6 @@ class _Span:
 
 
 def _joined(spans: Iterable[_Span]) -> list[_Span]:
-    """Return one span for all that have layers in common."""
     found: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.first, span.last)):
         if found and span.first <= found[-1].last:
@@ -353,14 +343,12 @@ def _joined(spans: Iterable[_Span]) -> list[_Span]:
 
 
 def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
-    """Return the mistake of a model output that cannot be given out."""
     made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
     found = f"{crossing_fault(tensor)}: it cannot be a model output"
     return Mistake(f"{graph.name}: {made}", found, _remedy([tensor]))
 
 
 def _span_mistake(graph: Graph, span: _Span) -> Mistake:
-    """Return the mistake of layers that are on several ranks and cannot be."""
     first, last = (quoted(graph.layers[number].name) for number in (span.first, span.last))
     tensor = span.tensors[0]
     if len(span.tensors) == 1:

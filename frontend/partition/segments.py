@@ -90,7 +90,6 @@ class _Items:
     """Direct predecessors of each item, all of them smaller than it."""
 
     def reversed(self) -> _Items:
-        """Return the same items seen from the end."""
         last = len(self.ranks) - 1
         successors: list[list[int]] = [[] for _ in self.ranks]
         for item, direct in enumerate(self.direct):
@@ -167,7 +166,6 @@ class _Problem:
         ]
 
     def block(self, items: int) -> Block:
-        """Return what a set of items stands for."""
         return tuple(sorted(member for item in _bits(items) for member in self.members[item]))
 
     def part(self, items: int) -> _Problem:
@@ -181,7 +179,6 @@ class _Problem:
         )
 
     def reversed(self) -> _Problem:
-        """Return the same problem seen from the end."""
         mirror = _Items(self.members, self.ranks, self.direct).reversed()
         return _problem(mirror.members, mirror.ranks, mirror.direct)
 
@@ -428,7 +425,6 @@ def _beam(search: _Search) -> list[int]:
 
 
 def _trail(came: Mapping[int, int], start: int) -> list[int]:
-    """Return the blocks that lead from the start to the end."""
     blocks = []
     rest = 0
     while rest != start:
@@ -438,7 +434,6 @@ def _trail(came: Mapping[int, int], start: int) -> list[int]:
 
 
 def _bits(items: int) -> Iterator[int]:
-    """Return the items of a set, ascending."""
     while items:
         low = items & -items
         yield low.bit_length() - 1

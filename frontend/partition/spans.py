@@ -64,7 +64,6 @@ class SpanSegments:
         return {**found, **{tensor.name: len(self.layers) for tensor in self._graph.outputs}}
 
     def _copies_behind(self) -> dict[str, frozenset[str]]:
-        """Return the names of the copies that each layer needs."""
         makers: dict[str, frozenset[str]] = defaultdict(frozenset)
         found = {}
         for layer in (*self._copies, *self.layers):
@@ -76,7 +75,6 @@ class SpanSegments:
         return found
 
     def segment(self, first: int, last: int) -> SpanSegment:
-        """Return the segment of the layers ``first`` to ``last``, included."""
         block = self.layers[first : last + 1]
         own = {tensor.name for layer in block for tensor in layer.outputs}
         inputs = {
@@ -95,7 +93,6 @@ class SpanSegments:
         )
 
     def fault(self, first: int, last: int) -> str:
-        """Return what keeps these layers from being a slice; empty: nothing."""
         for bond in self._bonds:
             if bond and _separates(first, last, bond):
                 names = " and ".join(quoted(self.layers[n].name) for n in (bond[0], bond[-1]))

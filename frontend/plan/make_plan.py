@@ -97,7 +97,6 @@ def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
 def _idle_ranks(
     partition: Partition, placements: Sequence[Rank], idle: Collection[int]
 ) -> Iterator[Mistake]:
-    """Yield the ranks for which nothing is left to run."""
     busy = {segment.rank for segment in partition.segments}.union(idle)
     for placement in placements:
         if placement.rank not in busy:
@@ -129,7 +128,6 @@ def _source(partition: Partition) -> int:
 
 
 def _sink(partition: Partition) -> int:
-    """Return the rank of the last layer that makes a model output."""
     outputs = _names(partition.graph.outputs)
     makers = (
         rank
@@ -144,7 +142,6 @@ def _names(tensors: Iterable[GraphTensor]) -> set[str]:
 
 
 def _ends(graph: Graph) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the model's inputs and outputs."""
     steps = {each.name: (each.scale, each.zero_point) for each in graph.quantised}
     inputs = (
         replace(tensor.in_job(), quantisation=steps.get(tensor.name, ())) for tensor in graph.inputs
@@ -163,7 +160,6 @@ def _between(partition: Partition) -> tuple[Tensor, ...]:
 
 
 def submodel_file(key: str, index: int, suffix: str) -> str:
-    """Return the path of a segment's sub-model in a build folder."""
     return f"submodels/{safe_file_name(key)}.{index}.{suffix}"
 
 
@@ -176,7 +172,6 @@ def _layers(partition: Partition, ranks: Sequence[Rank]) -> Iterator[SegmentLaye
 def _with_work(
     partition: Partition, placements: Sequence[Rank], source: int, sink: int, suffix: str
 ) -> Iterator[Rank]:
-    """Yield the ranks with what they receive, run and send."""
     receives: dict[int, list[Receive]] = defaultdict(list)
     runs: dict[int, list[Segment]] = defaultdict(list)
     sends: dict[int, list[Send]] = defaultdict(list)

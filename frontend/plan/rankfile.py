@@ -45,13 +45,11 @@ def hostfile(placements: Sequence[Rank]) -> str:
 
 
 def _slots(host: str, placements: Sequence[Rank]) -> int:
-    """Return how many slots the ranks on a host need."""
     here = [placement for placement in placements if placement.host == host]
     return max(len(here), len({core for placement in here for core in placement.cores}))
 
 
 def _mistakes(placements: Sequence[Rank]) -> Iterator[Mistake]:
-    """Yield what Open MPI could not read."""
     for placement in placements:
         where = f"rank {placement.rank}, key {quoted(placement.key)}"
         if not (_HOST.fullmatch(placement.host) or _IPV6.fullmatch(placement.host)):

@@ -28,7 +28,6 @@ class JoinedRanks:
 
     @property
     def idle(self) -> frozenset[int]:
-        """The ranks that are not on the route for a surge."""
         return frozenset(range(len(self.surge))).difference(self.number)
 
 
@@ -81,7 +80,6 @@ def _with_one_core(
 
 
 def _has_rival(rank: Rank, others: Iterable[Rank]) -> bool:
-    """Whether another one has a core of a rank."""
     return any(
         other.key != rank.key and other.board == rank.board and {*other.cores} & {*rank.cores}
         for other in others

@@ -45,7 +45,6 @@ class CallGraph:
 
 
 def call_graph_of(model: Any) -> CallGraph:
-    """Return the calls of a functional or sequential Keras model."""
     graph = _graph_of(model)
     inputs = [(_input_name(tensor), tensor) for tensor in graph.inputs]
     names = {id(tensor): name for name, tensor in inputs}
@@ -118,7 +117,6 @@ def _replaced(tensors: Mapping[int, Any], item: Any) -> Any:
 
 
 def _graph_of(operation: Any) -> Any:
-    """Return the functional graph of a model; ``None`` for a layer that is none."""
     graph = getattr(operation, "_functional", None) or operation
     return graph if hasattr(graph, "_nodes_by_depth") else None
 
@@ -159,7 +157,6 @@ def _calls(graph: Any, prefix: str, names: dict[int, str], taken: set[str]) -> I
 
 
 def _unused(layer: str, times: Counter[str], taken: set[str]) -> str:
-    """Return the name of the next call of a layer."""
     while True:
         number = times[layer]
         times[layer] += 1
@@ -184,7 +181,6 @@ def _tensors(structure: Any) -> list[Any]:
 
 
 def _can_be_taken_apart(node: Any, graph: Any) -> bool:
-    """Return whether a call of a model is no more than the calls in it."""
     if len(node.arguments.args) != 1 or any(value for value in node.arguments.kwargs.values()):
         return False
     (given,) = node.arguments.args

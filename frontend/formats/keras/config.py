@@ -68,7 +68,6 @@ def _objects(where: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[
 
 
 def _layer_name(value: Mapping[str, Any]) -> str:
-    """Return the name of the layer that an object describes; empty if it is none."""
     config = value.get("config")
     if not isinstance(config, dict) or str(value.get("class_name")) in VALUES:
         return ""
@@ -77,7 +76,6 @@ def _layer_name(value: Mapping[str, Any]) -> str:
 
 
 def _class_mistakes(where: str, value: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with the class that an object names."""
     name, module = value.get("class_name"), value.get("module")
     registered = value.get("registered_name")
     if not isinstance(name, str) or not isinstance(module, str | None):

@@ -69,7 +69,6 @@ def _beginning(path: Path) -> bytes:
 
 
 def _check_archive(path: Path) -> object:
-    """Check an archive and its weights; return its configuration."""
     try:
         with zipfile.ZipFile(path) as archive:
             raise_mistakes(_member_mistakes(path, archive))
@@ -107,7 +106,6 @@ def _member_mistakes(path: Path, archive: zipfile.ZipFile) -> Iterator[Mistake]:
 
 
 def _expansion(content: int, stored: int) -> str:
-    """Return what is wrong with the size of what unpacks from some bytes; empty: nothing."""
     if content <= _LONGEST_CONFIG + _LARGEST_EXPANSION * stored:
         return ""
     return f"unpacks to {content} bytes, from {stored}: too much for a model"
@@ -121,7 +119,6 @@ def _config(path: Path, text: str | bytes) -> object:
 
 
 def _check_hdf5(path: Path) -> object:
-    """Check an HDF5 file; return its configuration."""
     with _hdf5(path, path) as file:
         raise_mistakes(_content_mistakes(str(path), file, path.stat().st_size))
         try:
@@ -144,7 +141,6 @@ def _damage(where: str, error: Exception) -> Mistake:
 
 
 def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
-    """Return an open HDF5 file, that of ``path`` or what is packed in it."""
     try:
         import h5py
     except ImportError:
@@ -157,7 +153,6 @@ def _hdf5(path: Path, source: Path | BinaryIO) -> Any:
 
 
 def _content_mistakes(where: str, file: Any, stored: int) -> Iterator[Mistake]:
-    """Yield the links that lead out of an HDF5 file, and sizes that cannot be."""
     import h5py
 
     total = 0

@@ -20,7 +20,6 @@ from rankslice.frontend.partition.partition import Partition, used_layers
 
 
 def merged_normalisations(graph: Graph) -> dict[str, str]:
-    """Return the normalisations that converting merges, each with the layer into which."""
     used = used_layers(graph)
     readers = Counter(
         tensor.name for layer in graph.layers if layer.name in used for tensor in layer.inputs
@@ -77,7 +76,6 @@ def merge_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Arrangemen
 
 
 def split_warnings(cut: Partition) -> Iterator[str]:
-    """Yield which normalisations a cut keeps the converter from merging, if there are any."""
     segment_of = {
         layer.name: number for number, part in enumerate(cut.segments) for layer in part.layers
     }

@@ -32,7 +32,6 @@ class KerasModel:
     call_graph: CallGraph = field(repr=False)
 
     def calls(self, names: Iterator[str]) -> tuple[Call, ...]:
-        """Return the calls of some layers, in the graph's order."""
         wanted = set(names)
         return tuple(call for call in self.call_graph.calls if call.name in wanted)
 
@@ -233,14 +232,12 @@ class _Graph:
 
 
 def _variables(operation: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the weights of a layer with their names in it; operations have none."""
     for variable in getattr(operation, "weights", ()):
         if not variable.path.endswith(_SEED):
             yield variable.path.removeprefix(f"{operation.path}/"), variable
 
 
 def _attributes(operation: Any) -> Iterator[tuple[str, AttributeValue]]:
-    """Yield the settings that are numbers, text or short lists of numbers."""
     try:
         config = operation.get_config()
     except Exception:  # some operations cannot tell

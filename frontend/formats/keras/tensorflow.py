@@ -76,7 +76,6 @@ def _application_layers() -> dict[str, Any]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without the many lines that TensorFlow adds."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

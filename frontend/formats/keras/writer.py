@@ -74,7 +74,6 @@ def _bytes(piece: Piece) -> bytes:
 
 
 def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
-    """Return calls as a TensorFlow function of tensors in this order."""
     given = {
         tensor.name: (open_shape(tensor.shape or (), tensor.symbols), tensor.dtype)
         for tensor in inputs
@@ -118,7 +117,6 @@ def kind_of(path: Path) -> str:
 def _representative(
     model: KerasModel, wanted: Sequence[Tensor], conversion: Conversion
 ) -> Callable[[], Iterator[list[NDArray[Any]]]]:
-    """Return what gives frames as they arrive at some tensors of the float32 model."""
     assert conversion.frames is not None
     calls = _leading_to(model, {tensor.name for tensor in wanted})
     function = _function(calls, model.graph.inputs, wanted)
@@ -132,7 +130,6 @@ def _representative(
 
 
 def _leading_to(model: KerasModel, tensors: set[str]) -> tuple[Call, ...]:
-    """Return the calls on which tensors depend."""
     needed, wanted = [], set(tensors)
     for call in reversed(model.call_graph.calls):
         if not wanted.isdisjoint(call.makes):
@@ -147,7 +144,6 @@ def _unconverted(name: str, layers: Sequence[Layer], error: Exception, hint: str
 
 
 def _hint(inputs: Sequence[Tensor]) -> str:
-    """Say what may help against layers that cannot be converted."""
     if any(tensor.is_open for tensor in inputs):
         return "it may with fixed sizes (--shape)"
     return ""

@@ -53,7 +53,6 @@ def header_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
 
 
 def tensor_mistakes(where: str, graph: GraphProto) -> Iterator[Mistake]:
-    """Yield the tensors that are not defined exactly once."""
     stored = [
         *(tensor.name for tensor in graph.initializer),
         *(sparse.values.name for sparse in graph.sparse_initializer),

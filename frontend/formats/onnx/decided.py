@@ -40,7 +40,6 @@ class Operands:
     body_types: Body
 
     def shape(self, position: int) -> tuple[int, ...] | None:
-        """Return the shape of an operand; ``None``: it is omitted, or not known."""
         name = self._name(position)
         tensor = self.types.get(name, TypeProto()).tensor_type
         if not name or not tensor.HasField("shape"):
@@ -49,13 +48,11 @@ class Operands:
         return None if min(dims, default=0) < 0 else tuple(dims)
 
     def element(self, position: int) -> int:
-        """Return ONNX's number of an operand's element type; 0: unknown."""
         kind = self.types.get(self._name(position), TypeProto())
         number: int = kind.tensor_type.elem_type
         return number
 
     def number(self, position: int) -> int | None:
-        """Return the value of an operand with one element; ``None``: it is not known."""
         name = self._name(position)
         if name not in self.values:
             return None
@@ -63,11 +60,9 @@ class Operands:
         return int(found[0]) if found.size == 1 else None
 
     def setting(self, name: str, default: int | None) -> int | None:
-        """Return a setting of the node that is a whole number."""
         return next((item.i for item in self.node.attribute if item.name == name), default)
 
     def is_given(self, position: int) -> bool:
-        """Return whether an operand is there."""
         return bool(self._name(position))
 
     def _name(self, position: int) -> str:
@@ -76,7 +71,6 @@ class Operands:
 
 
 def ranges(operands: Operands, output: int) -> Result | None:
-    """Return what a result of a node may be at most; ``None``: nothing is known of that."""
     rule = _RULES.get(operands.node.op_type)
     if rule is None or operands.node.domain not in ("", "ai.onnx"):
         return None
@@ -164,7 +158,6 @@ def _reshape(operands: Operands, output: int) -> Result | None:
 
 
 def _if(operands: Operands, output: int) -> Result | None:
-    """Return the range over both branches, or what the one makes that is always taken."""
     bodies = {item.name: item.g for item in operands.node.attribute if item.name in (_THEN, _ELSE)}
     taken = operands.number(0)
     names = [_THEN, _ELSE] if taken is None else [_THEN if taken else _ELSE]

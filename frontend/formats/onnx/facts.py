@@ -44,7 +44,6 @@ def operators_of(node: NodeProto, functions: Functions) -> frozenset[Operator]:
 
 
 def onnx_facts(operators: Collection[Operator], inputs: Iterable[Tensor]) -> Facts:
-    """Return what boards are told of a sub-model with these operators and inputs."""
     names = {each.name for each in operators}
     has_integers = any(not tensor.dtype.startswith(_FLOATS) for tensor in inputs)
     return Facts(

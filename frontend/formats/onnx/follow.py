@@ -69,7 +69,6 @@ INFERENCE_ERRORS = (
 
 
 def is_fixed(kind: TypeProto) -> bool:
-    """Return whether a type is that of a tensor with a known element type and known sizes."""
     tensor = kind.tensor_type
     return bool(tensor.elem_type and tensor.HasField("shape")) and all(
         dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
@@ -90,7 +89,6 @@ def fits(kind: TypeProto, claim: TypeProto) -> bool:
 
 
 def has_long_vector(types: Iterable[TypeProto]) -> bool:
-    """Return whether one of some types is that of a vector of more than 65,536 elements."""
     return any(
         len(kind.tensor_type.shape.dim) == 1 and kind.tensor_type.shape.dim[0].dim_value > _LONG
         for kind in types
@@ -174,7 +172,6 @@ def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
 
 
 def _opset(facts: Facts, node: NodeProto) -> int:
-    """Return the version of a node's operator set; 0: the model names none."""
     entries = facts.model.opset_import
     known: dict[str, int] = {entry.domain or "ai.onnx": entry.version for entry in entries}
     return known.get(node.domain or "ai.onnx", 0)
@@ -182,7 +179,6 @@ def _opset(facts: Facts, node: NodeProto) -> int:
 
 @cache
 def _has_inference(op_type: str, domain: str, opset: int) -> bool:
-    """Return whether the ``onnx`` package can tell what an operator makes."""
     if domain == _ML:  # for many of them it tells a part, or nothing
         return False
     try:
@@ -256,7 +252,6 @@ def body_types(
 
 
 def node_alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
-    """Return a model of one node, with the values of its inputs where they are known."""
     names = inputs_of(node)
     values = [name for name in names if name in facts.values]
     graph = GraphProto(
@@ -357,14 +352,12 @@ def _dims(kind: TypeProto) -> list[int]:
 
 
 def _type_of(text: str, shape: list[int | str | None] | None) -> TypeProto:
-    """Return a type as onnxruntime writes it: ``tensor(float)``."""
     element = text.removeprefix("tensor(").removesuffix(")").upper()
     number = dict(TensorProto.DataType.items()).get(element, TensorProto.UNDEFINED)
     return helper.make_tensor_type_proto(number, shape)
 
 
 def _follow_values(facts: Facts, node: NodeProto) -> None:
-    """Note the values of a node's outputs if all that it reads is known and they are few."""
     if node.op_type not in _FOLLOWED or node.domain not in ("", "ai.onnx"):
         return
     outputs = [name for name in node.output if name]
@@ -380,7 +373,6 @@ def _follow_values(facts: Facts, node: NodeProto) -> None:
 
 
 def _is_small(facts: Facts, node: NodeProto, name: str) -> bool:
-    """Return whether an output has few elements, before it is computed."""
     kind = facts.types.get(name, TypeProto())
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank
@@ -393,7 +385,6 @@ def _slice_of(node: NodeProto) -> slice:
 
 
 def _computed(alone: ModelProto) -> dict[str, TensorProto]:
-    """Return the outputs of a model that reads nothing but its own initialisers."""
     from onnx.reference import ReferenceEvaluator
 
     names = [value.name for value in alone.graph.output]

@@ -56,7 +56,6 @@ def operator(node: NodeProto) -> str:
 
 
 def attributes_of(node: NodeProto) -> tuple[tuple[str, AttributeValue], ...]:
-    """Return the settings of a node that are numbers, short lists of numbers, or text."""
     read = ((attribute.name, _value_of(attribute)) for attribute in node.attribute)
     return tuple((name, value) for name, value in read if value is not None)
 
@@ -120,7 +119,6 @@ def inner_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 
 def function_table(functions: Iterable[FunctionProto]) -> Functions:
-    """Return a model's local functions by domain, name and overload."""
     return {
         (_domain(function.domain), function.name, function.overload): function
         for function in functions
@@ -143,7 +141,6 @@ def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterato
 
 
 def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
-    """Return whether a node's result differs from run to run, by itself or by what it calls."""
     return any(
         inner.op_type in RANDOM_OPERATORS and not _domain(inner.domain)
         for inner in executed(node, functions)
@@ -152,7 +149,6 @@ def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
 
 
 def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
-    """Yield a node, the nodes of its bodies, and those of all functions that these call."""
     seen: set[FunctionKey] = set()
     pending = [node]
     while pending:
@@ -167,7 +163,6 @@ def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
 
 
 def key_of(node: NodeProto) -> FunctionKey:
-    """Return by what a node names a function, if its operator is one."""
     return _domain(node.domain), node.op_type, node.overload
 
 

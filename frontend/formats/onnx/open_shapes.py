@@ -98,7 +98,6 @@ def open_tensors(
 
 
 def _part(bounds: Mapping[str, int], step: int, number: int, of: int) -> dict[str, int]:
-    """Return a part of the largest sizes, in multiples of a step."""
     parts = {name: -(-size * number // (of * step)) * step for name, size in bounds.items()}
     return {name: min(part, bounds[name]) for name, part in parts.items()}
 
@@ -129,7 +128,6 @@ def _partial_sizes(kind: TypeProto | None) -> tuple[int | None, ...]:
 
 
 def _known(types: Mapping[str, TypeProto]) -> int:
-    """Return how many types are known in full."""
     return sum(map(is_fixed, types.values()))
 
 
@@ -142,7 +140,6 @@ class _Inference:
     _declared: Mapping[str, TypeProto]
 
     def at(self, sizes: Mapping[str, int], share: _Share) -> dict[str, TypeProto]:
-        """Return the types that are known, some of them without sizes."""
         model = infer_whole(self._with_inputs(sizes))
         decide = _Decision(share, self._settled.others, self._declared, sizes)
         return follow_types(model, decide)
@@ -171,7 +168,6 @@ class _Inference:
         return {value.name: value.type for value in values}
 
     def _with_inputs(self, sizes: Mapping[str, int | str]) -> ModelProto:
-        """Return the model with inputs whose open sizes are given by their names."""
         model = ModelProto()
         model.CopyFrom(self._model)
         for value in model.graph.input:
@@ -195,7 +191,6 @@ class _Decision:
     _sizes: Mapping[str, int]
 
     def __call__(self, facts: Facts, node: NodeProto) -> Iterator[ValueInfoProto]:
-        """Yield types of a node's outputs that were not known in full."""
         for position, name in enumerate(node.output):
             if not name:
                 continue

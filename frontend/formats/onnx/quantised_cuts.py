@@ -82,7 +82,6 @@ def parted_signed_averages(cut: Partition) -> tuple[str, ...]:
 
 
 def _is_at_a_cut(layer: Layer, segment: PartitionSegment, ends: set[str]) -> bool:
-    """Return whether integers on one side of a layer, beyond its (de)quantiser, cross the cut."""
     before = {t.name for t in layer.inputs}
     after = {t.name for t in layer.outputs}
     brought = {t.name for t in segment.inputs} - ends

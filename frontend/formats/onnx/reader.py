@@ -145,7 +145,6 @@ def _graph(
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> Graph:
-    """Return the records of a model whose inputs have their shapes."""
     brought = (value.name for value in model.graph.input if value.name not in weights)
     given = tuple(dict.fromkeys(value.name for value in model.graph.output))
     read = [weight for layer in layers for weight in layer.weights]
@@ -171,7 +170,6 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
 
 
 def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weight]) -> Tensor:
-    """Return what a model gives out under a name; it can be a weight, passed on unchanged."""
     if name in weights:
         return Tensor(name, weights[name].dtype, weights[name].shape)
     return tensors[name]
@@ -180,7 +178,6 @@ def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weig
 def _inner_data(
     path: Path, scan: Scan, model: ModelProto
 ) -> dict[ByteRange, tuple[ByteRange, ...]]:
-    """Return where constants within layers and functions have their values, by the record."""
     nodes, functions = model.graph.node, model.functions
     owners = [
         (f"layer {quoted(name)}", field, [node])
@@ -200,7 +197,6 @@ def _inner_data(
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:
-    """Return the records of the functions that each layer needs, in the file's order."""
     functions = function_table(model.functions)
     nodes = model.graph.node
     needed = {
@@ -232,7 +228,6 @@ def _layers(
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> list[Layer]:
-    """Return the layers in the file's order."""
     nodes = model.graph.node
     functions = function_table(model.functions)
     made = {name: tensors.get(name, Tensor(name, "", None)) for n in nodes for name in n.output}

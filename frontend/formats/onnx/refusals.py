@@ -32,7 +32,6 @@ _NOISE = re.compile(
 def branches_of_other_sizes(
     model: ModelProto, weights: Mapping[str, Weight], tensors: Mapping[str, Tensor]
 ) -> frozenset[str]:
-    """Return the names of layers with branches if one of them may be for other sizes."""
     functions, nodes = function_table(model.functions), model.graph.node
     branching = frozenset(
         name
@@ -55,7 +54,6 @@ def refusals(
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> Iterator[str]:
-    """Yield a warning if onnxruntime refuses a model on a CPU."""
     reason = _refusal(prepared) if _is_complete(prepared) else ""
     if not reason:
         return
@@ -81,7 +79,6 @@ def _is_complete(model: ModelProto) -> bool:
 
 
 def _refusal(model: ModelProto) -> str:
-    """Return why onnxruntime does not load a model; empty if it does."""
     try:
         open_session(model)
     except Exception as error:  # onnxruntime's exceptions have no common base class

@@ -82,7 +82,6 @@ def _sizes(declared: TypeProto.Tensor) -> Sizes | None:
 
 
 def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
-    """Yield the inputs that are no tensors of one type."""
     for value in inputs:
         if not dtype_of(value.type.tensor_type.elem_type):
             here = f"{where}: input {quoted(value.name)}"
@@ -93,7 +92,6 @@ def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mis
 def _bound_mistakes(
     where: str, model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
 ) -> Iterator[Mistake]:
-    """Yield the bounds given for tensors that contradict their fixed sizes."""
     if not settled.others:
         return
     alone = replace(settled, others={})
@@ -180,7 +178,6 @@ def _peak_warnings(where: str, peaks: Iterable[Tensor]) -> Iterator[str]:
 
 
 def _contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield a warning if a file declares other sizes than its tensors have."""
     made = {name for node in model.graph.node for name in node.output}
     claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]
     pairs = [(claim, tensors[claim.name]) for claim in claims if claim.dtype]
@@ -243,13 +240,11 @@ def _inlined(model: ModelProto) -> ModelProto:
 
 
 def _declared(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the types that stand in a model, by the tensor's name."""
     graph = model.graph
     return {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
 
 
 def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
-    """Yield what the layers make."""
     for node in model.graph.node:
         for name in filter(None, node.output):
             yield found.get(name, Tensor(name, "", None))
@@ -293,7 +288,6 @@ def _state_defaults(node: NodeProto) -> None:
 
 
 def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Return the nodes in an order in which they can run; as they are if they form a cycle."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     sources = [{maker[name] for name in inputs_of(node) if name in maker} for node in nodes]
     order = dependency_order(sources, range(len(nodes)))
@@ -301,7 +295,6 @@ def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 
 
 def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:
-    """Return a small tensor with its values in it, or ``None`` for one whose values we lack."""
     if not is_external(tensor):
         return None if lacks_values(tensor) else tensor
     if weight.data is None or weight.data.length > SMALL:
@@ -323,7 +316,6 @@ def _left_out_constant(node: NodeProto) -> TensorProto | None:
 
 
 def lacks_values(tensor: TensorProto) -> bool:
-    """Return whether a tensor's values are not in the skeleton."""
     payloads = (
         tensor.raw_data,
         tensor.float_data,

@@ -51,7 +51,6 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Return whether a tensor's values lie in another file."""
     return tensor.data_location == TensorProto.EXTERNAL
 
 

@@ -91,23 +91,19 @@ class WireFile(PositionedFile):
     """An open protobuf file."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
         super().__init__(path, "expected an ONNX model file")
         self._fields_left = _MAX_FIELDS
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from offset ``start`` up to ``end``."""
         found = self.bytes_at(start, end - start)
         if len(found) < end - start:
             raise self.malformed(start + len(found), "the file ends early")
         return found
 
     def record(self, field: Field) -> ByteRange:
-        """Return the bytes of a whole field, tag and length included."""
         return ByteRange(self.path, field.start, field.end - field.start)
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
-        """Return the error that the file is not an ONNX model, with the offset where that shows."""
         return RankSliceError(
             Mistake(
                 str(self.path),
@@ -215,7 +211,6 @@ def scan_model(file: WireFile) -> Scan:
 
 
 def _skeleton(file: WireFile, start: int, end: int, kind: str, depth: int = 0) -> bytes:
-    """Return the message from ``start`` to ``end`` without its large payloads."""
     if depth > _MAX_DEPTH:
         raise file.malformed(start, "graphs nested too deeply")
     parts = bytearray()

@@ -101,7 +101,6 @@ def segment_pieces(
 
 
 def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor]) -> list[Weight]:
-    """Return the weights that layers read or that are given out, in the file's order."""
     given = {tensor.name for tensor in outputs}
     read = [weight for layer in layers for weight in layer.weights]
     passed_on = [weight for weight in model.graph.weights if weight.name in given]
@@ -110,7 +109,6 @@ def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor
 
 
 def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:
-    """Return the local functions that the layers need, once each, in the file's order."""
     needed = {record for layer in layers for record in model.functions.get(layer.name, ())}
     return sorted(needed, key=lambda record: record.offset)
 
@@ -143,7 +141,6 @@ def _outside(
 
 
 def _data_file(name: str, values: Iterable[ByteRange]) -> _DataFile:
-    """Return a file with the values, each at the beginning of a page."""
     pieces: list[Piece] = []
     offsets: dict[ByteRange, int] = {}
     end = 0
@@ -169,7 +166,6 @@ def _record(
 
 
 def _move(nodes: Iterable[NodeProto], values: Iterable[ByteRange], file: _DataFile) -> None:
-    """Let the constants in nodes that had their values in other files have them in this one."""
     for tensor, data in zip(filter(is_external, inner_tensors(nodes)), values, strict=True):
         _point(tensor, data, file)
 
@@ -237,7 +233,6 @@ def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[
 
 
 def _point(tensor: TensorProto, data: ByteRange, file: _DataFile) -> None:
-    """Let a tensor have its values in the file."""
     tensor.data_location = TensorProto.EXTERNAL
     entries = {"location": file.name, "offset": file.offsets[data], "length": data.length}
     del tensor.external_data[:]

@@ -16,7 +16,6 @@ class Bodies:
     """Finds the subgraphs that an operator runs, directly or not."""
 
     def __init__(self, where: str, subgraphs: Sequence[Table]) -> None:
-        """Take the subgraphs of the model file ``where``, the main one first."""
         self._where = where
         self._calls = [
             frozenset[int]().union(*map(called_subgraphs, subgraph.tables("operators")))

@@ -35,14 +35,12 @@ class Trial:
     """The only dimension that is smaller; ``None``: all are."""
 
     def size(self, bound: int, axis: int) -> int:
-        """Return what is taken for an open size, by its bound and dimension."""
         if self.axis not in (None, axis):
             return bound
         part, of = self.part
         return max(0, -(-bound * part // of) - self.less)
 
     def shape(self, bounds: Shape, symbols: Symbols) -> Shape:
-        """Return the shape of an open tensor."""
         sizes = zip(bounds, symbols or ("",) * len(bounds), strict=True)
         return tuple(self.size(b, axis) if s else b for axis, (b, s) in enumerate(sizes))
 

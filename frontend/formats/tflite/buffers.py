@@ -23,7 +23,6 @@ def buffer_contents(file: FlatFile, root: Table) -> tuple[ByteRange | None, ...]
 
 
 def _buffer(file: FlatFile, number: int, buffer: Table) -> ByteRange | None:
-    """Return where a buffer's content lies: in the flatbuffer, or behind it."""
     outside = ByteRange(file.path, buffer.number("offset"), buffer.number("size"))
     if outside.offset <= _INSIDE or not outside.length:
         return buffer.payload("data")
@@ -31,7 +30,6 @@ def _buffer(file: FlatFile, number: int, buffer: Table) -> ByteRange | None:
 
 
 def _check_options(file: FlatFile, root: Table) -> None:
-    """Raise if settings that are stored behind the flatbuffer are not there."""
     for number, subgraph in enumerate(root.tables("subgraphs")):
         for position, operator in enumerate(subgraph.tables("operators")):
             if found := large_options(file.path, operator):
@@ -39,7 +37,6 @@ def _check_options(file: FlatFile, root: Table) -> None:
 
 
 def large_options(path: Path, operator: Table) -> ByteRange | None:
-    """Return where the settings of a custom operator lie, if behind the flatbuffer."""
     offset = operator.number("large_custom_options_offset")
     size = operator.number("large_custom_options_size")
     return ByteRange(path, offset, size) if offset > _INSIDE and size else None

@@ -45,7 +45,6 @@ class _Builder:
     """Bytes outside the flatbuffer, and where their offsets stand."""
 
     def refer(self, offset: int, target: int) -> None:
-        """Let the reference at ``offset`` lead to ``target``."""
         struct.pack_into("<I", self.head, offset, target - offset)
 
     def table(self, table: Table) -> int:
@@ -78,7 +77,6 @@ class _Builder:
         return start
 
     def _vtable(self, content: bytes) -> int:
-        """Return the offset of the description of a table, which equal tables share."""
         if content not in self._vtables:
             self._pad(2)
             self._vtables[content] = len(self.head)
@@ -86,7 +84,6 @@ class _Builder:
         return self._vtables[content]
 
     def _append(self, kind: str, is_vector: bool, value: object, offset: int) -> None:
-        """Append what the field at ``offset`` refers to."""
         if isinstance(value, Table):
             self.refer(offset, self.table(value))
         elif isinstance(value, tuple):
@@ -118,7 +115,6 @@ class _Builder:
         self.head += bytes((offset - len(self.head)) % alignment)
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield everything in order: the tables, the payloads, what lies behind."""
         tail: list[Piece] = []
         end = len(self.head)
         for payload, offset in sorted(self._inside, key=_by_source):
@@ -140,7 +136,6 @@ class _Builder:
 
 
 def _trimmed(table: Table) -> list[str]:
-    """Return the names of a table's fields up to the last that is there."""
     names = [item.name for item in TABLES[table.kind]]
     while names and names[-1] not in table.values:
         names.pop()

@@ -20,7 +20,6 @@ _CODE_OUTSIDE = "DISPATCH_OP"
 
 
 def header_mistakes(where: str, model: Table) -> Iterator[Mistake]:
-    """Yield what is missing for a model that can be sliced at all."""
     version = model.number("version")
     if version != _VERSION:
         yield Mistake(where, f"is of version {version}", f"expected {_VERSION}")
@@ -44,7 +43,6 @@ def header_mistakes(where: str, model: Table) -> Iterator[Mistake]:
 
 
 def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
-    """Yield the numbers in a model's tables that stand for nothing."""
     subgraphs = model.tables("subgraphs")
     counts = {
         "subgraph": len(subgraphs),
@@ -75,7 +73,6 @@ def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
 def flow_mistakes(
     where: str, main: Table, layers: Sequence[str], tensors: Sequence[str]
 ) -> Iterator[Mistake]:
-    """Yield the tensors that are made twice, or read before they are made."""
     operators = main.tables("operators")
     makers: dict[int, int] = dict.fromkeys(main.numbers("inputs"), -1)
     for position, operator in enumerate(operators):

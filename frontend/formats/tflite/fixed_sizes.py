@@ -37,7 +37,6 @@ def open_size_mistakes(path: Path, cut: Partition, ranks: Sequence[Rank]) -> Ite
 
 
 def _accelerates(placement: Rank) -> str:
-    """Say what runs a rank's layers and takes fixed sizes only; empty: nothing."""
     options = dict(placement.options)
     if not ENGINES[placement.engine].accelerates_fixed_sizes_only:
         return ""

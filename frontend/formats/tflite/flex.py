@@ -53,7 +53,6 @@ def _of_ranks(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> Iter
 
 
 def _flex_operators(root: Table, bodies: Sequence[Sequence[int]]) -> dict[int, tuple[str, ...]]:
-    """Return the operators of TensorFlow itself that those of the main subgraph run, by number."""
     names = [operator_name(code) for code in root.tables("operator_codes")]
     if not any(name.startswith(_FLEX) for name in names):
         return {}

@@ -38,7 +38,6 @@ _MISFITS = (UnknownSizeError, ArithmeticError, IndexError, TypeError, ValueError
 
 
 def open_tensors(subgraph: Table) -> frozenset[int]:
-    """Return the numbers of a subgraph's tensors that have a size which the file leaves open."""
     return frozenset(
         number
         for number, tensor in enumerate(subgraph.tables("tensors"))
@@ -145,7 +144,6 @@ class _Follower:
         self._left = _MAX_OPERATORS
 
     def facts(self, number: int, given: Sequence[Shape], depth: int = 0) -> _Facts:
-        """Return what is known of a subgraph's tensors if its inputs have the given shapes."""
         subgraph = self._subgraphs[number]
         facts = _Facts(subgraph.tables("tensors"))
         inputs = subgraph.numbers("inputs")
@@ -166,7 +164,6 @@ class _Follower:
         return facts
 
     def _read(self, facts: _Facts, number: int) -> None:
-        """Learn the values of a small constant."""
         tensor = facts.tensors[number]
         data = self._buffers[tensor.number("buffer")]
         shape, kind = facts.shapes.get(number), dtype_of(tensor)
@@ -236,7 +233,6 @@ they take. What a loop gives has the sizes of what it takes, or they change as i
 
 
 def _fits(tensor: Table, shape: Shape) -> bool:
-    """Return whether a shape agrees with the sizes that the file fixes."""
     signature = tensor.numbers("shape_signature")
     return (
         len(shape) == len(signature)
@@ -262,7 +258,6 @@ def _carried(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence
 
 
 def _values(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[NDArray[Any]]:
-    """Return the values of an operator's results, if they are few and can be computed."""
     compute = _COMPUTED.get(name)
     shapes = [call.facts.shapes.get(number) for number in results]
     if compute is None or min(results, default=-1) < 0:

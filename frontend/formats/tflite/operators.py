@@ -14,7 +14,6 @@ _LONGEST_ATTRIBUTE = 256  # bytes
 
 
 def operator_name(code: Table) -> str:
-    """Return the name of an operator: a custom one has its own."""
     number = operator_number(code)
     if number >= len(OPERATORS) or number < 0:
         return f"BUILTIN_{number}"
@@ -23,7 +22,6 @@ def operator_name(code: Table) -> str:
 
 
 def operator_number(code: Table) -> int:
-    """Return LiteRT's number of an operator."""
     # Files made before there were 127 operators have it in the old field alone.
     return max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
 
@@ -49,7 +47,6 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def attributes(operator: Table) -> Iterator[tuple[str, AttributeValue]]:
-    """Yield the settings of an operator that are numbers, texts or short lists."""
     for side in ("builtin_options", "builtin_options2"):
         options = operator.table(side)
         for item in TABLES[options.kind] if options else ():

@@ -81,12 +81,10 @@ class TfliteModel:
 
     @property
     def subgraphs(self) -> tuple[Table, ...]:
-        """All subgraphs, the main one first."""
         return self.root.tables("subgraphs")
 
     @property
     def main(self) -> Table:
-        """The subgraph that is sliced."""
         return self.subgraphs[MAIN]
 
 
@@ -252,12 +250,10 @@ class _Reading:
                 yield Mistake(here, found, f"it is declared as [{sizes}]")
 
     def _fixed_mistake(self, number: int, shape: Shape) -> Mistake:
-        """Return the mistake of another bound for a tensor whose sizes do not change."""
         here = f"{self._path}: tensor {quoted(self._names[number])}"
         return Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
 
     def _state_mistakes(self, inputs: InputSizes) -> Iterator[Mistake]:
-        """Yield the inputs whose sizes are open although the model has variables."""
         kept = [state for found in self._kept for state in sorted(found) if "variable" in state]
         for name, symbols in inputs.symbols.items() if kept else ():
             if any(symbols):
@@ -322,7 +318,6 @@ class _Reading:
         symbols: Mapping[int, Symbols],
         bounds: Mapping[int, Shape],
     ) -> list[dict[int, Shape]]:
-        """Return the shapes of open tensors that the operators' rules give, by trial."""
         open_axes = {
             number: tuple(
                 OPEN if size < 0 else ""
@@ -374,7 +369,6 @@ class _Reading:
     def _resized(
         self, shapes: Sequence[Shape | None], given: Mapping[int, Shape]
     ) -> Mapping[int, Shape | None]:
-        """Return the shapes of the tensors that have others once the inputs have the given ones."""
         wanted = {number: shape for number, shape in given.items() if shape != shapes[number]}
         if not wanted:
             return {}
@@ -403,7 +397,6 @@ class _Reading:
         return followed_shapes(self._path, self._subgraphs, self._codes, self._buffers, beginnings)
 
     def _constants(self) -> frozenset[int]:
-        """Return the numbers of the tensors that nobody makes."""
         known = {n for operator in self._operators for n in operator.numbers("outputs")}
         known |= set(self._main.numbers("inputs"))
         return frozenset(
@@ -413,7 +406,6 @@ class _Reading:
         )
 
     def _weights(self) -> dict[int, Weight]:
-        """Return the constants of the main subgraph by the tensor's number."""
         return {
             number: self._weight(self._names[number], self._tables[number])
             for number in sorted(self._constants())
@@ -426,7 +418,6 @@ class _Reading:
         return Weight(name, dtype_of(table), table.numbers("shape"), nbytes, record, data)
 
     def _body_weights(self, position: int) -> Iterator[Weight]:
-        """Yield the constants that stand in the subgraphs which an operator runs."""
         for number in self._bodies[position]:
             for index, table in enumerate(self._subgraphs[number].tables("tensors")):
                 if self._buffers[table.number("buffer")] is not None:
@@ -469,7 +460,6 @@ class _Reading:
         )
 
     def _kinds(self, position: int) -> frozenset[str]:
-        """Return the kinds of an operator and of those in the subgraphs that it runs."""
         bodies = [self._subgraphs[number] for number in self._bodies[position]]
         inner = [item for body in bodies for item in body.tables("operators")]
         operators = (self._operators[position], *inner)
@@ -489,7 +479,6 @@ class _Reading:
                     yield Mistake(here, f"is a constant, and layer {quoted(name)} makes it")
 
     def _weight_mistakes(self, weights: Mapping[int, Weight]) -> Iterator[Mistake]:
-        """Yield the weights that have not as many bytes as their types and shapes need."""
         for number, weight in weights.items():
             here = f"{self._path}: weight {quoted(weight.name)}"
             bits = dtype_bits(weight.dtype)
@@ -512,13 +501,11 @@ def _quantised(name: str, table: Table) -> Iterator[QuantisedInput]:
 
 
 def _declared(table: Table) -> Sizes:
-    """Return the sizes that a tensor can have."""
     sizes = table.numbers("shape_signature") or table.numbers("shape")
     return ["?" if size < 0 else size for size in sizes]
 
 
 def _all_names(name: str, shape: Shape) -> list[str]:
-    """Return the names of an input and of its sizes."""
     return [name, *(f"{name}.{axis}" for axis in range(len(shape)))]
 
 

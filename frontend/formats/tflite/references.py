@@ -49,7 +49,6 @@ class Reference:
 
 
 def references(table: Table) -> Iterator[Reference]:
-    """Yield all references in a table and in those that belong to it."""
     for item in _REFERRING[table.kind]:
         value = table.values.get(item.name)
         if item.type in _KINDS:
@@ -71,7 +70,6 @@ def _numbers(table: Table, item: Field) -> tuple[int, ...]:
 
 
 def called_subgraphs(table: Table) -> frozenset[int]:
-    """Return the numbers of the subgraphs that an operator's settings name directly."""
     return frozenset(
         found.number for found in references(table) if found.kind == "subgraph" and found.number > 0
     )

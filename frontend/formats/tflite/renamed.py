@@ -131,7 +131,6 @@ class _Editor:
         return len(self.tensors) - 1
 
     def _code(self, operator: int) -> int:
-        """Return the number of the operator code of an operator."""
         for index, code in enumerate(self.codes):
             if operator_number(code) == operator:
                 return index
@@ -146,7 +145,6 @@ class _Editor:
     def mistakes(
         self, where: str, numbers: Sequence[int], wanted: Sequence[Tensor]
     ) -> Iterator[Mistake]:
-        """Yield how tensors differ from those that are wanted."""
         for number, tensor in zip(numbers, wanted, strict=True):
             found = self.tensors[number]
             dtype, shape = dtype_of(found), _sizes(found, tensor)
@@ -167,12 +165,10 @@ class _Editor:
 
 
 def _plain(name: str) -> str:
-    """Return a name without what signatures add to it."""
     return name.removeprefix("serving_default_").removesuffix(":0")
 
 
 def _signature(tensor: Tensor) -> list[int]:
-    """Return the sizes of a tensor, -1 where they are open."""
     shape = tensor.shape or ()
     symbols = tensor.symbols or ("",) * len(shape)
     return [-1 if symbol else size for size, symbol in zip(shape, symbols, strict=True)]

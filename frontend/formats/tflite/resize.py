@@ -63,7 +63,6 @@ def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
 
 
 def _asked(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]] | str]:
-    """Return the shape of each tensor in each trial, or what went wrong."""
     given = json.dumps([list(inputs.items()) for inputs in trials])
     command = [sys.executable, "-m", __name__, str(path)]
     try:
@@ -88,7 +87,6 @@ def _refused(reason: str) -> str:
 
 
 def _main(path: str) -> None:
-    """Read sizes of inputs, print the shapes or what went wrong, as JSON."""
     answers: list[Any] = []
     for inputs in json.load(sys.stdin):
         try:

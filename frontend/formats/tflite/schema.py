@@ -301,7 +301,6 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the value stands in the table itself."""
         return self.type in SCALARS and not self.is_vector
 
 

@@ -129,7 +129,6 @@ def _is_unranked(tensor: Table) -> bool:
 
 
 def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: set[int]) -> bool:
-    """Return whether the shapes of an operator's results may differ from frame to frame."""
     if name in _BY_VALUES or not unknown.isdisjoint(inputs):
         return True
     deciding = [inputs[operand] for operand in BY_VALUE.get(name, ()) if operand < len(inputs)]

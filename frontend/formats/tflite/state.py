@@ -63,7 +63,6 @@ def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
 
 
 def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
-    """Return the layers that have to stay together."""
     users: dict[str, list[str]] = defaultdict(list)
     for layer, found in zip(layers, kept, strict=True):
         for state in sorted(found):

@@ -69,19 +69,16 @@ class Table:
         return value.decode("utf-8", "replace")
 
     def table(self, name: str) -> Table | None:
-        """Return the table to which a field refers."""
         value = self.values.get(name)
         assert value is None or isinstance(value, Table)
         return value
 
     def tables(self, name: str) -> tuple[Table, ...]:
-        """Return a vector of tables; empty where it is left out."""
         value = self.values.get(name, ())
         assert isinstance(value, tuple)
         return value
 
     def payload(self, name: str) -> ByteRange | None:
-        """Return where the bytes of a payload lie; ``None`` if there are none."""
         value = self.values.get(name)
         return value if isinstance(value, ByteRange) and value.length else None
 
@@ -101,7 +98,6 @@ class FlatFile(PositionedFile):
     """An open flatbuffer, with the pages of it that were read last."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raise :class:`RankSliceError` unless it is a readable ordinary file."""
         super().__init__(path, _EXPECTED)
         self._pages: OrderedDict[int, bytes] = OrderedDict()
 
@@ -118,12 +114,10 @@ class FlatFile(PositionedFile):
         return found
 
     def check(self, start: int, length: int) -> None:
-        """Raise unless the file has ``length`` bytes from offset ``start``."""
         if start < 0 or start + length > self.size:
             raise self.malformed(start, "an offset points beyond the end of the file")
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
-        """Return the error that the file is not a model, with the offset where that shows."""
         return RankSliceError(Mistake(str(self.path), f"{found} (at byte {offset})", _EXPECTED))
 
     def _page(self, number: int) -> bytes:

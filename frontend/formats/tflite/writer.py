@@ -84,7 +84,6 @@ def submodel_pieces(
 
 
 def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[int]) -> _Numbers:
-    """Return what a sub-model needs for some operators of the main subgraph."""
     tables = model.main.tables("operators")
     tensors = set(exchanged)
     subgraphs: set[int] = set()
@@ -134,7 +133,6 @@ def _root(
     *,
     behind: bool,
 ) -> Table:
-    """Return the table ``Model`` of a sub-model."""
     contents = model.root.tables("buffers")
     new = {
         # Buffer 0 is empty, and stands for all buffers that are.
@@ -176,7 +174,6 @@ def _main(
     outputs: Sequence[int],
     new: Mapping[str, Mapping[int, int]],
 ) -> Table:
-    """Return the main subgraph with some of its operators and tensors."""
     tensors = model.main.tables("tensors")
     operators = model.main.tables("operators")
     number_of = new["tensor"]
@@ -266,6 +263,5 @@ def _signatures(
 
 
 def _tensor_map(entry: Table, new: Mapping[str, Mapping[int, int]]) -> Table:
-    """Return what a signature says of one tensor."""
     number = new["tensor"][entry.number("tensor_index")]
     return entry.changed({"tensor_index": packed("I", number)})

@@ -124,9 +124,7 @@ def default_engine(submodels: str) -> str:
 def reference_engine(submodels: str, used: Iterable[str]) -> str:
     """Return the engine that runs the unsliced model for a comparison.
 
-    Args:
-        submodels: Format of the sub-models.
-        used: Engines of the ranks. If all that compute have the same one, it is this one.
+    If all ranks that compute have the same one, it is this one.
     """
     computing = {name for name in used if computes(name)}
     if len(computing) == 1 and computing <= set(engines_for(submodels)):

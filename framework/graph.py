@@ -24,12 +24,7 @@ _BITS = {"complex64": 64, "complex128": 128, "bool": 8, "bfloat16": 16, "float16
 
 
 def dtype_bits(dtype: str) -> int:
-    """Return the bits of one element of ``dtype``; 0 for strings, whose size is not fixed.
-
-    Args:
-        dtype: numpy's name of the type, or a name that numpy lacks: ``bfloat16``,
-            ``float8e4m3fn``, ``int4``, ``uint4`` and their like.
-    """
+    """Return the bits of one element of ``dtype``; 0 for strings, whose size is not fixed."""
     if dtype in _BITS:
         return _BITS[dtype]
     if dtype.startswith("float8"):

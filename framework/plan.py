@@ -121,12 +121,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def plan_from_json(text: str, where: str = "plan.json") -> Plan:
-    """Return the plan of a text that :func:`plan_to_json` made, after checking it.
-
-    Raises:
-        RankSliceError: It is not JSON, another format or version, has a field of another type,
-            or its job contradicts itself.
-    """
+    """Return the plan of a text that :func:`plan_to_json` made, after checking it."""
     record, _ = read_document(text, where, "plan", (VERSION,), "rankslice build", "build it again")
     plan = read_record(Plan, record, where)
     raise_mistakes(

@@ -215,12 +215,7 @@ def profile_schema() -> dict[str, Any]:
 
 
 def profile_from_json(text: str, where: str = "profile.json") -> Profile:
-    """Return the profile of a text that :func:`profile_to_json` made, after checking it.
-
-    Raises:
-        RankSliceError: it is not JSON, another format or version, has a field of another type, or
-            contradicts itself. All mistakes at once.
-    """
+    """Return the profile of a text that :func:`profile_to_json` made, after checking it."""
     readable = (VERSION, *_OLDER)
     record, version = read_document(
         text, where, "profile", readable, "rankslice profile", "measure again"

@@ -19,9 +19,6 @@ def by_weights(weights: Sequence[int]) -> tuple[Turns, ...]:
 
     It is smooth weighted round robin: each rank gains its weight with every frame, and the one that
     has most gives the sum of all weights for the frame. Of equal ones the first takes it.
-
-    Args:
-        weights: of each rank, 1 or more.
     """
     divisor = math.gcd(*weights)
     reduced = [weight // divisor for weight in weights]
@@ -42,10 +39,6 @@ def weights_for(times: Sequence[float]) -> tuple[int, ...]:
     Frames come out at intervals of what the rank takes that has most to do: its time, times its
     share of the frames. Of sums of weights whose intervals differ by 2 % at most, the smallest
     is taken.
-
-    Args:
-        times: what each rank takes for a frame that it handles, in any unit, 0 or more; two ranks
-            or more, at most :data:`MOST_TURNS`.
     """
     most = min(MOST_TURNS, max(_MOST_CHOSEN, 2 * len(times)))
     weights = [1] * len(times)

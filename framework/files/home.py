@@ -16,11 +16,7 @@ def has_home() -> bool:
 
 
 def home_folder(remedy: str = "set HOME") -> Path:
-    """Return the user's home folder.
-
-    Raises:
-        RankSliceError: the environment has no HOME, and the user has no account.
-    """
+    """Return the user's home folder, which an account without HOME may lack."""
     try:
         return Path.home()
     except RuntimeError:

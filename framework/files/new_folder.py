@@ -24,13 +24,8 @@ def new_folder(
     renames, so its content is never mixed with the new.
 
     Args:
-        path: the folder to make.
         replaces: returns why an existing folder must not be replaced, as a clause, or an empty
             string; ``None``: an existing folder is an error.
-        kind: of such folders, for messages.
-
-    Raises:
-        RankSliceError: ``path`` exists and may not be replaced, or cannot be written.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link at the end
     temporary = _beside(path, os.getpid())

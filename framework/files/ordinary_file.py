@@ -12,12 +12,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 def open_ordinary(path: Path, expected: str) -> int:
     """Return a descriptor to read a regular file; pipes and devices are rejected.
 
-    Args:
-        path: the file, or a link to it.
-        expected: end of messages: ``expected a mapping file``.
-
-    Raises:
-        RankSliceError: the file does not exist, cannot be read, or is not a regular file.
+    ``expected`` is the end of messages: ``expected a mapping file``.
     """
     where = str(path)
     try:
@@ -39,16 +34,7 @@ def open_ordinary(path: Path, expected: str) -> int:
 
 
 def read_ordinary(path: Path, expected: str, most: int) -> bytes:
-    """Return what a regular file holds.
-
-    Args:
-        path: the file, or a link to it.
-        expected: end of messages: ``expected a mapping file``.
-        most: its largest size in bytes.
-
-    Raises:
-        RankSliceError: the file cannot be read, is not a regular file, or is too large.
-    """
+    """Return what a regular file of at most so many bytes holds, as :func:`open_ordinary`."""
     descriptor = open_ordinary(path, expected)
     try:
         size = os.fstat(descriptor).st_size

@@ -79,14 +79,9 @@ def check_output(
     """Return where an option's file goes: ``path``, or :data:`STDOUT` for any name of it.
 
     Args:
-        path: as given; ``-`` and ``/dev/stdout`` mean standard output.
-        option: its name, for messages.
         kind: of the files that may be replaced; ``None``: any regular file.
         force: ``False``: no file may be replaced without ``--force``.
         may_be_stream: whether it may go to standard output or ``/dev/null``.
-
-    Raises:
-        RankSliceError: the file cannot be written, or must not be replaced.
     """
     elsewhere = f"choose another {option}"
     if str(path) in _STDOUT_NAMES or is_null(path):
@@ -126,11 +121,7 @@ def is_null(path: Path) -> bool:
 
 
 def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
-    """Write a file that :func:`check_output` allowed, whole or not at all.
-
-    Raises:
-        RankSliceError: it cannot be written.
-    """
+    """Write a file that :func:`check_output` allowed, whole or not at all."""
     pieces = [text] if isinstance(text, str) else text
     if path == STDOUT:
         is_seen = sys.stdout.isatty()
@@ -140,11 +131,7 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes, option: str) -> None:
-    """Write a file that is no text, as :func:`write_output` does.
-
-    Raises:
-        RankSliceError: it cannot be written.
-    """
+    """Write a file that is no text, as :func:`write_output` does."""
     if path == STDOUT:
         sys.stdout.buffer.write(content)
     else:

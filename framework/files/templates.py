@@ -17,9 +17,7 @@ def template_text(name: str) -> str:
 def render_markup(template: str, **values: object) -> str:
     """Return an HTML or SVG document; the same bytes for the same values.
 
-    Args:
-        template: name of its file.
-        values: what the template fills in; texts are escaped, and lose their control characters.
+    Texts are escaped, and lose their control characters.
     """
     return _environment().get_template(template).render(values)
 

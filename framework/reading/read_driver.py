@@ -36,11 +36,7 @@ _SHAPE = "expected a driver that `rankslice build` made"
 
 
 def read_driver(path: Path) -> Job:
-    """Return the job of a driver, which is neither run nor imported.
-
-    Raises:
-        RankSliceError: It cannot be read, has no job, or one that contradicts itself.
-    """
+    """Return the job of a driver, which is neither run nor imported."""
     where = str(path)
     content = read_ordinary(path, _SHAPE, MOST_BYTES)
     try:
@@ -84,11 +80,7 @@ class _Reader:
         return Mistake(f"{self._where}:{line}{': ' if path else ''}{path}", found, expected)
 
     def value(self, node: ast.expr, path: str) -> Any:
-        """Return what an expression stands for.
-
-        Raises:
-            RankSliceError: It is not of records and literals alone.
-        """
+        """Return what an expression stands for."""
         self._lines[path] = node.lineno
         if isinstance(node, ast.Call):
             return self._record(node, path)

@@ -22,13 +22,8 @@ def read_json(
     """Return what a JSON text holds; NaN and Infinity, which JSON lacks, are refused.
 
     Args:
-        text: The text.
-        where: The file's name, or the file and a line, for messages.
         shape: What it should hold, for messages: ``expected ...``.
         pairs: Makes an object of its names and values.
-
-    Raises:
-        RankSliceError: The text is not JSON.
     """
     if not text.strip():
         raise RankSliceError(Mistake(where, "the file is empty", shape))

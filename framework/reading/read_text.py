@@ -16,11 +16,7 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path, what: str, most: int = MAX_BYTES) -> str:
-    """Return the text of an ordinary UTF-8 file, without a byte order mark.
-
-    Raises:
-        RankSliceError: The file cannot be read, is too large, or is not UTF-8.
-    """
+    """Return the text of an ordinary UTF-8 file, without a byte order mark."""
     expected = f"expected {what} file in UTF-8"
     content = read_ordinary(path, f"expected {what} file", most)
     try:

@@ -33,14 +33,6 @@ def read_record(kind: type[T], value: object, where: str) -> T:
 
     The object must have exactly the fields of the dataclass, of types as :func:`.strict.faults`
     knows them.
-
-    Args:
-        kind: The dataclass.
-        value: What :func:`json.loads` returned.
-        where: Position of the value, for messages.
-
-    Raises:
-        RankSliceError: A field is missing, unknown or of another type. All mistakes at once.
     """
     raise_mistakes(
         Mistake(f"{where}: {path}" if path else where, found, expected)
@@ -66,15 +58,8 @@ def read_document(
     """Return the object in a JSON text, without its format and version, and its version.
 
     Args:
-        text: The text of the file.
-        where: Name of the file, for messages.
         kind: ``plan`` for the format ``rankslice-plan``.
         versions: Versions that can be read, the current one first.
-        source: The command that writes such files.
-        remedy: What to do about a file of another version.
-
-    Raises:
-        RankSliceError: The text is not such an object, or has another version.
     """
     expected = f"expected one that `{source}` made"
     try:
@@ -93,14 +78,7 @@ def read_document(
 
 
 def document_schema(kind: type[Any], name: str, version: int, **tail: Any) -> dict[str, Any]:
-    """Return the JSON Schema of texts that :func:`read_document` reads.
-
-    Args:
-        kind: Dataclass of the object.
-        name: ``plan`` for the format ``rankslice-plan``.
-        version: The current one.
-        tail: Schemas of fields that follow those of the dataclass.
-    """
+    """Return the JSON Schema of texts that :func:`read_document` reads."""
     kinds = record_schema(kind)["$defs"]
     record = kinds.pop(kind.__name__)
     head = {"format": {"const": f"rankslice-{name}"}, "version": {"const": version}}

@@ -24,9 +24,6 @@ def untrusted_json(text: bytes) -> Any:
     Numbers are finite and have 64 bits; nesting is at most eight brackets deep. Texts are cut
     after 4,000 characters, and unprintable characters become escape sequences, so that no text
     controls a terminal or ends a line.
-
-    Raises:
-        UntrustedJsonError: it is not JSON, or exceeds a limit.
     """
     try:
         value = json.loads(

@@ -52,10 +52,6 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     be in none or in several, since they are copied to where they are needed. Layers that only
     quantise or dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go
     then.
-
-    Raises:
-        RankSliceError: A text names no layer, a layer is in no key or in several,
-            or an entry has no layers. All mistakes at once.
     """
     names = _names(graph)
     items, mistakes = _items(mapping, names)

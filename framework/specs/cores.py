@@ -18,11 +18,7 @@ CORES_PATTERN = rf"^\s*{_PART.pattern}(\s*,\s*{_PART.pattern})*\s*$"
 
 
 def core_list(text: str) -> tuple[int, ...]:
-    """Return the cores of a list such as ``0-3,6``, ascending; repeated ones come out repeated.
-
-    Raises:
-        ValueError: The text is not such a list; the message is a clause for a :class:`Mistake`.
-    """
+    """Return the cores of a list such as ``0-3,6``, ascending; repeated ones come out repeated."""
     cores: list[int] = []
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
@@ -45,12 +41,7 @@ def core_ranges(cores: tuple[int, ...]) -> str:
 
 
 def run_texts(numbers: Sequence[int], to: str) -> list[str]:
-    """Return numbers with runs of them joined: ``4``, ``0-3``.
-
-    Args:
-        numbers: in any order.
-        to: what stands between the first and the last number of a run.
-    """
+    """Return numbers with runs of them joined: ``4``, ``0-3``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -66,11 +57,7 @@ def format_cores(cores: tuple[int, ...]) -> str:
 
 
 def count_or_list(text: str) -> tuple[int, ...]:
-    """Return the cores of a board, ascending: ``0-5``, ``0,2``, or ``6`` for the first six.
-
-    Raises:
-        ValueError: The text is neither; the message is a clause for a :class:`Mistake`.
-    """
+    """Return the cores of a board, ascending: ``0-5``, ``0,2``, or ``6`` for the first six."""
     if re.fullmatch("0|[1-9][0-9]{0,5}", text.strip()):
         count = int(text)
         if not 0 < count <= MAX_CORES:
@@ -80,11 +67,7 @@ def count_or_list(text: str) -> tuple[int, ...]:
 
 
 def each_once(cores: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the cores as they are.
-
-    Raises:
-        ValueError: One is repeated; its message is a clause for a :class:`Mistake`.
-    """
+    """Return the cores as they are; raise :class:`ValueError` if one is repeated."""
     repeated = tuple(core for core, times in Counter(cores).items() if times > 1)
     if repeated:
         raise ValueError(

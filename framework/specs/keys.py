@@ -60,9 +60,6 @@ def split_keys(text: str, where: str) -> tuple[str, ...]:
 
     They are separated by commas or semicolons. A comma between cores, as in ``edge01_cpu0,2``,
     does not separate keys, because what follows it names no board.
-
-    Raises:
-        RankSliceError: a key names ranks that take turns.
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
     found = tuple(filter(None, keys))
@@ -71,11 +68,7 @@ def split_keys(text: str, where: str) -> tuple[str, ...]:
 
 
 def refuse_turns(keys: Iterable[str], where: str) -> None:
-    """Refuse keys of several ranks, or with a weight, where each key is to be one accelerator.
-
-    Raises:
-        RankSliceError: there are some.
-    """
+    """Refuse keys of several ranks, or with a weight, where each key is to be one accelerator."""
     raise_mistakes(
         Mistake(
             f"{where}: {bare(key)}",
@@ -88,15 +81,7 @@ def refuse_turns(keys: Iterable[str], where: str) -> None:
 
 
 def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
-    """Return the keys of the ranks that an entry's key names, and which frames each handles.
-
-    Args:
-        text: ``edge02_gpu*3|edge03_cpu0-3``, or a single key, whose rank handles all frames.
-        where: File and key, for messages.
-
-    Raises:
-        RankSliceError: weights are no numbers, or make the period too long.
-    """
+    """Return the keys of the ranks that an entry's key names, and which frames each handles."""
     parts = [part.partition("*") for part in text.split("|")]
     raise_mistakes(
         Mistake(
@@ -119,15 +104,7 @@ def lacks_weights(text: str) -> bool:
 
 
 def parse_key(text: str, where: str) -> Key:
-    """Return the parts of a mapping key.
-
-    Args:
-        text: The key; it is split at its last ``_``, so a board's name may have some.
-        where: File and key, for messages.
-
-    Raises:
-        RankSliceError: The text is not a mapping key.
-    """
+    """Return the parts of a mapping key, which is split at its last ``_``."""
     board, _, resource = text.rpartition("_")
     if not board or not resource:
         raise RankSliceError(Mistake(where, "the key is not of the form board_resource", _FORM))
@@ -175,10 +152,6 @@ def read_cores(text: str, available: tuple[int, ...] | None, where: str) -> tupl
             in AutoDiCE's way, several cores of one digit: the reading that fits is taken.
         available: Cores of the board; ``None`` if unknown: then several digits are several
             cores, unless one is repeated.
-        where: File and key, for messages.
-
-    Raises:
-        RankSliceError: The text names no cores, or both readings of it fit the board.
     """
     if re.fullmatch("[0-9]{2,}", text):
         return _read_digits(text, available, where)

@@ -48,13 +48,7 @@ def place_ranks(
 
     Args:
         mapping: Its entries have the ranks in their order; one of several keys has several ranks.
-        platform: The boards there are.
-        share_cores: Whether ranks may share cores, GPUs and NPUs.
         default_engine: Engine of CPU ranks on boards whose platform names none.
-
-    Raises:
-        RankSliceError: A key cannot be understood, or asks for what the platform does not
-            have or for what another rank has. All mistakes at once.
     """
     keys, mistakes = _keys(mapping)
     mistakes += _unknown_boards([each.key for each in keys], mapping, platform)

@@ -36,11 +36,7 @@ PATTERNS = {kind: f"^(?:{form})$" for kind, form in _FORMS.items()}
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return a name of a kind of :data:`PATTERNS`, unchanged.
-
-    Raises:
-        ValueError: It is not allowed; the message is a clause for a :class:`Mistake`.
-    """
+    """Return a name of a kind of :data:`PATTERNS`, unchanged."""
     if kind == "variable" and re.fullmatch(_FORMS["taken"], name):
         raise ValueError(f"the variable {quoted(name)} cannot be set here")
     if re.fullmatch(_FORMS[kind], name):

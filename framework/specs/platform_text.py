@@ -32,13 +32,6 @@ def parse_platform_text(text: str, name: str) -> Platform:
 
     Boards without cores have unknown ones. The cores of ``slots=4`` are 0 to 3. A GPU with
     CUDA is driven by onnxruntime, any other by LiteRT.
-
-    Args:
-        text: The file's text; empty lines and what follows a ``#`` are skipped.
-        name: The file's name.
-
-    Raises:
-        RankSliceError: Some lines are wrong; all of them at once.
     """
     boards: list[Board] = []
     mistakes: list[Mistake | str] = []

@@ -36,11 +36,7 @@ from rankslice.framework.wording import bare, described, joined, quoted
 
 
 def parse_platform_yaml(text: str, name: str) -> Platform:
-    """Return the platform that a YAML text describes.
-
-    Raises:
-        RankSliceError: The text is not YAML, or something in it is wrong. All mistakes at once.
-    """
+    """Return the platform that a YAML text describes."""
     data = read_yaml(text, name)
     mistakes = _pair_mistakes(data, name)
     try:

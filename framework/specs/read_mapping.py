@@ -23,10 +23,6 @@ def read_mapping(path: Path) -> Mapping:
     Keys and layers are taken as written. What they mean is up to
     :func:`rankslice.framework.specs.placement.place_ranks` and
     :func:`rankslice.framework.specs.assign.assign`.
-
-    Raises:
-        RankSliceError: The file cannot be read, is not JSON, or is not an object with lists of
-            strings; a key stands in it twice. All mistakes at once.
     """
     # Every object is read as a tuple of pairs, so that no key gets lost.
     value = read_json(read_text(path, "a mapping"), bare(path.name), _SHAPE, tuple)
@@ -36,15 +32,7 @@ def read_mapping(path: Path) -> Mapping:
 
 
 def mapping_of(layers: object) -> Mapping:
-    """Return the mapping that a dictionary is, in its order.
-
-    Args:
-        layers: a dictionary: by key, the names of layers, as in a mapping file.
-
-    Raises:
-        RankSliceError: a key is no string, or has no list or tuple of strings. All mistakes at
-            once.
-    """
+    """Return the mapping that a dictionary of layers by key is, in its order."""
     if not isinstance(layers, Dictionary):
         expected = 'expected {"edge01_cpu0-3": ["conv1", "conv2..pool5"]}'
         raise RankSliceError(Mistake("mapping", f"found {described(layers)}", expected))

@@ -24,10 +24,6 @@ def read_platform(name: PlatformSource) -> Platform:
     Args:
         name: A YAML file, a ``.txt`` file in AutoDiCE's form, or the word ``local`` for this
             machine; a platform is returned as it is.
-
-    Raises:
-        RankSliceError: The file cannot be read, or something in it is wrong. All mistakes at
-            once.
     """
     if isinstance(name, Platform):
         return name

@@ -75,11 +75,9 @@ def held_by(layer: Layer) -> tuple[Weight | Tensor, ...]:
 
 
 def parameters_of(layer: Layer, macs: int | None) -> dict[str, int]:
-    """Return how many parameters each of the weights of a layer has, by name.
+    """Return how many parameters each weight of a layer has, by name.
 
-    Args:
-        layer: the layer.
-        macs: what it takes. Without products, long integers are no bias but a shape or indices.
+    Without products (``macs``), long integers are no bias but a shape or indices.
     """
     return {
         item.name: 0 if item.dtype in _SHAPES_AND_BIASES and not macs else _count(item)

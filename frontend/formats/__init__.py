@@ -42,12 +42,7 @@ def _format(name: str) -> Format[Any]:
 
 
 def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
-    """Return the model in a file, of the format that the suffix names.
-
-    Raises:
-        RankSliceError: the suffix is unknown, or the file is not such a model, or cannot be
-            sliced.
-    """
+    """Return the model in a file, of the format that the suffix names."""
     found = find_format(path)
     if found is None:
         expected = joined([f".{suffix}" for suffix in FORMATS], "or")
@@ -60,15 +55,5 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
 def submodel_files(
     model: Model, part: Part, *, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
-    """Return what to write for some of a model's layers, in the format of its sub-models.
-
-    Args:
-        model: as read by :func:`read_model`.
-        part: the layers; inputs and outputs of the sub-model have its order.
-        name: name of the file to be written.
-        conversion: types of the sub-model, for a format that is converted.
-
-    Raises:
-        RankSliceError: the layers cannot become a sub-model.
-    """
+    """Return what to write for some of a model's layers, in the format of its sub-models."""
     return format_of(model.graph).submodel_files(model, part, name, conversion)

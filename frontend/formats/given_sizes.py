@@ -36,11 +36,7 @@ NO_SIZES = GivenSizes()
 def given_sizes(
     fixed: Mapping[str, tuple[int, ...]], at_most: Mapping[str, tuple[int, ...]]
 ) -> GivenSizes:
-    """Return what is given of sizes: those of all frames, and the largest of any frame.
-
-    Raises:
-        RankSliceError: both are given of one name, or a size is zero.
-    """
+    """Raise unless each name has sizes once, and none is zero."""
     raise_mistakes(
         Mistake(f"--shape {name}", "--at-most gives sizes of the same name", "leave one out")
         for name in fixed

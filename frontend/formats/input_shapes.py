@@ -48,9 +48,7 @@ def settle_inputs(
     inputs that name it. One that is at most 1 is fixed.
 
     Args:
-        where: the model file, for messages.
         declared: sizes by the name of the input; ``None`` for one without a shape.
-        given: what the user gives.
         example: what messages suggest for an open size.
     """
     settling = _Settling(where, declared, given)

@@ -72,12 +72,7 @@ def _join(first: Piece, second: Piece) -> Piece | None:
 
 
 def write_pieces(pieces: Iterable[Piece], path: Path) -> None:
-    """Write a file composed of the pieces, the large ones copied inside the kernel.
-
-    Raises:
-        RankSliceError: a source file is missing or shorter than a piece of it.
-        OSError: ``path`` cannot be written.
-    """
+    """Write a file composed of the pieces, the large ones copied inside the kernel."""
     with ExitStack() as stack:
         target = stack.enter_context(path.open("wb", buffering=_BUFFER))
         sources: dict[Path, int] = {}
@@ -103,11 +98,7 @@ def write_submodel(files: SubModelFiles, path: Path) -> None:
 
 
 def read_piece(piece: ByteRange) -> bytes:
-    """Return the bytes of a range.
-
-    Raises:
-        RankSliceError: the file is missing or shorter.
-    """
+    """Return the bytes of a range."""
     source = _open_source(piece.path)
     try:
         return b"".join(_read(source, piece))

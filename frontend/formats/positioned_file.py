@@ -23,16 +23,7 @@ class PositionedFile:
     """An open file, read by position: one that shrinks is an error, never a signal."""
 
     def __init__(self, path: Path, expected: str) -> None:
-        """Open the file.
-
-        Args:
-            path: of an ordinary file.
-            expected: how messages end: ``expected a .tflite model file``.
-
-        Raises:
-            RankSliceError: there is no such file, it may not be read, is not an ordinary file, or
-                is a page or pointer that was downloaded instead.
-        """
+        """Open the file; ``expected``: how messages end."""
         self.path = path
         self._descriptor = open_ordinary(path, expected)
         self.size = os.fstat(self._descriptor).st_size

@@ -11,15 +11,7 @@ from rankslice.frontend.partition.order import dependency_order
 
 
 def topological_order(where: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the layers, each after those it reads from, else in the given order.
-
-    Args:
-        where: the model file, for messages.
-        layers: in the file's order; each tensor is made by one of them at most.
-
-    Raises:
-        RankSliceError: layers depend on each other in a cycle, which is named.
-    """
+    """Return the layers, each after those it reads from, else in the given order."""
     maker = {tensor.name: index for index, layer in enumerate(layers) for tensor in layer.outputs}
     sources = [
         {maker[tensor.name] for tensor in layer.inputs if tensor.name in maker} for layer in layers

@@ -17,9 +17,6 @@ def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
     Args:
         cut: the rank of its segments is the number of their entry in the mapping.
         ranks: by entry: those that handle its frames in turn, or a single one.
-
-    Raises:
-        RankSliceError: layers would keep something for the next frame, which another rank handles.
     """
     raise_mistakes(_kept(cut, ranks))
     return replace(

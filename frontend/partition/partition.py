@@ -101,7 +101,6 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     machine.
 
     Args:
-        graph: The model.
         rank_of: The rank of each layer; constant and unused ones may be missing, and dequantisers
             that make no model output.
         budget: Number of states that the exact search may expand before it gives way to a
@@ -153,13 +152,7 @@ class Grouping:
     """Groups a model's layers into segments, for one choice of ranks after the other."""
 
     def __init__(self, graph: Graph, layers: Sequence[Layer], reads: Reads) -> None:
-        """Work out what does not depend on the ranks.
-
-        Args:
-            graph: The model.
-            layers: Those that get a rank, in a topological order.
-            reads: What they read, of :func:`layer_reads`.
-        """
+        """Work out what does not depend on the ranks; ``layers``: those that get one, in order."""
         self._predecessors = _predecessors(layers, reads)
         self.items = bound_items(layers, graph.bonds, self._predecessors)
         """Positions of layers that are in one segment whatever the ranks."""
@@ -170,11 +163,7 @@ class Grouping:
     ) -> tuple[list[tuple[int, ...]], bool]:
         """Return the positions of each segment's layers, and whether there can be no fewer.
 
-        Segments come in a topological order, by level, then rank.
-
-        Args:
-            ranks: The rank of each layer: the same one for all layers of an item.
-            budget: Number of states that the exact search may expand.
+        Segments come in a topological order, by level, then rank. Layers of an item have one rank.
         """
         found = fewest_blocks([ranks[item[0]] for item in self.items], self._between, budget=budget)
         blocks = [

@@ -67,8 +67,6 @@ def fewest_blocks(
 
     Args:
         ranks: Rank of each item; the items are numbered in a topological order.
-        predecessors: The items on which each item depends directly.
-        budget: Number of states that the exact search may expand.
     """
     items = _Items(
         [(item,) for item in range(len(ranks))],

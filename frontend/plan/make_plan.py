@@ -45,11 +45,7 @@ def make_plan(
     A model input that no segment reads stays among the job's inputs, but is in no channel.
 
     Args:
-        model: What to say of the model.
         partition: The segments; their ranks are positions in ``placements``.
-        placements: Where the ranks run, by rank.
-        source_rank: Where frames enter, if not at the first layer's rank.
-        sink_rank: Where results leave, if not at the last layer's rank.
         idle: Ranks that need no segment.
 
     Raises:

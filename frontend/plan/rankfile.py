@@ -20,9 +20,6 @@ def rankfile(placements: Sequence[Rank]) -> str:
     Cores are the kernel's numbers, which are slots of Open MPI only if each core has one thread and
     mpirun may use all. Open MPI 4.1 and 5 both read this form, and both want the ranks ascending
     from 0 without a gap.
-
-    Raises:
-        RankSliceError: The name of a host is invalid, or a rank has no cores.
     """
     raise_mistakes(_mistakes(placements))
     return "".join(
@@ -35,9 +32,6 @@ def hostfile(placements: Sequence[Rank]) -> str:
     """Return the text of a hostfile: ``host slots=N``, in the order in which ranks name hosts.
 
     A host gets a slot for each core in use, and one for each rank at least.
-
-    Raises:
-        RankSliceError: The name of a host is invalid, or a rank has no cores.
     """
     raise_mistakes(_mistakes(placements))
     hosts = dict.fromkeys(placement.host for placement in placements)

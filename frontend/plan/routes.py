@@ -87,13 +87,7 @@ def _has_rival(rank: Rank, others: Iterable[Rank]) -> bool:
 
 
 def with_surge(plan: Plan, ranks: Sequence[Rank], surge: Plan) -> Plan:
-    """Return a plan with a second route.
-
-    Args:
-        plan: of the usual route.
-        ranks: all ranks, with their turns on the usual route.
-        surge: the plan of the other route, whose ranks are these with their turns there.
-    """
+    """Return a plan with a second route, whose ranks are these with their turns there."""
     job, other = plan.job, surge.job
     joined, files = [], {}
     for rank, way in zip(ranks, other.ranks, strict=True):

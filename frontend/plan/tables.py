@@ -20,12 +20,7 @@ Table: TypeAlias = dict[str, dict[str, list[int]]]
 
 
 def write_tables(folder: Path, plan: Plan) -> None:
-    """Have the tables, rankfile and hostfile of a build folder say what the plan says.
-
-    Raises:
-        RankSliceError: mpirun could not read where a rank runs.
-        OSError: one cannot be written.
-    """
+    """Have the tables, rankfile and hostfile of a build folder say what the plan says."""
     texts = {
         "sender.json": table_to_json(sender_table(plan)),
         "receiver.json": table_to_json(receiver_table(plan)),

@@ -58,7 +58,6 @@ def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what calls give for other tensors, by name, together with these.
 
     Args:
-        calls: in a topological order.
         values: tensors that they read and do not make themselves, of whatever kind Keras takes.
     """
     from keras import tree
@@ -81,7 +80,6 @@ def function_of(
     """Return calls as a TensorFlow function of tensors, with the weights of their layers in it.
 
     Args:
-        calls: in a topological order.
         inputs: shapes and dtypes of the tensors that they read and do not make, by name.
         results: takes the tensors of the function, by name, and returns those that it gives.
     """

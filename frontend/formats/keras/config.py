@@ -30,7 +30,6 @@ def config_mistakes(where: str, config: object) -> Iterator[Mistake]:
     """Yield what in a model's configuration is not known to be harmless.
 
     Args:
-        where: the model file, for messages.
         config: its JSON value: objects with ``class_name``, ``config`` and, in newer files,
             ``module`` and ``registered_name``.
     """

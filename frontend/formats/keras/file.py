@@ -40,9 +40,6 @@ _DAMAGED = (KeyError, OSError, RuntimeError, TypeError, ValueError)
 def check_keras_file(path: Path) -> None:
     """Raise unless a file is a whole Keras model of which nothing can run but Keras's layers.
 
-    Args:
-        path: a ``.keras`` archive, or an HDF5 file (``.h5``, ``.hdf5``).
-
     Raises:
         RankSliceError: it is not a Keras model, is damaged, unpacks to far more than it is, refers
             to other files, or names classes that are not Keras's. Or h5py is not installed.

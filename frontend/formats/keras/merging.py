@@ -51,10 +51,6 @@ def merge_normalisations(graph: Graph, rank_of: Mapping[str, int]) -> Arrangemen
 
     The graph gets a bond for each normalisation that is on the rank of its layer. A rank that has
     nothing else to run keeps its normalisations.
-
-    Args:
-        graph: of a Keras model.
-        rank_of: the rank of each layer; constant and unused ones may be missing.
     """
     merged = merged_normalisations(graph)
     others = used_layers(graph) - merged.keys()

@@ -42,14 +42,6 @@ def read_keras(path: Path, sizes: GivenSizes = NO_SIZES) -> KerasModel:
     Each call of a layer is a layer of the graph. The batch is one frame, unless the file or
     ``sizes`` say otherwise. The file is checked before TensorFlow loads it, and refused if any
     code would run that is not Keras's.
-
-    Args:
-        path: the model file.
-        sizes: what is given of sizes that the file leaves open.
-
-    Raises:
-        RankSliceError: the file is not such a model, or one that cannot be sliced; or TensorFlow is
-            not installed.
     """
     check_keras_file(path)
     model = load_keras(path)
@@ -84,11 +76,7 @@ def _graph_mistakes(where: str, call_graph: CallGraph) -> Iterator[Mistake]:
 
 
 def _inputs(where: str, call_graph: CallGraph, sizes: GivenSizes) -> InputSizes:
-    """Return the sizes of the inputs; of a batch that is not given, 1.
-
-    Raises:
-        RankSliceError: they do not fit, or are missing.
-    """
+    """Return the sizes of the inputs; of a batch that is not given, 1."""
     declared = {
         name: ["?" if size is None else int(size) for size in tensor.shape]
         for name, tensor in call_graph.inputs
@@ -120,9 +108,6 @@ def _traced(
 
     Some layers of Keras declare other sizes than those of what they compute. Open sizes have their
     bounds, or with ``is_open`` stay open.
-
-    Raises:
-        RankSliceError: a layer cannot work on these sizes.
     """
     given = {
         name: (

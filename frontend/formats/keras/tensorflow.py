@@ -46,11 +46,7 @@ def tensorflow(where: str) -> Any:
 
 
 def load_keras(path: Path) -> Any:
-    """Return the model of a file that :func:`.check_keras_file` has passed.
-
-    Raises:
-        RankSliceError: TensorFlow is not installed, or cannot load the model.
-    """
+    """Return the model of a file that :func:`.check_keras_file` has passed."""
     tensorflow(str(path))
     import keras
 

@@ -31,20 +31,7 @@ def keras_submodel(
     name: str,
     conversion: Conversion = FLOAT32,
 ) -> SubModelFiles:
-    """Return a ``.tflite`` file that does some calls of a Keras model.
-
-    Args:
-        model: as read by :func:`rankslice.frontend.formats.keras.reader.read_keras`.
-        layers: calls, in the graph's order.
-        inputs: what they read and do not make themselves; the file's inputs have this order and
-            these names.
-        outputs: what others read of what they make; likewise.
-        name: name of the file to be written, for messages.
-        conversion: how to store weights and activations.
-
-    Raises:
-        RankSliceError: TensorFlow cannot convert these layers.
-    """
+    """Return a ``.tflite`` file that does some calls of a Keras model."""
     lite = tensorflow(name).lite
     calls = model.calls(layer.name for layer in layers)
     with quiet():
@@ -94,15 +81,9 @@ def _configure(converter: Any, kind: str) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """Return how a file that :func:`keras_submodel` made stores its numbers.
+    """Return how a file that :func:`keras_submodel` made stores its numbers: a conversion's kind.
 
     A file without weights that are large enough for ``dynamic`` is of ``float32``.
-
-    Returns:
-        One of :data:`rankslice.frontend.formats.conversion.KINDS`.
-
-    Raises:
-        RankSliceError: it is not such a file.
     """
     model = read_object(path)
     subgraphs = model["subgraphs"]

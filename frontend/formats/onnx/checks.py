@@ -35,12 +35,7 @@ def is_text(message: Message) -> bool:
 
 
 def header_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
-    """Yield what is missing for a model that can be sliced at all.
-
-    Args:
-        where: the model file, for messages; so in the other functions here.
-        model: the skeleton.
-    """
+    """Yield what is missing for a model that can be sliced at all."""
     if model.ir_version < 3:
         found = f"its ir_version is {model.ir_version}"
         yield Mistake(where, found, "expected an ONNX model with ir_version 3 or later")

@@ -108,9 +108,7 @@ class Facts:
 def infer_whole(model: ModelProto, *, values: bool = False) -> ModelProto:
     """Return a model with the types that the ``onnx`` package infers, or as it is if it cannot.
 
-    Args:
-        model: the model.
-        values: follow those on which shapes depend.
+    ``values``: whether it follows those on which shapes depend.
     """
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=values)

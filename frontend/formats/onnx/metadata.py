@@ -12,11 +12,7 @@ _LONGEST = 1 << 20
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata of an ONNX file; of a key that comes again, the last value.
-
-    Raises:
-        RankSliceError: it cannot be read, or is no ONNX file.
-    """
+    """Return the metadata of an ONNX file; of a key that comes again, the last value."""
     found = {}
     with WireFile(path) as file:
         for pair in file.fields(0, file.size):

@@ -54,12 +54,6 @@ def open_tensors(
 
     What also is returned: the tensors that smaller inputs make larger, so that sizes which were not
     tried may make them larger than their bounds.
-
-    Args:
-        model: without local functions, large values and types of results; the shapes of its inputs
-            are those of the file.
-        settled: the sizes of its inputs, and bounds of other tensors.
-        declared: the types that the file declares.
     """
     inference = _Inference(model, settled, declared)
     bounds = settled.bounds
@@ -105,11 +99,7 @@ def _part(bounds: Mapping[str, int], step: int, number: int, of: int) -> dict[st
 def known_sizes(
     model: ModelProto, settled: InputSizes, declared: Mapping[str, TypeProto]
 ) -> dict[str, tuple[int | None, ...]]:
-    """Return what is known of the sizes of tensors whose number of dimensions is known, by name.
-
-    Returns:
-        Sizes by axis; ``None``: not known, or open.
-    """
+    """Return sizes of tensors whose number of dimensions is known; ``None``: open, or unknown."""
     inference = _Inference(model, settled, declared)
     largest = inference.at(settled.bounds, _Share.MOST)
     _, smallest = inference.smallest(settled.bounds, _known(largest))
@@ -145,11 +135,7 @@ class _Inference:
         return follow_types(model, decide)
 
     def smallest(self, bounds: Mapping[str, int], wanted: int) -> tuple[int, dict[str, TypeProto]]:
-        """Return the types at the smallest size at which so many are known, or the most.
-
-        Returns:
-            That size, and the types.
-        """
+        """Return the smallest size at which so many types are known, or the most, and the types."""
         found: dict[int, dict[str, TypeProto]] = {}
         for least in _SMALLEST if bounds else _SMALLEST[:1]:
             sizes = {name: min(least, max(1, size // 2)) for name, size in bounds.items()}
@@ -262,11 +248,8 @@ def _tensor(
     """Return a tensor from what the inferences at several sizes, and by names, have found.
 
     Args:
-        name: of the tensor.
-        largest: its type at the largest sizes.
         others: the same at others; ``None``: not known there.
         between: the same at further ones where it is known.
-        by_name: its type with names of sizes.
         names: those of the inputs' open sizes; others are made up.
     """
     dtype = dtype_of_value(largest)

@@ -75,14 +75,6 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     Memory and time do not grow with the weights: they are looked up, not read. The ``record``
     of a layer or a weight is its whole field of the ``GraphProto``, tag and length included, so
     that neighbours in the file are neighbours byte by byte.
-
-    Args:
-        path: the model file; external data must lie in its folder.
-        sizes: what is given of sizes that the file leaves open.
-
-    Raises:
-        RankSliceError: the file is not an ONNX model, or cannot be sliced: all mistakes that the
-            first failing check finds.
     """
     where = str(path)
     with WireFile(path) as file:

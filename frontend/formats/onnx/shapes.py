@@ -43,14 +43,7 @@ from rankslice.frontend.partition.order import dependency_order
 def bind_inputs(
     where: str, model: ModelProto, weights: Container[str], given: GivenSizes
 ) -> tuple[ModelProto, InputSizes, list[Mistake]]:
-    """Return the model with the largest shapes of its inputs, these, and what is wrong.
-
-    Args:
-        where: the model file, for messages.
-        model: the model, unchanged by this.
-        weights: names of the model's weights, which may be listed as inputs.
-        given: what the user says of open sizes.
-    """
+    """Return the model with the largest shapes of its inputs, these, and what is wrong."""
     bound = ModelProto()
     bound.CopyFrom(model)
     inputs = {value.name: value for value in bound.graph.input if value.name not in weights}
@@ -134,11 +127,9 @@ def infer_tensors(
     follows. What is not declared either is missing in the result, or has the shape ``None``.
 
     Args:
-        where: the model file, for messages.
         model: the skeleton.
         bound: the same with the largest shapes of the inputs.
         prepared: one of them for inference: the former if an input is open.
-        settled: the sizes of the inputs, and bounds of other tensors.
 
     Raises:
         RankSliceError: a bound contradicts a tensor's fixed sizes.

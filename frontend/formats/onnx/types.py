@@ -30,9 +30,5 @@ def dtype_of_value(kind: TypeProto) -> str:
 
 
 def element_type(dtype: str) -> int:
-    """Return the ONNX element type of the name that :func:`dtype_of` gives.
-
-    Raises:
-        KeyError: no ONNX tensor has that type.
-    """
+    """Return the ONNX element type of the name that :func:`dtype_of` gives."""
     return _ELEMENT_TYPES[dtype]

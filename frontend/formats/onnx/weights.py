@@ -29,10 +29,6 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
 
     Values in a file of their own (external data) are references into that file, which must lie
     in the model's folder.
-
-    Raises:
-        RankSliceError: with all weights that are damaged or whose file is missing, too short or
-            outside of the model's folder.
     """
     weights: list[Weight] = []
     mistakes: list[Mistake | str] = []
@@ -66,16 +62,7 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
 
 
 def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
-    """Return where the values lie that nodes have in other files, in the order of the tensors.
-
-    Args:
-        where: the model file and the layer or function, for messages.
-        model: the model file, beside which the others must lie.
-        nodes: with constants in attributes and bodies, as :func:`inner_tensors` yields them.
-
-    Raises:
-        RankSliceError: with all that are damaged, too short, missing or elsewhere.
-    """
+    """Return where the values lie that nodes have in other files, in the order of the tensors."""
     found: list[ByteRange] = []
     mistakes: list[Mistake | str] = []
     for tensor in filter(is_external, inner_tensors(nodes)):

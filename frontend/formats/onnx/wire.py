@@ -113,11 +113,7 @@ class WireFile(PositionedFile):
         )
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
-        """Yield the fields of the message that fills the file from ``start`` to ``end``.
-
-        Raises:
-            RankSliceError: a field is malformed or reaches beyond ``end``.
-        """
+        """Yield the fields of the message that fills the file from ``start`` to ``end``."""
         window, base, position = b"", start, start
         while position < end:
             if position + _LONGEST_KEY > base + len(window) < end:
@@ -181,9 +177,6 @@ def scan_model(file: WireFile) -> Scan:
     """Return the byte ranges of an ONNX file's records, and its skeleton.
 
     Tensors of more than :data:`SMALL` bytes have no values in the skeleton.
-
-    Raises:
-        RankSliceError: the file is truncated or no protobuf message.
     """
     top = tuple(file.fields(0, file.size))
     graph = tuple(

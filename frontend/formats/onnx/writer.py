@@ -56,18 +56,6 @@ def segment_pieces(
     With an ``ir_version`` of 3 the weights are listed as inputs too, as that version demands;
     later versions would take such weights for defaults that a caller may override, so there
     they are not listed.
-
-    Args:
-        model: as read by :func:`read_onnx`.
-        layers: in a topological order.
-        inputs: what the layers read and do not make themselves.
-        outputs: what others read of what they make; weights that the model gives out.
-        name: name of the file to be written; the second file is ``<name>.data``.
-        limit: bytes that a single file may have.
-
-    Raises:
-        RankSliceError: the type of an input or output is unknown, or the sub-model does not fit
-            into an ONNX file.
     """
     weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]

@@ -28,11 +28,7 @@ class Bodies:
         self._visits_left = _MAX_VISITS
 
     def of(self, operator: Table) -> tuple[int, ...]:
-        """Return the numbers of the subgraphs that an operator runs, ascending.
-
-        Raises:
-            RankSliceError: subgraphs run each other more often than in any sensible model.
-        """
+        """Return the numbers of the subgraphs that an operator runs, ascending."""
         found: set[int] = set()
         pending = set(called_subgraphs(operator))
         while pending:

@@ -63,7 +63,6 @@ def bound_of(
     """Return a tensor's largest shape, and its open sizes; ``None`` if it is not known.
 
     Args:
-        tensor: as the file describes it.
         shapes: by trial, as far as known.
         decided_by_data: whether sizes depend on values; these may be zero.
     """

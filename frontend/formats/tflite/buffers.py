@@ -12,12 +12,7 @@ _INSIDE = 1  # an offset of 0 or 1 means that the data stand in the flatbuffer
 
 
 def buffer_contents(file: FlatFile, root: Table) -> tuple[ByteRange | None, ...]:
-    """Return where the content of each buffer lies; ``None`` for an empty one.
-
-    Raises:
-        RankSliceError: what is stored behind the flatbuffer, as in files of more than 2 GB, is
-            not there.
-    """
+    """Return where the content of each buffer lies; ``None`` for an empty one."""
     _check_options(file, root)
     return tuple(_buffer(file, number, item) for number, item in enumerate(root.tables("buffers")))
 

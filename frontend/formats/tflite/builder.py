@@ -23,10 +23,6 @@ def flatbuffer(root: Table, identifier: bytes) -> list[Piece]:
     whose value is a range of bytes becomes the offset in the file at which these stand, behind
     everything else: so a file may have more than the 2 GB that references can span. The same
     tree gives the same bytes.
-
-    Args:
-        root: tables that refer to each other in no cycle.
-        identifier: four bytes that tell what kind of file it is.
     """
     builder = _Builder(bytearray(4) + identifier)
     builder.refer(0, builder.table(root))

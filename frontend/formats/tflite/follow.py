@@ -70,10 +70,7 @@ def followed_shapes(
     What cannot be followed is left out.
 
     Args:
-        path: the model file.
         subgraphs: all of the model, the main one first; each in the order of execution.
-        codes: names of the operators, by the number of the operator's code.
-        buffers: where the content of each buffer lies.
         beginnings: there is an answer for each.
     """
     wanted = open_tensors(subgraphs[0])

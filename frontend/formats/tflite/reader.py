@@ -96,13 +96,8 @@ def read_tflite(path: Path, sizes: GivenSizes = NO_SIZES) -> TfliteModel:
     operators are given working memory that way).
 
     Args:
-        path: the model file.
         sizes: what is given of sizes that the file leaves open; without it an input has the sizes
             that the file gives it, which is 1 for those left open.
-
-    Raises:
-        RankSliceError: the file is not a TensorFlow Lite model, or one that cannot be sliced: all
-            mistakes that the first failing check finds.
     """
     where = str(path)
     with FlatFile(path) as file:
@@ -154,11 +149,7 @@ class _Reading:
         )
 
     def _shapes(self, given: GivenSizes) -> tuple[list[Shape | None], dict[int, Symbols]]:
-        """Return the largest shape of each tensor, ``None`` if it is not known, and open sizes.
-
-        Raises:
-            RankSliceError: layers or inputs are wrong, or sizes do not fit.
-        """
+        """Return the largest shape of each tensor, ``None`` if it is not known, and open sizes."""
         where = str(self._path)
         wrong = flow_mistakes(where, self._main, self._layer_names, self._names)
         raise_mistakes(islice(wrong, _MAX_SHOWN))
@@ -193,11 +184,7 @@ class _Reading:
         return [known[number] for number in range(len(self._tables))], symbols
 
     def _inputs(self, shapes: Sequence[Shape | None], given: GivenSizes) -> InputSizes:
-        """Return the inputs' sizes, in the model's order: those given, or else the file's.
-
-        Raises:
-            RankSliceError: they do not fit, or are missing.
-        """
+        """Return the inputs' sizes, in the model's order: those given, or else the file's."""
         numbers = self._main.numbers("inputs")
         declared = {
             self._names[number]: None if shapes[number] is None else _declared(self._tables[number])
@@ -218,11 +205,7 @@ class _Reading:
     def _bounds(
         self, shapes: Sequence[Shape | None], given: Mapping[str, Shape]
     ) -> dict[int, Shape]:
-        """Return the largest sizes that are given for tensors which are no inputs, by number.
-
-        Raises:
-            RankSliceError: they do not fit.
-        """
+        """Return the largest sizes that are given for tensors which are no inputs, by number."""
         number_of = {name: number for number, name in enumerate(self._names)}
         raise_mistakes(self._bound_mistakes(shapes, given, number_of))
         return {number_of[name]: shape for name, shape in given.items()}
@@ -273,10 +256,6 @@ class _Reading:
         """Return the largest shapes of tensors, and which of their sizes are open, by number.
 
         Args:
-            inputs: the largest shapes of the model's inputs, by number.
-            symbols: their open sizes.
-            bounds: the largest shapes of other tensors, as far as given.
-            wanted: numbers of the tensors.
             decided: those of which the data decide a size.
         """
         wanted |= bounds.keys()
@@ -338,11 +317,7 @@ class _Reading:
         return self._followed(beginnings)
 
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
-        """Return the records of the main subgraph.
-
-        Raises:
-            RankSliceError: weights are not as large as their types and shapes say.
-        """
+        """Return the records of the main subgraph."""
         weights = self._weights()
         raise_mistakes(islice(self._weight_mistakes(weights), _MAX_SHOWN))
         layers = tuple(

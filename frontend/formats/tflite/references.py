@@ -76,12 +76,7 @@ def called_subgraphs(table: Table) -> frozenset[int]:
 
 
 def renumbered(table: Table, numbers: Mapping[str, Mapping[int, int]]) -> Table:
-    """Return a table whose references have other numbers; those below zero stay.
-
-    Args:
-        table: what to copy.
-        numbers: the new number of each old one, by kind; kinds that are missing stay.
-    """
+    """Return a table whose references have the new numbers of their kind; those below zero stay."""
     values: dict[str, Value | None] = {}
     for item in _REFERRING[table.kind]:
         value = table.values.get(item.name)

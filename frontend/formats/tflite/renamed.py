@@ -30,11 +30,6 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     Args:
         path: the file; its inputs are called ``input_0``, ``input_1``, ... as far as they are
             there, its outputs have the order of ``outputs``.
-        inputs: names, types and shapes that the new file has, in its order.
-        outputs: likewise.
-
-    Raises:
-        RankSliceError: what is in the file has other types or shapes.
     """
     with FlatFile(path) as file:
         root = read_tables(file)

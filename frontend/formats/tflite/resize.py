@@ -25,21 +25,14 @@ Inputs: TypeAlias = Mapping[int, tuple[int, ...]]
 
 
 def resized_shapes(path: Path, inputs: Inputs) -> dict[int, tuple[int, ...]]:
-    """Return the shape of each tensor of the main subgraph, by number, for one frame of zeros.
-
-    Raises:
-        RankSliceError: LiteRT is not installed, or cannot give the model these sizes.
-    """
+    """Return the shape of each tensor of the main subgraph, by number, for one frame of zeros."""
     return shapes_in_trials(path, [inputs])[0]
 
 
 def shapes_in_trials(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]]]:
     """Return the shape of each tensor, by number, for a frame of zeros of each size.
 
-    Args:
-        path: the model file.
-        trials: sizes of the inputs. The result is empty for those that the model cannot have,
-            except the first.
+    The result is empty for sizes that the model cannot have.
 
     Raises:
         RankSliceError: LiteRT is not installed, or cannot give the model the first sizes.

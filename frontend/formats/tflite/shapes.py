@@ -79,13 +79,7 @@ def dtype_of(tensor: Table) -> str:
 def known_shapes(
     subgraph: Table, operators: Sequence[str], constants: frozenset[int]
 ) -> list[tuple[int, ...] | None]:
-    """Return the shape of each tensor of a subgraph; ``None`` where the frame decides it.
-
-    Args:
-        subgraph: its operators are in the order of execution.
-        operators: their types; that of a custom one is a name that no builtin one has.
-        constants: numbers of the tensors whose values stand in the file.
-    """
+    """Return the shape of each tensor of a subgraph; ``None`` where the frame decides it."""
     tensors = subgraph.tables("tensors")
     open_shapes = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape_signature")}
     fixed_values = set(constants)
@@ -110,12 +104,7 @@ def known_shapes(
 
 
 def unbounded_results(subgraph: Table, operators: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of the tensors made by operators of which no rule says how much they make.
-
-    Args:
-        subgraph: its operators are in the order of execution.
-        operators: their types.
-    """
+    """Return the numbers of the tensors of which no operator's rule says how large they get."""
     return frozenset(
         number
         for name, operator in zip(operators, subgraph.tables("operators"), strict=True)

@@ -18,13 +18,7 @@ _HANDLES = ("resource", "variant")
 
 
 def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> frozenset[str]:
-    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words.
-
-    Args:
-        subgraphs: all of the model, the main one first.
-        operator: the operator.
-        bodies: numbers of the subgraphs that it runs.
-    """
+    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
     return frozenset(_states(subgraphs, operator, bodies))
 
 

@@ -52,18 +52,6 @@ def submodel_pieces(
     sparsity. So do the subgraphs that the operators run. Buffers that several tensors share
     are shared again, and those that nobody reads are left out. Metadata and signatures are kept
     where they still hold.
-
-    Args:
-        model: as read by :func:`read_tflite`.
-        layers: in the model's order.
-        inputs: what the layers read and do not make themselves; the sub-model's inputs have this
-            order and these names.
-        outputs: what others read of what they make; likewise.
-        name: name of the file to be written, for messages.
-        limit: bytes that buffers may have before they are stored behind the flatbuffer.
-
-    Raises:
-        RankSliceError: the type of an input or output is unknown.
     """
     raise_mistakes(
         Mistake(f"{model.path}: tensor {tensor.name!r}", "its element type is unknown")

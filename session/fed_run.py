@@ -28,10 +28,9 @@ from rankslice.session.connection import drained_by_signals
 from rankslice.session.fail_over import FailOver, Restart
 from rankslice.session.fed_frames import FedFrames
 from rankslice.session.keeper.frame_keeper import FailedFrameError
-from rankslice.session.pipeline import Pipeline, open_pipeline
+from rankslice.session.pipeline import Pipeline, open_pipeline, results_in_order
 from rankslice.session.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.session.results_files import check_results
-from rankslice.session.results_in_order import results_in_order
 from rankslice.session.run import EndedJob
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TypeAlias
+from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar
 
 from rankslice.backend.launch.job import end_job
 from rankslice.backend.runtime import keeper as wire
@@ -35,7 +35,6 @@ from rankslice.session.keeper.frame_keeper import (
 )
 from rankslice.session.keeper.job_connections import start_thread
 from rankslice.session.prepare import PreparedRun, absolute, prepare
-from rankslice.session.results_in_order import results_in_order
 from rankslice.session.start import own_folder, put_report, run_in
 
 __all__ = [
@@ -342,12 +341,7 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -471,3 +465,52 @@ class Pipeline:
 def _end(mpirun: subprocess.Popen[str]) -> None:
     """Have a job ended, within a limit, while others are."""
     threading.Thread(target=end_job, args=(mpirun,), name="end of a job", daemon=True).start()
+
+
+F = TypeVar("F")
+R = TypeVar("R")
+
+
+def results_in_order(
+    frames: Iterable[F],
+    submit: Callable[[F], Future[R]],
+    limit: int,
+    take: Callable[[Future[R]], Any] = Future.result,
+) -> Iterator[Any]:
+    """Yield the result of each frame once it is there, whether or not another frame has come.
+
+    A thread reads and submits the frames, at most ``limit`` before their results are taken.
+    ``take`` returns what is yielded of a future that is done.
+
+    Raises:
+        BaseException: what reading or giving a frame has raised, after the results before it.
+    """
+    submitted: SimpleQueue[Future[R] | None] = SimpleQueue()
+    room = threading.Semaphore(limit)
+    is_over = threading.Event()
+
+    def give() -> None:
+        try:
+            rest = iter(frames)
+            while room.acquire() and not is_over.is_set():
+                submitted.put(future := submit(next(rest)))
+                if is_over.is_set():
+                    future.cancel()
+        except StopIteration:
+            submitted.put(None)
+        except BaseException as error:
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            submitted.put(failed)
+
+    threading.Thread(target=give, name="frames", daemon=True).start()
+    try:
+        while (future := submitted.get()) is not None:
+            yield take(future)
+            room.release()
+    finally:
+        is_over.set()
+        room.release()
+        while not submitted.empty():
+            if (left := submitted.get()) is not None:
+                left.cancel()

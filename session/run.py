@@ -18,11 +18,10 @@ from rankslice.framework.errors import InterruptedRunError, Mistake, RankSliceEr
 from rankslice.measurement.board_history import HardwareLog, HardwareSummary
 from rankslice.session.build_folder import REPORT, RESULTS, RUN
 from rankslice.session.callbacks import NO_CALLBACKS, Callbacks, FinishedRun
-from rankslice.session.failed_job import FailedJobError
 from rankslice.session.prepare import PreparedRun, as_user_errors, prepare
 from rankslice.session.results_files import move_results
 from rankslice.session.run_folder import one_at_a_time
-from rankslice.session.start import own_folder, put_report, run_in
+from rankslice.session.start import FailedJobError, own_folder, put_report, run_in
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.figures.operator_profile import RankOperators

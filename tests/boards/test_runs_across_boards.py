@@ -91,7 +91,7 @@ def test_a_program_feeds_boards(
     with rankslice.open(out, ssh_config=rack.ssh_config, mpirun=open_mpi()) as pipeline:
         results = [result["probabilities"] for result in pipeline.map(images)]
         assert (expected == np.stack(results)).all()
-        secret = pipeline._keeper._door.secret_of(0)
+        secret = pipeline._keeper._listener.secret_of(0)
         for board in rack:
             lines = board.run(["sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
             assert "driver.py" in lines

@@ -19,9 +19,9 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.trace import CLOCKS, FAILURE, LAST_FAILURE
 from rankslice.measurement.trace.failure import failure_of, read_failure
 from rankslice.session.build_folder import PLAN
-from rankslice.session.failed_job import FailedJobError, keep_failure
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.run import prepare, run
+from rankslice.session.start import FailedJobError, keep_failure
 
 ERROR = RankSliceError(Mistake("rank 1", "has had enough"))
 
@@ -96,7 +96,7 @@ def test_where_nothing_can_be_written_the_message_promises_nothing(
     prepared: PreparedRun, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note(place, prepared, 0, 3)
-    monkeypatch.setattr("rankslice.session.failed_job.LAST_FAILURE", PLAN)  # a file
+    monkeypatch.setattr("rankslice.session.start.LAST_FAILURE", PLAN)  # a file
     assert ERROR is keep_failure(prepared, tmp_path, ERROR)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from rankslice.session.results_in_order import results_in_order
+from rankslice.session.pipeline import results_in_order
 
 
 def at_once(frame: int) -> Future[int]:

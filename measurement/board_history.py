@@ -93,18 +93,15 @@ class HardwareLog:
     """Takes samples as they come, in any thread; its memory does not grow with a long run."""
 
     def __init__(self, order: Iterable[str] = ()) -> None:
-        """Begin without samples."""
         self._places = {board: place for place, board in enumerate(dict.fromkeys(order))}
         self._boards: dict[str, _Board] = {}
         self._lock = threading.Lock()
 
     def add(self, board: str, sample: Sample) -> None:
-        """Take a board's sample."""
         with self._lock:
             self._boards.setdefault(board, _Board()).add(sample)
 
     def histories(self) -> tuple[BoardHistory, ...]:
-        """Return the samples by board."""
         with self._lock:
             return tuple(_history(name, board) for name, board in self._in_order())
 

@@ -13,7 +13,6 @@ from rankslice.backend.runtime.figures.rank_figures import Counts
 
 
 def total(counts: Counts) -> int:
-    """Return how many values there are."""
     return round(sum(count for _, _, count in counts))
 
 

@@ -48,7 +48,6 @@ def read_report(path: Path, plan: Plan, completed: int) -> tuple[RankFigures, ..
 
 
 def _contradictions(ranks: tuple[RankFigures, ...], plan: Plan) -> Iterator[str]:
-    """Yield what a report says that the plan does not."""
     if len(ranks) != len(plan.ranks):
         yield f"has {len(ranks)} ranks, and the plan {len(plan.ranks)}"
         return

@@ -40,11 +40,9 @@ class RankTensors:
     """Where the values of a frame's tensor begin, and what they are."""
 
     def has(self, frame: int, name: str) -> bool:
-        """Return whether a tensor of a frame is there."""
         return (frame, name) in self._places
 
     def frames_of(self, name: str) -> list[int]:
-        """Return the frames of which a tensor is there, ascending."""
         return sorted(frame for frame, each in self._places if each == name)
 
     def values(self, frame: int, name: str) -> NDArray[Any]:
@@ -78,7 +76,6 @@ def read_tensors(
 def read_rank_tensors(
     folder: Path, job: Job, rank: int, frames: RecordedFrames, completed: int
 ) -> RankTensors:
-    """Return what one rank has recorded; see :func:`read_tensors`."""
     path = folder / f"{NAME}{rank}"
     kept = kept_tensors(job, rank, frames.route)
     turns = {each.spec.name: each.turns for each in kept}

@@ -41,7 +41,6 @@ class RunRecord:
 
 
 def run_text(record: RunRecord) -> str:
-    """Return the text of ``run.json``."""
     content = plain(RunRecord, record)
     content["summary"]["verify"] = None
     return json.dumps({"format": FORMAT, "version": VERSION, **content}) + "\n"

@@ -34,11 +34,8 @@ class RunSummary:
     """A finished run."""
 
     frames: Number
-    """How many entered."""
     completed: Number
-    """How many came out."""
     dropped: tuple[Number, ...]
-    """Arrivals that found no room, by number."""
     window: Number
     """Most frames inside, on the usual route."""
     throughput_fps: Amount | None
@@ -48,15 +45,12 @@ class RunSummary:
     latency_ms: Times
     """``mean``, ``p50``, ``p90``, ``p99`` and ``max``, from arrival to completion."""
     preprocess_ms: Times
-    """Of reading a frame and making model inputs of it."""
     postprocess_ms: Times
     """Of taking a frame's outputs and appending them to the results."""
     ranks: tuple[RankFigures, ...]
     bottleneck: str
-    """A sentence."""
     verify: Verification | None = None
     switches: tuple[Change, ...] = ()
-    """Changes of the route."""
     surge_window: Number | None = None
     """Most frames inside on the route for a surge; ``None``: there is one route."""
     energy: tuple[EnergyFigures, ...] = ()
@@ -68,7 +62,6 @@ class RunSummary:
     hardware: tuple[HardwareSummary, ...] = ()
     """By board."""
     failed: Number = 0
-    """How many frames failed, and have no results."""
     failures: tuple[str, ...] = ()
     """Of the first of them, where and why."""
 

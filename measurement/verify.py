@@ -30,12 +30,10 @@ class Verification:
     """Largest difference / (max - min of the reference output over all frames)."""
     frames: int
     complaint: str = ""
-    """Why it did not pass."""
     shapes_equal: bool = True
     """Whether each output has the reference's shape in each frame; else the values of such frames
     are not compared, and no difference is told of them."""
     first_frame: int | None = None
-    """The first frame that differs more than allowed."""
     first_difference: str = ""
     """Which tensor at a cut differs first in that frame, or why that is not known. Where outputs
     are inconclusive: what the tensors at cuts show."""
@@ -89,12 +87,10 @@ class Difference:
     relative: float
     """The same / (max - min of the first version over all frames); infinite if that is constant."""
     first: int | None
-    """The first frame that is not bit-equal."""
     other_shapes: int
     """Frames with other shapes, whose values are not compared."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values; a difference beyond all numbers is ``None``."""
         return _plain(self)
 
 
@@ -102,7 +98,6 @@ class Differences:
     """Collects two versions of a tensor frame by frame, in constant memory."""
 
     def __init__(self) -> None:
-        """Begin without frames."""
         self._frames = self._other_shapes = 0
         self._low, self._high, self._absolute = np.inf, -np.inf, 0.0
         self._first: int | None = None
@@ -133,7 +128,6 @@ class Differences:
             self._absolute = max(self._absolute, largest)
 
     def result(self) -> Difference:
-        """Return what there is."""
         width = self._high - self._low
         relative = 0.0
         if self._absolute:
@@ -160,7 +154,6 @@ class Differences:
 
 
 def _as_floats(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the values in one row; of complex ones both parts."""
     flat = np.ascontiguousarray(values).reshape(-1)
     return flat.view(flat.real.dtype).astype(np.float64)
 
@@ -286,7 +279,6 @@ class Comparison:
     """Collects reference and result frame by frame, in constant memory."""
 
     def __init__(self, outputs: Sequence[str]) -> None:
-        """Take the names of the model's outputs."""
         self._outputs = [_OutputComparison(name) for name in outputs]
         self._frames = 0
 

@@ -18,7 +18,7 @@ from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.figures.events import EVENT, HEAD_BYTES, NAME
 from rankslice.backend.runtime.figures.operator_profile import (
-    MOST_BYTES as OPERATORS_BYTES,
+    MAX_BYTES as OPERATORS_BYTES,
     NAME as OPERATORS_NAME,
 )
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name

@@ -18,7 +18,7 @@ from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Load, Start
-from rankslice.measurement.bench.bench_warm_up import LEAST_FRAMES
+from rankslice.measurement.bench.bench_warm_up import MIN_FRAMES
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import machine_facts
 from rankslice.measurement.bench.series import Ratio, ratios, series
@@ -125,7 +125,7 @@ def _measured(
 
 def check_frames(options: BenchOptions, window: int) -> None:
     """Raise if there are too few frames for a steady state."""
-    least = max(LEAST_FRAMES, 4 * frames_to_fill(window))
+    least = max(MIN_FRAMES, 4 * frames_to_fill(window))
     if options.frames < least:
         found = f"{options.frames} frames are too few to find the warm-up and a rate"
         raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))

@@ -17,9 +17,9 @@ from rankslice.framework.reading.records import read_document, read_record
 
 FORMAT = "rankslice-benchmark"
 VERSION = 2
-LARGEST_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28
 """Of a file: ten million values."""
-_LONGEST_NS = 3_000_000_000_000_000_000
+_MAX_NS = 3_000_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class Machine:
     governor: str
     """Of the processor's frequency; empty: unknown."""
     versions: tuple[tuple[str, str], ...]
-    """Programs and packages."""
     load_before: float
     """Mean number of processes that could run, in the minute before the first start."""
     load_after: float
@@ -68,7 +67,6 @@ class Subject:
     name: str
     """As the user named it: the build folder, or ``unsliced``."""
     model: str
-    """Name of the model's file."""
     model_sha256: str
     job_sha256: str
     """Digest of what its driver says."""
@@ -169,7 +167,6 @@ class Start:
 
     @property
     def latencies_ns(self) -> NDArray[np.int64]:
-        """The latencies, by frame."""
         return np.array(self.latency_ns, np.int64)
 
     @property
@@ -185,12 +182,10 @@ class Bench:
     inputs: tuple[str, ...]
     """What named the source of frames."""
     frames: int
-    """Of each start."""
     seed: int
     """Of the order of starts."""
     machine: Machine
     boards: tuple[BoardFacts, ...]
-    """Other boards than that machine."""
     subjects: tuple[Subject, ...]
     loads: tuple[Load, ...]
     starts: tuple[Start, ...]
@@ -203,7 +198,6 @@ class Bench:
 
 
 def bench_record(bench: Bench) -> dict[str, Any]:
-    """Return what the file of a benchmark holds."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(bench)}
     record["machine"]["versions"] = dict(bench.machine.versions)
     return record
@@ -224,7 +218,7 @@ def read_bench(path: Path) -> Bench:
     Raises:
         RankSliceError: it cannot be read, is not such a file, or contradicts itself.
     """
-    text = read_text(path, "a benchmark's", LARGEST_BYTES)
+    text = read_text(path, "a benchmark's", _MAX_BYTES)
     where = str(path)
     remedy = "measure again"
     record, _ = read_document(text, where, "benchmark", (VERSION,), "rankslice bench", remedy)
@@ -238,7 +232,6 @@ def read_bench(path: Path) -> Bench:
 
 
 def _fault(bench: Bench, start: Start) -> str:
-    """Return what is wrong with a start; empty: nothing."""
     if start.subject not in range(len(bench.subjects)) or start.load not in range(len(bench.loads)):
         return "belongs to a job or load that does not exist"
     if len(start.latency_ns) < 2 or len(start.latency_ns) != len(start.arrived_ns):
@@ -246,7 +239,7 @@ def _fault(bench: Bench, start: Start) -> str:
     values = (start.arrived_ns, *(each.compute_ns for each in start.stages))
     if min(start.latency_ns) < 1 or any(value < 0 for each in values for value in each):
         return "has a time that is below 0, or a latency of 0"
-    if any(value >= _LONGEST_NS for each in (start.latency_ns, *values) for value in each):
+    if any(value >= _MAX_NS for each in (start.latency_ns, *values) for value in each):
         return "has a time of a hundred years"
     ranks = range(len(bench.subjects[start.subject].ranks))
     if any(stage.rank not in ranks for stage in start.stages):

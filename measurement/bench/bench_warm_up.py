@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 BATCH = 5
 """Frames whose median counts, as a single one may be slow for any reason."""
-LEAST_FRAMES = 8 * BATCH
+MIN_FRAMES = 8 * BATCH
 _RUN = 2
 """So many batches in a row are to be like the last half."""
 _FENCE = 1.5
 """Tukey's: so many interquartile ranges beyond the quartiles is still usual."""
-_LEAST_SHARE = 0.02
+_MIN_SHARE = 0.02
 """Of the median: a difference that is no warm-up in any case."""
 _TREND = 0.05
 """Difference of the last two quarters, over the median, from which a start has not settled."""
@@ -49,12 +49,12 @@ def find_warm_up(times_ns: NDArray[np.int64]) -> WarmUp:
         times_ns: latencies or times of a stage, by frame.
     """
     count = len(times_ns) // BATCH
-    if count < LEAST_FRAMES // BATCH:
+    if count < MIN_FRAMES // BATCH:
         return WarmUp(0, settled=True)
     medians = np.median(times_ns[: count * BATCH].reshape(count, BATCH), axis=1)
     half = count // 2
     low, middle, high = np.percentile(medians[half:], (25, 50, 75))
-    margin = max(_FENCE * (high - low), _LEAST_SHARE * middle)
+    margin = max(_FENCE * (high - low), _MIN_SHARE * middle)
     usual = (medians >= low - margin) & (medians <= high + margin)
     ends = [n for n in range(half + 1) if usual[n : n + _RUN].all()]
     if not ends or _has_trend(medians[half:], middle):

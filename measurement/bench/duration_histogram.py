@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
-_LONGEST_NS = 3_600_000_000_000
+_MAX_NS = 3_600_000_000_000
 _DIGITS = 3
 _HALF_BITS = 10
 """Each power of two has so many bits of buckets, all of one width: three digits."""
-_BUCKETS = ((_LONGEST_NS.bit_length() - _HALF_BITS) << _HALF_BITS) + (1 << _HALF_BITS)
+_BUCKETS = ((_MAX_NS.bit_length() - _HALF_BITS) << _HALF_BITS) + (1 << _HALF_BITS)
 _HEAD = struct.Struct(">iiiiqqd")
 _COOKIE, _COMPRESSED_COOKIE = 0x1C849313, 0x1C849314
 
@@ -34,9 +34,8 @@ class DurationHistogram:
         self.add(values_ns)
 
     def add(self, values_ns: Iterable[int] | NDArray[np.int64]) -> None:
-        """Count more durations."""
         values = np.asarray(values_ns if isinstance(values_ns, np.ndarray) else [*values_ns])
-        within = np.clip(values.astype(np.int64), 0, _LONGEST_NS)
+        within = np.clip(values.astype(np.int64), 0, _MAX_NS)
         # frexp is exact up to 2**53; all values below two powers of two have the width 1.
         power = np.maximum(np.frexp(within.astype(float))[1].astype(np.int64) - _HALF_BITS - 1, 0)
         places = (power << _HALF_BITS) + (within >> power)
@@ -48,24 +47,20 @@ class DurationHistogram:
 
     @property
     def count(self) -> int:
-        """How many durations were counted."""
         return int(self._counts.sum())
 
     @property
     def mean_ns(self) -> float:
-        """Their mean; 0: there are none."""
         least, largest, counts = self._filled()
         return float(np.average((least + largest + 1) // 2, weights=counts)) if counts.size else 0.0
 
     @property
     def least_ns(self) -> int:
-        """The smallest."""
         least, _, _ = self._filled()
         return int(least[0]) if least.size else 0
 
     @property
     def largest_ns(self) -> int:
-        """The largest."""
         _, largest, _ = self._filled()
         return int(largest[-1]) if largest.size else 0
 
@@ -105,7 +100,7 @@ class DurationHistogram:
                 counts += _varint(last + 1 - place)
             counts += _varint(int(self._counts[place]))
             last = place
-        head = _HEAD.pack(_COOKIE, len(counts), 0, _DIGITS, 1, _LONGEST_NS, 1.0)
+        head = _HEAD.pack(_COOKIE, len(counts), 0, _DIGITS, 1, _MAX_NS, 1.0)
         packed = zlib.compress(head + counts)
         text = struct.pack(">ii", _COMPRESSED_COOKIE, len(packed)) + packed
         return base64.b64encode(text).decode("ascii")

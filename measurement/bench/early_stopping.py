@@ -64,7 +64,6 @@ def proven_latency(
 
 
 def _probability(queries: int, overruns: int, percentile: float) -> float:
-    """Return how probable so few overruns are if the percentile just holds."""
     return float(_distribution(queries, percentile, overruns)[-1])
 
 

@@ -32,7 +32,6 @@ class Interval:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are bounds at all."""
         return self.high - self.low < inf
 
     def text(self, digits: int = 2) -> str:
@@ -47,7 +46,6 @@ class Interval:
 
 
 def check_installed() -> None:
-    """Raise if what this needs is not installed."""
     _student(1)
 
 
@@ -220,7 +218,6 @@ def significantly(ratio: Interval, more: str, less: str) -> str:
 
 
 def mapped(interval: Interval, change: Callable[[float], float]) -> Interval:
-    """Return an interval in another unit."""
     return Interval(change(interval.value), change(interval.low), change(interval.high))
 
 

@@ -24,9 +24,7 @@ class LoadgenFigures:
     is_valid: bool
     """As the generator has it; for a server also: within the limit for the latency."""
     reason: str
-    """Why it is not."""
     mean_s: float
-    """Of the latencies of queries."""
     percentile_s: float | None
     """Of these latencies, the scenario's."""
     proven_s: float | None

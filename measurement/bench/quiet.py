@@ -22,11 +22,11 @@ from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.board_history import BoardHistory
 
-MOST_OTHER_CORES = 0.2
+MAX_OTHER_CORES = 0.2
 """Processor time of others over time from which a start was disturbed. A job's guard, mpirun's
 daemon and what ssh needs are among them."""
-MOST_STEAL = 0.01
-_MOST_LOAD = 0.3
+MAX_STEAL = 0.01
+_MAX_LOAD = 0.3
 """Processes that could run, per core, before the first start."""
 
 
@@ -140,7 +140,7 @@ def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
         board: what it is; an empty name is that of the launcher's machine.
         noises: of all starts and boards.
     """
-    if board.load_before > _MOST_LOAD * board.cores:
+    if board.load_before > _MAX_LOAD * board.cores:
         yield f"before the first start {board.load_before:.1f} processes were runnable on average"
     own = [noise for noise in noises if noise.board == board.name]
     disturbed = [noise for noise in own if any(_causes([noise]))]
@@ -161,9 +161,9 @@ def _causes(noises: Sequence[Noise]) -> Iterator[str]:
     others = max(noise.other_cores for noise in noises)
     steal = max(noise.steal_share for noise in noises)
     throttled = sum(noise.throttled for noise in noises)
-    if others > MOST_OTHER_CORES:
+    if others > MAX_OTHER_CORES:
         yield f"other processes took up to {others:.1f} cores"
-    if steal > MOST_STEAL:
+    if steal > MAX_STEAL:
         yield f"the hypervisor took up to {100 * steal:.0f} % of the processors"
     if throttled:
         yield f"cores were throttled {throttled} times"

@@ -40,7 +40,6 @@ class Scenario:
 
     @property
     def least_frames(self) -> int:
-        """How many frames these are."""
         return self.least_queries * max(1, self.samples)
 
 
@@ -60,7 +59,6 @@ SCENARIOS = {
         Scenario("offline", "all frames arrive at once", None, 0),
     )
 }
-"""By their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,6 @@ class ScenarioFigures:
     throughput_fps: float
     """Frames over the time from the first query until the last result."""
     mean_s: float
-    """Of the latencies of queries."""
     percentile_s: float | None
     """The scenario's percentile of these latencies, as it was measured."""
     proven_s: float | None
@@ -89,7 +86,6 @@ class ScenarioFigures:
 
     @property
     def allowed_overruns(self) -> int:
-        """How many there may be."""
         percentile = self.scenario.percentile
         return self.queries if percentile is None else overruns_allowed(percentile, self.queries)
 
@@ -99,7 +95,6 @@ class ScenarioFigures:
         return None if self.limit_s is None else self.overruns <= self.allowed_overruns
 
     def verdict(self) -> str:
-        """Return what was found, in a sentence."""
         if self.scenario.percentile is None:
             return f"{digits(self.throughput_fps, 4)} frames/s"
         share = f"p{100 * self.scenario.percentile:g}"

@@ -44,12 +44,10 @@ class StartFigures:
 
     @cached_property
     def latencies_ns(self) -> NDArray[np.int64]:
-        """By frame, the warm-up left out."""
         return self.start.latencies_ns[self.warm_up.frames :]
 
     @property
     def mean_ns(self) -> float:
-        """Of the latencies."""
         return float(self.latencies_ns.mean())
 
     @property
@@ -59,7 +57,6 @@ class StartFigures:
         return 1e9 * (len(completed) - 1) / max(1, int(completed[-1] - completed[0]))
 
     def percentile_ns(self, percent: float) -> float:
-        """Of the latencies."""
         return percentile(self.latencies_ns, percent)
 
 
@@ -84,7 +81,6 @@ class SeriesFigures:
 
     @cached_property
     def histogram(self) -> DurationHistogram:
-        """Of the latencies of all starts."""
         merged = DurationHistogram()
         for start in self.starts:
             merged.add(start.latencies_ns)
@@ -92,21 +88,17 @@ class SeriesFigures:
 
     @cached_property
     def mean_ns(self) -> Interval:
-        """Mean latency."""
         return mean_interval(start.mean_ns for start in self.starts)
 
     @cached_property
     def throughput_fps(self) -> Interval:
-        """Frames per second."""
         return mean_interval(start.throughput_fps for start in self.starts)
 
     def percentile_ns(self, percent: float) -> Interval:
-        """Return the mean of the starts' own percentiles of the latencies."""
         return percentile_interval((start.latencies_ns for start in self.starts), percent)
 
     @property
     def unsettled(self) -> int:
-        """How many starts have no steady state."""
         return sum(not start.warm_up.settled for start in self.starts)
 
     @cached_property
@@ -156,7 +148,6 @@ def _without_frames_s(each: StartFigures) -> float:
 
 
 def series(bench: Bench, subject: int, load: int) -> SeriesFigures:
-    """Return the figures of a job under a load."""
     window = bench.subjects[subject].window
     starts = [StartFigures(start, window) for start in bench.of(subject, load)]
     return SeriesFigures(subject, load, tuple(starts))
@@ -245,7 +236,6 @@ def own_ratios(bench: Bench) -> list[Ratio]:
 
 
 def _of_turns(side: SeriesFigures, turns: Set[int]) -> SeriesFigures:
-    """Return a series with one start of each of some turns."""
     starts = {start.start.turn: start for start in side.starts if start.start.turn in turns}
     return replace(side, starts=tuple(starts.values()))
 

@@ -20,13 +20,13 @@ from rankslice.framework.wording import digits
 
 _BLOCKS = 10
 """Of a start."""
-_LEAST_IN_BLOCK = 5
-LEAST_FRAMES = 2 * _LEAST_IN_BLOCK
+_MIN_IN_BLOCK = 5
+MIN_FRAMES = 2 * _MIN_IN_BLOCK
 _SHUFFLES = 999
 _PROBABILITY = 0.05
 _EXACT = 0.01
 """Uncertainty of a mean, over the mean, below which nothing has to be done."""
-_MOST = 0.5
+_MAIN_SHARE = 0.5
 """Share from which a level is the main one."""
 
 
@@ -35,7 +35,6 @@ PLACES = {
     "machine": "between periods of time",
     "starts": "between starts",
 }
-"""Where each part of the variance lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,6 @@ class VarianceParts:
     blocks: int
     """Of each start."""
     count: int
-    """Starts."""
     drift_ns: float = 0.0
     """By how much the last start's mean is above the first one's on the straight line through all;
     0: there is no such line, but for chance."""
@@ -102,9 +100,9 @@ def variance_parts(starts: Sequence[NDArray[np.int64]], seed: int = 0) -> Varian
         seed: of the shuffles that tell a drift from chance.
     """
     shortest = min(map(len, starts), default=0)
-    if len(starts) < 2 or shortest < LEAST_FRAMES:
+    if len(starts) < 2 or shortest < MIN_FRAMES:
         return None
-    blocks = min(_BLOCKS, shortest // _LEAST_IN_BLOCK)
+    blocks = min(_BLOCKS, shortest // _MIN_IN_BLOCK)
     size = shortest // blocks
     values = np.array([each[-blocks * size :] for each in starts], np.float64)
     values = values.reshape(len(starts), blocks, size)
@@ -165,11 +163,11 @@ def explanation(parts: VarianceParts) -> list[str]:
     known = f"The mean has a standard error of {100 * parts.uncertainty:.2g} %"
     if parts.uncertainty < _EXACT:
         helps = "neither more frames nor more starts are needed"
-    elif of_mean["starts"] >= _MOST:
+    elif of_mean["starts"] >= _MAIN_SHARE:
         helps = (
             f"{from_starts} of that comes from starts: more starts help, more frames of each do not"
         )
-    elif of_mean["machine"] >= _MOST:
+    elif of_mean["machine"] >= _MAIN_SHARE:
         helps = (
             f"{from_machine} of that comes from the machine: a quiet machine or longer starts help;"
             " a fixed frequency may"

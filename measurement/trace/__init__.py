@@ -1,3 +1,5 @@
+"""What each rank of a job did, event by event, and names of the files of a trace."""
+
 from __future__ import annotations
 
 CLOCKS = "clocks.json"

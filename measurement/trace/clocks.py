@@ -20,7 +20,7 @@ Samples = NDArray[np.int64]
 
 Floats = NDArray[np.floating[Any]]
 
-MOST_DRIFT = 500e-6
+MAX_DRIFT = 500e-6
 """How much faster than another one a clock may run. Linux disciplines its clock within this."""
 _ABSURD_DRIFT = 0.01
 """Samples that show more are none of clocks."""
@@ -28,7 +28,7 @@ _USUAL_DRIFT = 50e-6
 """Of the quartz of a board: what is assumed as far as samples say nothing."""
 _BINS = 32
 _KEPT_IN_A_BIN = 8
-_SHORTEST_NS = 200.0
+_MIN_TRIP_NS = 200.0
 """Round trips are weighted as if none was shorter."""
 
 
@@ -53,7 +53,6 @@ class Clock:
         return converted
 
     def inverse(self) -> Clock:
-        """Return what this clock shows, told from the other one."""
         drift = -self.drift / (1 + self.drift)
         return Clock(self.at_ns + self.offset_ns, -self.offset_ns, drift, self.error_ns)
 
@@ -67,7 +66,7 @@ def fit_clock(samples: Samples, begin_ns: int, end_ns: int) -> Clock:
 
     The error bound is half the round trip of a sample plus its distance from the line, at two
     samples, and in between and beyond them as far as a straight line then allows; at one sample, if
-    the drift between two of them is less certain than :data:`MOST_DRIFT`. The samples that allow
+    the drift between two of them is less certain than :data:`MAX_DRIFT`. The samples that allow
     least are taken. What other samples exclude of the line is added.
 
     Args:
@@ -86,19 +85,18 @@ def fit_clock(samples: Samples, begin_ns: int, end_ns: int) -> Clock:
     passed_s = 1e-9 * (kept[:, 0] - at_ns)
     ahead_ns = (kept[:, 1] - kept[:, 0] - offset_ns).astype(np.float64)
     half_ns = kept[:, 2].astype(np.float64) / 2
-    intercept_ns, drift_ns = _line(passed_s, ahead_ns, np.maximum(half_ns, _SHORTEST_NS / 2))
+    intercept_ns, drift_ns = _line(passed_s, ahead_ns, np.maximum(half_ns, _MIN_TRIP_NS / 2))
     if abs(drift_ns) > 1e9 * _ABSURD_DRIFT:
         return UNKNOWN
     away_ns = np.abs(ahead_ns - intercept_ns - drift_ns * passed_s)
     span_s = 1e-9 * (np.array([begin_ns, end_ns]) - at_ns)
-    error_ns = _bound(passed_s, half_ns + away_ns, span_s, MOST_DRIFT + 1e-9 * abs(drift_ns))
+    error_ns = _bound(passed_s, half_ns + away_ns, span_s, MAX_DRIFT + 1e-9 * abs(drift_ns))
     excluded_ns = float(np.max(away_ns - half_ns, initial=0.0))
     offset_ns += round(intercept_ns)
     return Clock(at_ns, offset_ns, 1e-9 * drift_ns, error_ns + excluded_ns)
 
 
 def _spread(samples: Samples) -> Samples:
-    """Return the samples with the shortest round trips of each part of the time."""
     ordered = samples[np.argsort(samples[:, 0], kind="stable")]
     passed = ordered[:, 0] - ordered[0, 0]
     bins = passed * _BINS // (int(passed[-1]) + 1)
@@ -191,7 +189,6 @@ def _through(samples: Samples, launcher: Clock) -> Samples:
 
 
 def nothing() -> Samples:
-    """Return no samples."""
     return np.empty((0, 3), np.int64)
 
 
@@ -217,9 +214,9 @@ def _is_sample(found: object) -> bool:
     return (
         isinstance(found, Sequence)
         and len(found) == 3
-        and all(type(each) is int and 0 <= each < MOST_NS for each in found)
+        and all(type(each) is int and 0 <= each < MAX_NS for each in found)
     )
 
 
-MOST_NS = 1 << 60
+MAX_NS = 1 << 60
 """Of a clock that counts from when its board was started: 36 years."""

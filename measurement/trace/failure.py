@@ -37,7 +37,6 @@ class _Told:
     missing: tuple[int, ...]
     """Ranks whose events could not be kept."""
     job_sha256: str
-    """Digest of the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ Times = NDArray[np.int64]
 """Nanoseconds, by frame; :data:`NEVER` where there is none."""
 
 NEVER = -1
-MOST_FRAMES = 1 << 20
+_MAX_FRAMES = 1 << 20
 """That are looked at: the last ones."""
 
 
@@ -75,7 +75,6 @@ class Cause:
     frames: Times
     """For each frame, the place of the frame of that; :data:`NEVER`: it waits for none."""
     times: Times
-    """When it was over."""
     tensor: str = ""
     """That is read or written."""
 
@@ -88,7 +87,6 @@ class Journeys:
     plan: Plan
     window: int
     first: int
-    """Number of the first frame, in the stream."""
     rows: tuple[Row, ...]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -100,11 +98,9 @@ class Journeys:
 
     @property
     def frames(self) -> int:
-        """How many there are."""
         return len(self.arrived)
 
     def channel(self, row: Row) -> Channel:
-        """Return the channel of a row of messages."""
         return next(each for each in self.plan.channels if each.number == row.number)
 
 
@@ -193,7 +189,7 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
         raise RankSliceError(Mistake("the trace", "has no events", "give more --frames"))
     last = max(int(numbers.max(initial=NEVER)) for numbers in present)
     first = max(
-        last - MOST_FRAMES + 1,
+        last - _MAX_FRAMES + 1,
         0,
         min(int(numbers.min(initial=last)) for numbers in present),
     )
@@ -219,7 +215,6 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
 
 
 def _frames_of(rank: RankEvents) -> NDArray[np.int64]:
-    """Return the numbers of the frames of which a rank did a step."""
     kinds, numbers = rank.events["kind"], rank.events["frame"]
     return np.asarray(numbers[(kinds != WAIT) & (kinds != FRAME) & (numbers >= 0)], np.int64)
 
@@ -323,7 +318,6 @@ class _Causes:
             self._writers[rank, ring] = row
 
     def of(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
-        """Yield what steps of a row could have waited for."""
         yield self._busy(row)
         kind = self._rows[row].kind
         if kind == RECEIVE:
@@ -405,7 +399,6 @@ class _Causes:
             yield Cause(Reason.room, np.full(count, reader), frames, times, tensor)
 
     def _entry(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
-        """Yield what a frame had to wait for at the source."""
         count = len(arrived)
         # A source without a clock of its own has the frame only once it is asked for it.
         came = (arrived > NEVER) & (arrived < self._begins[row])

@@ -98,6 +98,5 @@ def _frame(found: Journeys, place: int) -> dict[str, Any]:
 
 
 def _after(found: Journeys, row: int, place: int) -> str | None:
-    """Return what came last of all that a step had to wait for."""
     last = max(found.causes[row], key=lambda each: int(each.times[place]))
     return last.reason.value if last.times[place] > NEVER else None

@@ -25,7 +25,6 @@ class Activity(Enum):
     rank = "rank"
     """A rank did a step of a segment, or came from one to the next."""
     link = "link"
-    """A message was on its way."""
     read = "read"
     """The source made a frame."""
     write = "write"
@@ -54,11 +53,9 @@ class Span:
     begin_ns: int
     end_ns: int
     frames: int
-    """How many came out in it."""
 
     @property
     def period_ms(self) -> float:
-        """Mean time between two results."""
         return (self.end_ns - self.begin_ns) / 1e6 / max(1, self.frames)
 
 
@@ -153,7 +150,6 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
 
 
 def _part(found: Journeys, row: int) -> Part:
-    """Return what the steps of a row are on the path."""
     each = found.rows[row]
     if each.kind == RECEIVE:
         return Part(Activity.link, each.rank, each.number)

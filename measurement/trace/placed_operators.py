@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.figures.operator_profile import (
     FORMAT,
-    MOST_BYTES,
+    MAX_BYTES,
     NAME,
     VERSION,
     DeviceRuns,
@@ -26,7 +26,7 @@ from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untru
 from rankslice.measurement.trace.clocks import Clock, fit_clock
 
 _SHAPE = "expected a file of operators, made by a run of this build folder"
-_LONGEST = 1 << 50
+_MAX_NUMBER = 1 << 50
 """No time has more micro- or nanoseconds."""
 
 
@@ -44,7 +44,7 @@ def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOpera
 def _read(path: Path, rank: int, job_sha256: str) -> RankOperators:
     where = str(path)
     try:
-        record = untrusted_json(read_ordinary(path, _SHAPE, MOST_BYTES))
+        record = untrusted_json(read_ordinary(path, _SHAPE, MAX_BYTES))
     except UntrustedJsonError as error:
         raise RankSliceError(Mistake(where, str(error), _SHAPE)) from None
     head = {"format": FORMAT, "version": VERSION}
@@ -72,10 +72,10 @@ def _is_sound(segment: OperatorSpans) -> bool:
     )
 
 
-def _are_within(spans: Sequence[tuple[int, ...]], width: int, names: int = _LONGEST) -> bool:
+def _are_within(spans: Sequence[tuple[int, ...]], width: int, names: int = _MAX_NUMBER) -> bool:
     """Return whether all have so many numbers in range, the first one below ``names``."""
     return all(
-        len(span) == width and min(span) >= 0 and max(span) < _LONGEST and span[0] < names
+        len(span) == width and min(span) >= 0 and max(span) < _MAX_NUMBER and span[0] < names
         for span in spans
     )
 
@@ -86,7 +86,6 @@ class OperatorStep:
 
     name: str
     frame: int
-    """Place of the frame."""
     begin_ns: int
     end_ns: int
 

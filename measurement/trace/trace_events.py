@@ -31,7 +31,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
 from rankslice.measurement.trace import CLOCKS, MAX_BYTES
 from rankslice.measurement.trace.clocks import (
-    MOST_NS,
+    MAX_NS,
     SAME,
     Clock,
     Samples,
@@ -58,10 +58,10 @@ EVENTS = np.dtype(
 """An event, as :data:`rankslice.backend.runtime.figures.events.EVENT` describes it."""
 assert EVENTS.itemsize == EVENT.size
 
-MOST_EVENTS = 1 << 22
+MAX_EVENTS = 1 << 22
 """That a rank may be asked to keep; 128 MiB."""
 
-_MOST_FRAMES = 1 << 40
+_MAX_FRAMES = 1 << 40
 """Of a stream."""
 
 _SHAPE = "expected a file of events, made by a run of this build folder"
@@ -89,7 +89,6 @@ class RankEvents:
         return self.clock.error_ns
 
     def of(self, kind: int) -> Events:
-        """Return the events of a kind."""
         found: Events = self.events[self.events["kind"] == kind]
         return found
 
@@ -112,7 +111,6 @@ class Trace:
 
     @property
     def error_ns(self) -> tuple[float, ...]:
-        """Bound of the error of each rank's times against the source's, in nanoseconds."""
         return tuple(rank.error_ns for rank in self.ranks)
 
 
@@ -173,7 +171,6 @@ def _own_events(plan: Plan, rank: RankEvents) -> Events:
 
 
 def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
-    """Return when the first event of some ranks begins, and when the last one ends."""
     found = [rank.events for rank in ranks if len(rank.events)]
     if not found:
         return 0, 0
@@ -182,7 +179,6 @@ def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
 
 
 def _samples_of(ranks: Sequence[RankEvents]) -> Samples:
-    """Return what the lowest rank of a board has sampled for it."""
     found = (samples_in(rank.head.get("clock", [])) for rank in ranks)
     return next((samples for samples in found if samples is not None and len(samples)), nothing())
 
@@ -216,7 +212,7 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     Raises:
         RankSliceError: it cannot be read, or is not what this rank writes.
     """
-    content = read_ordinary(path, _SHAPE, HEAD_BYTES + MOST_EVENTS * EVENT.size)
+    content = read_ordinary(path, _SHAPE, HEAD_BYTES + MAX_EVENTS * EVENT.size)
     try:
         head = untrusted_json(content[:HEAD_BYTES].rstrip(b"\0"))
     except UntrustedJsonError as error:
@@ -228,8 +224,8 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     # Places that were never used, and one that a killed rank was just writing, are no events.
     begins, ends = events["begin_ns"], events["end_ns"]
     is_event = (events["kind"] > 0) & (events["kind"] <= FRAME) & (events["thread"] < len(THREADS))
-    is_event &= (begins >= 0) & (begins <= ends) & (ends > 0) & (ends < MOST_NS)
-    is_event &= events["frame"] < _MOST_FRAMES
+    is_event &= (begins >= 0) & (begins <= ends) & (ends > 0) & (ends < MAX_NS)
+    is_event &= events["frame"] < _MAX_FRAMES
     found = events[is_event]
     found = found[np.argsort(found["end_ns"], kind="stable")]
     total = head.get("events")
@@ -238,7 +234,6 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
 
 
 def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
-    """Return what is wrong with a file of events; empty: nothing."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         return "is not a file of events"
     if head.get("version") != VERSION:
@@ -248,7 +243,7 @@ def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
     if head.get("rank") != rank:
         return f"is of rank {head.get('rank')!r}, not {rank}"
     capacity = head.get("capacity")
-    if not isinstance(capacity, int) or not 0 < capacity <= MOST_EVENTS:
+    if not isinstance(capacity, int) or not 0 < capacity <= MAX_EVENTS:
         return f"has room for {capacity!r} events"
     if samples_in(head.get("clock", [])) is None:
         return "has invalid samples of clocks"
@@ -260,7 +255,7 @@ def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
 def events_needed(plan: Plan, frames: int | None) -> int:
     """Return how many events a rank has to keep for so many frames; ``None``: nobody knows."""
     if frames is None:
-        return MOST_EVENTS // 8
+        return MAX_EVENTS // 8
     ends = [0] * len(plan.ranks)
     for route in plan.routes:
         for segment in route.segments:
@@ -269,4 +264,4 @@ def events_needed(plan: Plan, frames: int | None) -> int:
             ends[channel.source] += 1
             ends[channel.destination] += 1
     # The source and the sink have a step and a wait each, and the source a frame under way.
-    return min(MOST_EVENTS, max(1024, (max(ends) + 5) * frames))
+    return min(MAX_EVENTS, max(1024, (max(ends) + 5) * frames))

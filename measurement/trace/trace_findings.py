@@ -25,7 +25,7 @@ from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
 from rankslice.measurement.trace.path import Activity, CriticalPath, Part, Span, critical_path
 from rankslice.measurement.trace.waits import RankUse, Wait, busy_share, uses
 
-_MOST = 0.5
+_MAIN_SHARE = 0.5
 """Share of the critical path from which one thing limits."""
 _ALONE = 0.85
 """Share from which it does so even if frames wait for older ones to come out."""
@@ -107,7 +107,7 @@ def _limit(
         return Load(kind="nothing", name=text, share=0.0)
     by_window = path.rounds * found.window / max(1, span.frames) >= _ROUNDS
     part = most[0]
-    if part.activity is Activity.link and share >= _MOST:
+    if part.activity is Activity.link and share >= _MAIN_SHARE:
         return _link(plan, most, share, by_window=by_window)
     loads = {use.rank: _rank_load(plan, use) for use in ranks}
     load = busiest([*_shared_cores(found, span, loads, figures), *loads.values()])
@@ -125,7 +125,7 @@ def _limit(
             " the next one enters; a larger --window would let the ranks work at the same time"
         )
         return Load(kind="window", name=text, share=share)
-    if share < _MOST:
+    if share < _MAIN_SHARE:
         by_part = sorted(path.shares.items(), key=lambda item: -item[1])[:3]
         parts = joined([f"{part_name(plan, part)} ({_percent(share)})" for part, share in by_part])
         name = f"nothing alone: the critical path is mostly {parts}"
@@ -220,7 +220,6 @@ def _link(plan: Plan, parts: Sequence[Part], share: float, *, by_window: bool) -
 
 
 def part_name(plan: Plan, part: Part) -> str:
-    """Return what a part of the critical path is."""
     if part.activity is Activity.link:
         channel = next(each for each in plan.channels if each.number == part.channel)
         return f"{quoted(channel.tensor)} in transit to rank {channel.destination}"
@@ -234,7 +233,6 @@ def part_name(plan: Plan, part: Part) -> str:
 
 
 def _waits(plan: Plan, ranks: Sequence[RankUse]) -> Iterator[str]:
-    """Yield what each rank waits for most, if that is long."""
     for use in ranks:
         for longest in use.waits[:1]:
             alike = [w for w in use.waits if (w.reason, w.rank) == (longest.reason, longest.rank)]

@@ -42,7 +42,6 @@ class RankUse:
     ends: float
     """In which the computing thread read frames or wrote results."""
     waits: tuple[Wait, ...]
-    """The longest first."""
     send: float
     """In which at least one message was on its way out; overlaps the others."""
     compute_ms: float
@@ -54,12 +53,10 @@ class RankUse:
         return max(0.0, 1 - self.compute - self.ends - sum(each.share for each in self.waits))
 
     def waits_for(self, *reasons: Reason) -> float:
-        """Return the share of waits for one of these."""
         return sum(each.share for each in self.waits if each.reason in reasons)
 
 
 def uses(found: Journeys, span: Span) -> tuple[RankUse, ...]:
-    """Return what each rank did with a span of time."""
     return tuple(_use(found, span, rank.rank) for rank in found.plan.ranks)
 
 
@@ -105,7 +102,6 @@ def _use(found: Journeys, span: Span, rank: int) -> RankUse:
 
 
 def _within(found: Journeys, span: Span, rows: Sequence[int]) -> float:
-    """Return how long steps of rows took within a span."""
     begins, ends = found.begins[rows], found.ends[rows]
     return float(_clipped(begins, ends, span).sum())
 
@@ -161,7 +157,6 @@ def _add_waits(
 
 
 def _key(found: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Reason, str, int, int]:
-    """Return what makes a wait another one."""
     row = int(cause.rows[own][0])
     if row == NEVER:
         return cause.reason, "", NEVER, NEVER

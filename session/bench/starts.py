@@ -27,7 +27,7 @@ from rankslice.measurement.bench.bench_records import (
 )
 from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
-from rankslice.measurement.trace.trace_events import MOST_EVENTS, RankEvents, Trace, events_needed
+from rankslice.measurement.trace.trace_events import MAX_EVENTS, RankEvents, Trace, events_needed
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 
@@ -73,8 +73,8 @@ class Measured:
     def check(self) -> PreparedRun:
         """Check what can be checked before the first start."""
         frames = self.options.frames
-        if events_needed(self.plan, frames) >= MOST_EVENTS:
-            most = MOST_EVENTS * _SOME // events_needed(self.plan, _SOME) - 1
+        if events_needed(self.plan, frames) >= MAX_EVENTS:
+            most = MAX_EVENTS * _SOME // events_needed(self.plan, _SOME) - 1
             found = f"the events of {frames} frames are too many to be kept"
             raise RankSliceError(
                 Mistake("--frames", found, f"give {most} at most, and more starts")

@@ -17,7 +17,6 @@ class Acceleration:
     operators: int | None
     """How many it runs; ``None``: the engine does not tell."""
     of: int | None
-    """How many there are."""
     partitions: int | None = None
     """In how many pieces it runs them: between pieces, tensors go to the CPU and back."""
     others: tuple[str, ...] = ()

@@ -19,7 +19,6 @@ _COUNTER_PERIOD_S = 10.0
 """Counters are read only often enough to notice each restart at zero."""
 _TRIES, _PAUSE_S = 3, 0.01
 _ANSWER_S = 3.0
-"""How long the last reading may take."""
 
 
 class SensorError(Exception):
@@ -39,11 +38,6 @@ class _Meter:
     """From which it begins again at zero."""
 
     def read(self) -> int:
-        """Return the number.
-
-        Raises:
-            SensorError: it cannot be read.
-        """
         for _ in range(_TRIES):
             value = self.look()
             if value is not None:
@@ -90,7 +84,6 @@ class Sensor:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Sensor:
-        """Begin to count."""
         self._last, self._reason = None, ""
         self._stop.clear()
         try:
@@ -147,11 +140,6 @@ class Sensor:
             self._reason = str(error)
 
     def _look(self) -> None:
-        """Count the energy since the last look.
-
-        Raises:
-            SensorError: it cannot be told.
-        """
         before, self._last = self._last, None
         self._last = values, now_s = [meter.read() for meter in self._meters], time.perf_counter()
         if before is None:
@@ -197,7 +185,6 @@ def _meter(channel: Channel) -> _Meter:
 
 
 def _gpus(library: str) -> list[_Meter]:
-    """Return a meter of NVIDIA's GPUs, summed: of energy, or power where they have none."""
     nvml = find_nvml(library)
     if nvml is None:
         return []

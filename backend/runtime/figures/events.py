@@ -80,7 +80,6 @@ class EventRing:
         self._memory[:HEAD_BYTES] = text.ljust(HEAD_BYTES, b"\0")
 
     def close(self) -> None:
-        """Note how many events there were in all."""
         self.describe(events=next(self._numbers))
 
 

@@ -22,12 +22,12 @@ from .nvml import LIBRARY, find_nvml
 _Look = Callable[[], "float | None"]
 """Returns a value; ``None`` if there is none now."""
 
-_MOST = 64
+_MAX_SERIES = 64
 """Series of one kind that are read."""
 _AT_ONCE = 32
 """Counters that are summed."""
 _NAME_LETTERS = 48
-_COLDEST_C, _HOTTEST_C = -60.0, 250.0
+_MIN_C, _MAX_C = -60.0, 250.0
 """Zones that tell something else are not connected."""
 _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
 """Parts of the names of cooling devices that cool by slowing something down; a fan does not."""
@@ -65,7 +65,7 @@ class Hardware:
         self._looks: dict[str, _Look] = {}
         absent = []
         for kind, series in kinds.items():
-            readable = [(name, look) for name, look in series if look() is not None][:_MOST]
+            readable = [(name, look) for name, look in series if look() is not None][:_MAX_SERIES]
             self._looks.update(_told_apart(readable))
             if not readable:
                 absent.append(kind)
@@ -83,7 +83,6 @@ class Hardware:
         """Kinds of values of which this account can read none."""
 
     def values(self) -> dict[str, float]:
-        """Return what the hardware tells now, by name."""
         told = {name: look() for name, look in self._looks.items()}
         values = {name: value for name, value in told.items() if value is not None}
         if self._tegra is not None:
@@ -91,7 +90,6 @@ class Hardware:
         return values
 
     def close(self) -> None:
-        """End what was started."""
         if self._tegra is not None:
             self._tegra.close()
 
@@ -186,11 +184,6 @@ class _Tegrastats:
     """NVIDIA's program, which tells on Jetson boards what Linux does not."""
 
     def __init__(self, program: str) -> None:
-        """Start it.
-
-        Raises:
-            OSError: there is no such program, or it cannot run.
-        """
         self.values: dict[str, float] = {}
         nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
@@ -219,7 +212,6 @@ def _told_by_tegrastats(line: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _told_apart(series: Iterable[tuple[str, _Look]]) -> Iterator[tuple[str, _Look]]:
-    """Yield series; one whose name was there gets a number."""
     seen: dict[str, int] = {}
     for name, look in series:
         seen[name] = seen.get(name, 0) + 1
@@ -241,7 +233,7 @@ def _scaled(path: str, unit: float) -> float | None:
 
 def _celsius(path: str) -> float | None:
     degrees = _scaled(path, 1e-3)
-    return degrees if degrees is not None and _COLDEST_C < degrees < _HOTTEST_C else None
+    return degrees if degrees is not None and _MIN_C < degrees < _MAX_C else None
 
 
 def _largest(paths: list[str]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-_SMALLEST_S = 1e-7
+_MIN_S = 1e-7
 GROWTH = math.log(1.01)
 """Logarithm of by how much each bucket is wider than the one before."""
 _PERCENTS = (50, 90, 99)
@@ -33,10 +33,9 @@ class Histogram:
         """Counts one duration in seconds."""
 
     def sort(self) -> None:
-        """Take the new durations into the buckets."""
         if self._new:
             seconds = np.array(self._new)
-            logarithms = np.log(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
+            logarithms = np.log(np.maximum(seconds, _MIN_S) / _MIN_S)
             buckets = np.minimum(logarithms / GROWTH, _BUCKETS - 1).astype(int)
             self._counts += np.bincount(buckets, minlength=_BUCKETS)
             self._total_s += float(seconds.sum())
@@ -63,7 +62,7 @@ class Histogram:
             return 0.0
         needed = max(1, math.ceil(total * percent / 100))
         bucket = int(np.searchsorted(np.cumsum(self._counts), needed))
-        return min(_SMALLEST_S * math.exp((bucket + 0.5) * GROWTH), self.max_s)
+        return min(_MIN_S * math.exp((bucket + 0.5) * GROWTH), self.max_s)
 
     def counts_ms(self) -> tuple[tuple[float, ...], ...]:
         """Return where durations lie, the shortest first: from, to (in milliseconds), how many."""
@@ -72,11 +71,9 @@ class Histogram:
         return tuple((_begin_ms(bucket), _begin_ms(bucket + 1), count) for bucket, count in filled)
 
     def summary_ms(self) -> dict[str, float]:
-        """Return mean, percentiles and maximum in milliseconds."""
         percentiles = {f"p{percent}": 1e3 * self.percentile_s(percent) for percent in _PERCENTS}
         return {"mean": 1e3 * self.mean_s, **percentiles, "max": 1e3 * self.max_s}
 
 
 def _begin_ms(bucket: int) -> float:
-    """Return where a bucket begins, in milliseconds with seven digits."""
-    return float(f"{1e3 * _SMALLEST_S * math.exp(bucket * GROWTH):.7g}")
+    return float(f"{1e3 * _MIN_S * math.exp(bucket * GROWTH):.7g}")

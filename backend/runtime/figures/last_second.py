@@ -17,7 +17,7 @@ from .events import COMPUTE, EVENT, FRAME, HEAD_BYTES, NAME, READ, WAIT, WRITE
 
 _BLOCK = 256
 """Events that are read at once. Ends are in order but for neighbours."""
-_MOST = 1024
+_MAX_USED = 1024
 """Of the events since the last look, those that are used: the newest."""
 _COMPUTES = 0
 """Number of the thread that computes."""
@@ -86,7 +86,7 @@ class EventReader:
             newest = ends.index(max(ends)) + 1
             self._place = (self._place + newest) % self._capacity
             content = content[newest * EVENT.size :] + content[: newest * EVENT.size]
-        used = [_Event(*fields) for fields in EVENT.iter_unpack(content[-_MOST * EVENT.size :])]
+        used = [_Event(*fields) for fields in EVENT.iter_unpack(content[-_MAX_USED * EVENT.size :])]
         events = [
             event
             for event in used
@@ -95,17 +95,15 @@ class EventReader:
         events.sort(key=lambda event: event.end_ns)
         if events:
             self._newest_ns = events[-1].end_ns
-        return events, taken > _MOST or taken >= self._capacity
+        return events, taken > _MAX_USED or taken >= self._capacity
 
     def _block(self, most: int) -> bytes:
-        """Return the events of the next places, up to the end of the file."""
         most = min(most, self._capacity - self._place)
         offset = HEAD_BYTES + self._place * EVENT.size
         block = os.pread(self._file, most * EVENT.size, offset)
         return block[: len(block) // EVENT.size * EVENT.size]
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
 
@@ -204,5 +202,4 @@ def _spent_ns(events: Iterable[_Event], kind: int, since_ns: int) -> int:
 
 
 def _percentile(ordered: list[float], percent: int) -> float:
-    """Return the value that this share of all do not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

@@ -70,7 +70,6 @@ class Nvml:
         return 1000 * sum(told) if told else None
 
     def power_mw(self) -> int | None:
-        """Return the power now, in milliwatts."""
         told = self._numbers("nvmlDeviceGetPowerUsage", ctypes.c_uint())
         return sum(told) if told else None
 
@@ -85,7 +84,6 @@ class Nvml:
         return float(max(told)) if told else None
 
     def used_bytes(self) -> int | None:
-        """Return the memory in use by all processes."""
         told = self._numbers("nvmlDeviceGetMemoryInfo", _Memory(), "used")
         return sum(told) if told else None
 

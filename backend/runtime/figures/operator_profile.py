@@ -22,10 +22,9 @@ FORMAT = "rankslice-operators"
 VERSION = 3
 NAME = "operators-"
 """Of a rank's file, before the number of the rank."""
-MOST_SPANS = 200_000
+MAX_SPANS = 200_000
 """Of operators, that a rank keeps: the last ones."""
-MOST_BYTES = 64 << 20
-"""Of a file."""
+MAX_BYTES = 64 << 20
 
 _NODE_SUFFIX = "_kernel_time"
 _RUN = "model_run"
@@ -34,7 +33,7 @@ _QNN = "QNN"
 _QUEUING = ("CUDA", "MIGraphX", "NvTensorRTRTX", "Tensorrt", "WebGpu")
 """Providers whose operators run after the calls that start them."""
 _QNN_NUMBER = re.compile(r"[: ]OpId_\d+ \((cycles|us)\)$")
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 
 Span = tuple[int, int, int]
 """Place in the names, begin, duration."""
@@ -66,7 +65,6 @@ class OperatorSpans:
     runs: tuple[tuple[int, int], ...]
     """Begin and duration of each run of the segment, in order."""
     device: DeviceRuns | None = None
-    """What the accelerator reports, if it does."""
     queued_by: str = ""
     """The provider that only queues its operators within their spans; empty: there is none."""
     index: int = 0
@@ -79,7 +77,6 @@ class RankOperators:
 
     rank: int
     job_sha256: str
-    """Digest of the job."""
     segments: tuple[OperatorSpans, ...]
     """Those whose engine tells something."""
 
@@ -127,13 +124,13 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
         found = _in_calls(calls, [*_executions(qnn)], runs)
     names: dict[str, int] = {}
     spans = [(names.setdefault(n.name, len(names)), n.begin, n.duration) for n in nodes]
-    return OperatorSpans(tuple(names), tuple(spans[-MOST_SPANS:]), tuple(runs), found, queuing)
+    return OperatorSpans(tuple(names), tuple(spans[-MAX_SPANS:]), tuple(runs), found, queuing)
 
 
 def _kernel_name(name: str) -> str:
     """Return the name of a kernel, which WebGPU gives as ``NODE&KIND&PROGRAM``."""
     node, *kind = name.split("&")
-    return f"{kind[0]} {node}" if len(kind) == 2 else name[:_LONGEST_NAME]
+    return f"{kind[0]} {node}" if len(kind) == 2 else name[:_MAX_NAME]
 
 
 def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None:
@@ -193,7 +190,7 @@ def _device_runs(
     placed = [[(names.setdefault(n, len(names)), at, took) for n, at, took in run] for run in runs]
     kept = sum(map(len, placed))
     for run in placed:
-        if kept <= MOST_SPANS:
+        if kept <= MAX_SPANS:
             break
         kept -= len(run)
         run.clear()

@@ -99,7 +99,6 @@ class SourceFigures:
     surge_window: Annotated[int, between(1, 1 << 62)] | None = None
     """``None``: there is one route."""
     switches: tuple[Change, ...] = ()
-    """Changes of the route."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,6 @@ class SinkFigures:
     postprocess_ms: Times
     """Of taking a frame's outputs and appending them to the results."""
     failed: Number = 0
-    """Frames without results."""
     failures: Annotated[tuple[str, ...], Only(lambda texts: len(texts) <= 1000, "a thousand")] = ()
     """Of the first of them, where and why."""
 
@@ -133,7 +131,6 @@ class EnergyFigures:
     mj_per_frame: Amount | None = None
     """All of it over the frames that came out, in millijoules; unknown to ranks."""
     reason: str | None = None
-    """Why it is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +148,6 @@ class RankFigures(RouteFigures):
     send_ms: Amount = field(metadata=_shown("send", "ms"))
     """Mean time from the start of each send until its slot was reusable; overlaps computing."""
     cpu_ms: Amount = field(metadata=_shown("CPU", "ms"))
-    """Mean processor time, of all threads."""
     wall_s: Amount
     memory_mb: Amount = field(metadata=_shown("memory", "MB"))
     """Peak resident memory in 10^6 bytes."""

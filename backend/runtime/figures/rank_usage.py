@@ -42,7 +42,6 @@ class StepTimes:
         turns: Turns = ALL,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Count from now on, for a rank with so many segments, on the frames of its turns."""
         self.histogram = Histogram()
         """Per frame that it handles, all segments together."""
         self.count = 0
@@ -118,7 +117,6 @@ class GpuMemory:
     """
 
     def __init__(self, accelerator: str) -> None:
-        """Look for GPUs, if the rank's ``accelerator`` is one."""
         self._nvml = find_nvml() if accelerator.startswith("gpu") else None
         self._before = self._nvml.used_bytes() if self._nvml is not None else None
 
@@ -145,7 +143,6 @@ class BoardEnergy:
     """
 
     def __init__(self, boards: Sequence[str], rank: int) -> None:
-        """Look for the sensor; ``boards`` are those of the job's ranks."""
         self._board = boards[rank]
         self._is_first = boards.index(self._board) == rank
         self._sensor = find_sensor(period_s=_RUN_PERIOD_S) if self._is_first else None

@@ -69,11 +69,6 @@ class Sampler:
         self._ranks: dict[int, _Rank] = {}
 
     def sample(self) -> Sample:
-        """Return what all is like now.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
         values = self._hardware.values()
         self._find_ranks()
         for number, rank in sorted(self._ranks.items()):
@@ -89,7 +84,6 @@ class Sampler:
                 self._ranks[number] = _Rank(EventReader(self._folder, number))
 
     def close(self) -> None:
-        """Close what was opened."""
         os.close(self._folder)
         self._hardware.close()
         for rank in self._ranks.values():
@@ -135,7 +129,6 @@ class Sampling:
     """Samples in a thread while it is entered: a context manager."""
 
     def __init__(self, folder: int, on_sample: Callable[[Sample], None]) -> None:
-        """Take the folder of :class:`Sampler`, and what is told of each sample in that thread."""
         self._folder = folder
         self._on_sample = on_sample
         self._end = threading.Event()

@@ -48,7 +48,6 @@ class Load:
     """``rank``, ``core``, ``link``, ``source``, ``sink``; of a trace, see there."""
     name: str
     share: float
-    """In which it is busy."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """With what, as far as that is known."""
     phrase: str = ""
@@ -131,18 +130,15 @@ def core_load(
 
 
 def link_load(board: str, share: float, *, is_outgoing: bool) -> Load:
-    """Return the load of one direction of a board's link."""
     name = f"sending from {board}" if is_outgoing else f"receiving on {board}"
     return Load(kind="link", name=name, share=share)
 
 
 def rank_name(rank: int, key: str, turns: Turns = ALL) -> str:
-    """Return what a rank is called in sentences."""
     return f"rank {rank} ({key}{f'; frames {turns}' * (turns != ALL)})"
 
 
 def fewer_layers(ranks: int, turns: Turns) -> tuple[str, ...]:
-    """Return what makes one of so many ranks faster, if it computes."""
     return (f"fewer layers{' or frames' * (turns != ALL)} there",) if ranks > 1 else ()
 
 
@@ -157,7 +153,6 @@ class Pace:
     of: str
     """``steady state``, ``both routes`` if frames changed the route, or ``too few frames``."""
     bottleneck: str
-    """A sentence."""
 
 
 def pace_of(ranks: Sequence[RankFigures], completed_s: NDArray[np.float64] | None) -> Pace:
@@ -325,7 +320,6 @@ def _parts(ranks: Sequence[RankFigures], whole: float) -> dict[str, float]:
 
 
 def _steady(rank: RankFigures, name: str) -> float:
-    """Return a share of the steady state, 0 to 1; 0 if there was none."""
     return min(1.0, (rank.steady or {}).get(name, 0.0))
 
 

@@ -23,7 +23,7 @@ from .texts import (
     top_classes,
 )
 
-_MOST_FRAMES = 10
+_MAX_FRAMES = 10
 """Frames whose classes are printed."""
 _CLASSES = 3
 
@@ -39,7 +39,6 @@ def print_summary(ranks: Sequence[RankFigures], job: Job, options: RunOptions) -
 
 
 def _results(job: Job, options: RunOptions) -> Results | None:
-    """Return what came out; ``None``: it was not kept in a file."""
     if not is_kept(options.inputs) and options.results.is_file():
         with contextlib.suppress(JobError):
             return results_of(job, options.results, may_lack=options.skip_failed)
@@ -68,10 +67,10 @@ def _lines(ranks: Sequence[RankFigures], job: Job, results: Results | None) -> I
 def _classes(results: Results) -> Iterator[str]:
     """Yield the best classes of the first frames, if the first output has the share of each."""
     scores = results.values(0)
-    if not all(map(are_shares, scores[:_MOST_FRAMES])):
+    if not all(map(are_shares, scores[:_MAX_FRAMES])):
         return
-    for place, frame in enumerate(results.numbers[:_MOST_FRAMES]):
+    for place, frame in enumerate(results.numbers[:_MAX_FRAMES]):
         best = top_classes(scores[place], _CLASSES)
         yield f"frame {frame}: " + ", ".join(f"{number} {score:.3f}" for number, score in best)
-    if len(results) > _MOST_FRAMES:
-        yield f"... and {len(results) - _MOST_FRAMES} more frames"
+    if len(results) > _MAX_FRAMES:
+        yield f"... and {len(results) - _MAX_FRAMES} more frames"

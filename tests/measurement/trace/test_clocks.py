@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.measurement.trace.clocks import (
-    MOST_DRIFT,
+    MAX_DRIFT,
     SAME,
     Clock,
     Samples,
@@ -87,10 +87,10 @@ def test_ways_of_unlike_length_are_within_the_bound() -> None:
 
 
 def test_a_single_burst_bounds_the_error_by_what_clocks_may_drift() -> None:
-    other, begin_ns = Other(drift=-0.9 * MOST_DRIFT), START_NS - 20 * S
+    other, begin_ns = Other(drift=-0.9 * MAX_DRIFT), START_NS - 20 * S
     clock = fit_clock(other.samples(START_NS, 3), begin_ns, START_NS)
     assert other.error_ns(clock, begin_ns, START_NS) <= clock.error_ns
-    assert 20 * S * MOST_DRIFT < clock.error_ns < 1.1 * 20 * S * MOST_DRIFT
+    assert 20 * S * MAX_DRIFT < clock.error_ns < 1.1 * 20 * S * MAX_DRIFT
 
 
 def test_a_clock_that_changes_its_rate_has_a_larger_bound() -> None:

@@ -25,7 +25,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.trace.trace_events import MOST_EVENTS, events_needed, read_events
+from rankslice.measurement.trace.trace_events import MAX_EVENTS, events_needed, read_events
 from rankslice.session.run import prepare, run
 
 PLAN = "0" * 64
@@ -87,7 +87,7 @@ WRONG = {
     "is of another job": {"job_sha256": "1" * 64},
     "is of rank 3, not 0": {"rank": 3},
     "has room for -1 events": {"capacity": -1},
-    f"has room for {MOST_EVENTS + 1} events": {"capacity": MOST_EVENTS + 1},
+    f"has room for {MAX_EVENTS + 1} events": {"capacity": MAX_EVENTS + 1},
     f"has {HEAD_BYTES + 8 * EVENT.size} bytes, and room for 7 events": {"capacity": 7},
 }
 

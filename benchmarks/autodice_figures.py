@@ -124,7 +124,7 @@ def measure_profile(network: str, folder: Path, seconds: float, *, again: bool) 
             model_of(network, folder),
             "local",
             file,
-            ProfileOptions(keys=MEASURED, alone=True, again=again),
+            ProfileOptions(accelerators=MEASURED, alone=True, again=again),
             listener=Clock(seconds),
         ) as profiler:
             profile_model(profiler, refined=False)

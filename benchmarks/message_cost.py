@@ -203,7 +203,9 @@ def measure_in(place: Path, case: Case, boards: Boards | None) -> tuple[float, f
 
 def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
     """Return what slices take together, several times, while the other core computes, too."""
-    with Profiler(model, "local", None, ProfileOptions(keys=tuple(keys_of_cores(2)))) as profiler:
+    with Profiler(
+        model, "local", None, ProfileOptions(accelerators=tuple(keys_of_cores(2)))
+    ) as profiler:
         return [sum(profiler.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
 
 

@@ -124,7 +124,7 @@ def measure_profile(network: str, folder: Path) -> None:
 
     file = profile_file(network, folder)
     with Profiler(
-        model_of(network), "local", file, ProfileOptions(keys=CORES, again=True)
+        model_of(network), "local", file, ProfileOptions(accelerators=CORES, again=True)
     ) as profiler:
         profile_model(profiler, refined=False)
 

@@ -18,6 +18,7 @@ from rankslice.commands.profile.show import refinement_text
 from rankslice.commands.profile.span_bench import Listener
 from rankslice.commands.profile.time_limit import left_out_of
 from rankslice.commands.profile_file import read_profile
+from rankslice.commands.shared_options import OpenSizes
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem, with_turns
@@ -222,9 +223,9 @@ class _Explored:
             self.platform,
             file,
             ProfileOptions(
-                keys=self.search.keys,
+                accelerators=tuple(self.search.keys),
                 per_core=self.search.per_core,
-                sizes=self.options.sizes,
+                sizes=OpenSizes(dict(self.options.sizes.fixed), dict(self.options.sizes.at_most)),
                 ssh_config=self.options.ssh_config,
             ),
             listener=listener,

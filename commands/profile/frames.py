@@ -81,11 +81,11 @@ def frames_of(model: Model, segments: SpanSegments, options: ProfileOptions) -> 
     """
     watched = tuple(_watched(model.graph, segments))
     if not any(tensor.is_open for tensor in watched):
-        if options.inputs:
+        if options.input:
             found = f"no size of {model.graph.name} changes from frame to frame"
             raise RankSliceError(Mistake(_INPUT, found, "leave it out, or give --at-most"))
         return SeenFrames()
-    if options.inputs:
+    if options.input:
         try:
             with closing(_source(model.graph, options)) as source:
                 return _seen(model, segments, watched, source, _numbers(source))
@@ -114,7 +114,7 @@ def _is_small(tensor: Tensor) -> bool:
 
 
 def _source(graph: Graph, options: ProfileOptions) -> Source:
-    wanted = RunOptions(tuple(options.inputs), preprocessing=options.preprocessing)
+    wanted = RunOptions(tuple(options.input), preprocessing=options.preprocessing)
     try:
         source = open_source(wanted, [tensor.in_job() for tensor in graph.inputs])
     except JobError as error:

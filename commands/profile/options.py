@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.commands.shared_options import OpenSizes, accelerator_keys
+from rankslice.framework.option_records import option
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What the options of ``profile`` say."""
+    """What is measured, and how."""
 
-    keys: Sequence[str] = ()
-    """Mapping keys of the accelerators; empty: those of
-    :func:`rankslice.exploration.problem.devices.default_keys`."""
-    per_core: bool = False
-    """Without keys: each core of a CPU instead of all of them together."""
-    sizes: GivenSizes = NO_SIZES
-    """What is given of sizes that the model leaves open."""
-    inputs: Sequence[str] = ()
-    """What names frames like those of a job, which show how open sizes change; empty: none."""
+    accelerators: tuple[str, ...] = option(
+        (),
+        "Mapping keys to measure (default: all cores of each CPU, each GPU, each NPU).",
+        accelerator_keys,
+        metavar="KEY,KEY,...",
+    )
+    per_core: bool = option(False, "Measure single CPU cores instead of all cores together.")
+    alone: bool = option(
+        False,
+        "Keep the board's other accelerators idle (default: they compute, as in a pipeline).",
+    )
+    fresh: bool = option(False, "Discard existing measurements.", excludes=("again",))
+    again: bool = option(
+        False,
+        "Repeat all measurements and keep the existing ones, for machines whose speed varies.",
+    )
+    refine: bool = option(
+        True,
+        "Also measure the slices of the fastest pipeline until prediction and measurement agree.",
+        has_both=True,
+    )
+    input: tuple[str, ...] = option(
+        (),
+        "Representative frames for a model whose sizes change: files or a folder, as for 'run'."
+        " Default: random values of the largest sizes.",
+        str,
+        many=tuple,
+    )
+    seconds: float | None = option(
+        None,
+        "Time limit in seconds: the most informative slices are measured first.",
+        float,
+        least=1,
+    )
+    venv: bool = option(False, "Also create the Python environment on each board.")
+    wheels: str = option(
+        "",
+        "Like --venv, for boards without internet access: from a folder of wheels, or from wheels"
+        " that this machine downloads.",
+        str,
+        metavar="DIR|download",
+    )
+    sizes: OpenSizes = field(default_factory=OpenSizes)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    """Of images among them."""
-    alone: bool = False
-    """Keep the board's other accelerators idle."""
-    fresh: bool = False
-    """Ignore existing measurements."""
-    again: bool = False
-    """Measure everything again, and keep existing measurements."""
-    venv: bool = False
-    """Make the boards' Python environments."""
-    wheels: str = ""
-    """A folder of wheels, or ``download``: what the environments are made of."""
+    """Of images among the frames."""
     ssh_config: Path | None = None
-    """Handed to ssh as ``-F``."""

@@ -97,7 +97,7 @@ class Profiler:
         self._listener.step("reading")
         self._model, self._platform, old = _read_files(model, platform, out, options)
         self._format = format_of(self._model.graph).submodels
-        self._keys = tuple(options.keys) or default_keys(self._platform, per_core=options.per_core)
+        self._keys = options.accelerators or default_keys(self._platform, per_core=options.per_core)
         self._targets = tuple(
             find_targets(self._keys, self._platform, self._format, alone=options.alone)
         )
@@ -106,7 +106,7 @@ class Profiler:
         self._refuse_without_frames(old, profiled)
         frames = frames_of(self._model, self._segments, options)
         self._bench = Bench(self._model, self._segments, frames, self._listener)
-        self.profile = Profile(profiled, (), frames.tensors if options.inputs else ())
+        self.profile = Profile(profiled, (), frames.tensors if options.input else ())
         self._old = self._usable(old)
         self.expected: Expectation | None = None
         """How long it was thought to take, once that is known."""
@@ -114,7 +114,7 @@ class Profiler:
         """At how many moments spans were measured that shall be measured again, by kind."""
 
     def _refuse_without_frames(self, old: Profile | None, model: ProfiledModel) -> None:
-        if old is not None and old.model == model and old.seen and not self._options.inputs:
+        if old is not None and old.model == model and old.seen and not self._options.input:
             found = f"{self._out} was measured on frames"
             expected = "give them again, or measure everything anew with --fresh"
             raise RankSliceError(Mistake("--input", found, expected))
@@ -391,7 +391,7 @@ def _read_files(
 ) -> tuple[Model, Platform, Profile | None]:
     """Return what files hold; the profile need not exist."""
     mistakes = CollectedMistakes()
-    found = mistakes.catch(lambda: _read(model, options.sizes))
+    found = mistakes.catch(lambda: _read(model, options.sizes.given))
     boards = mistakes.catch(lambda: read_platform(platform))
     old = None
     if out is not None and out.exists() and not options.fresh:

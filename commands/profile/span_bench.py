@@ -86,7 +86,7 @@ class Bench:
         elsewhere = [(shell, package) for shell, package in work.values() if not shell.is_here]
         if elsewhere:
             self._listener.step("deploying")
-            deploy_packages(elsewhere, environment=options.venv)
+            deploy_packages(elsewhere, environment=options.venv or bool(options.wheels))
         for rank in ranks:
             if rank.key not in self._accelerators:
                 opened = Accelerator(*work[rank.board], rank, self._model_files)

@@ -65,7 +65,7 @@ def rows(tmp_path: Path) -> tuple[Path, Path]:
 
 def seen_in(model: Path, frames: Path, at_most: int = 12) -> SeenFrames:
     loaded = read_model(model, GivenSizes(at_most={"places": (at_most, 1)}))
-    options = ProfileOptions(inputs=(str(frames),))
+    options = ProfileOptions(input=(str(frames),))
     return frames_of(loaded, SpanSegments(loaded.graph), options)
 
 

@@ -368,7 +368,7 @@ def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Pa
         tmp_path / "model.onnx",
         "local",
         tmp_path / "profile.json",
-        ProfileOptions(keys=[KEY], alone=True),
+        ProfileOptions(accelerators=(KEY,), alone=True),
     ) as profiler:
         profiler.measure_first()
     kinds = read_profile(tmp_path / "profile.json").kinds
@@ -398,12 +398,14 @@ def test_other_cores_compute_meanwhile_unless_told_otherwise(tmp_path: Path) -> 
     if len(cores) < 2:
         pytest.skip("this machine has one core only")
     keys = [f"local_cpu{core}" for core in cores[:2]]
-    with Profiler(DIGITS, "local", None, ProfileOptions(keys=keys)) as profiler:
+    with Profiler(DIGITS, "local", None, ProfileOptions(accelerators=tuple(keys))) as profiler:
         (kind,) = profiler.profile.kinds
         assert (keys[1],) == kind.neighbours
         profiler.measure_slices([Slice(0, 0, 1)])
         assert 2 == len(computing_now())
-    with Profiler(DIGITS, "local", None, ProfileOptions(keys=keys, alone=True)) as profiler:
+    with Profiler(
+        DIGITS, "local", None, ProfileOptions(accelerators=tuple(keys), alone=True)
+    ) as profiler:
         assert () == profiler.profile.kinds[0].neighbours
 
 

@@ -29,7 +29,9 @@ CORE = min(os.sched_getaffinity(0))
 @pytest.mark.ci
 @needs_litert
 def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
-    with Profiler(DIGITS, "local", None, ProfileOptions(keys=[f"local_cpu{CORE}"])) as profiler:
+    with Profiler(
+        DIGITS, "local", None, ProfileOptions(accelerators=(f"local_cpu{CORE}",))
+    ) as profiler:
         profiler.measure_first()
     (kind,) = profiler.profile.kinds
     assert "litert" == kind.engine
@@ -46,7 +48,9 @@ def platform(folder: Path, **accelerators: Any) -> Path:
 
 def measured_on(key: str, platform: Path) -> ProfiledKind:
     """Return an accelerator's profile of the whole model, and of its two halves."""
-    with Profiler(DIGITS, platform, None, ProfileOptions(keys=[key], alone=True)) as profiler:
+    with Profiler(
+        DIGITS, platform, None, ProfileOptions(accelerators=(key,), alone=True)
+    ) as profiler:
         last, half = profiler.layers - 1, profiler.layers // 2
         profiler.measure_slices([Slice(0, 0, last), Slice(0, 0, half - 1), Slice(0, half, last)])
     (kind,) = profiler.profile.kinds

@@ -33,8 +33,6 @@ from rankslice.views.svg import element, picture
 
 _TOP, _BOTTOM = 26, 260
 """Of the plot of a projection, in pixels."""
-_LONGEST_BAR = 48
-"""Per cent of the room that is there; the rest is for its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,55 +41,27 @@ class _Bar:
 
     name: str
     kind: str
-    width: float
-    """Per cent of the widest possible."""
+    seconds: float
     text: str
-    slowest: bool
-    measured: str | None
-    measured_width: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Mapping:
-    """All that is shown of a mapping."""
-
-    number: int
-    title: str
-    standing: str
-    file: str
-    content: str
-    bottleneck: str
-    cells: tuple[str, ...]
-    figures: tuple[tuple[str, tuple[str, ...]], ...]
-    """What they rest on, and a cell for each figure."""
-    bars: tuple[_Bar, ...]
+    is_slowest: bool = False
+    measured_s: float | None = None
+    measured: str = ""
 
 
 def page_of(exploration: Exploration) -> str:
     """Return an exploration as an HTML document; the same bytes for the same exploration."""
-    candidates = exploration.candidates
-    mappings = {candidate.number: _mapping(candidate, exploration) for candidate in candidates}
+    chosen = recommended(exploration.candidates, exploration.target_fps).number
     left_out = (*exploration.left_out, *failure_texts(exploration.failures))
-    chosen = mappings[recommended(candidates, exploration.target_fps).number]
+    notices = (Notice("Answer", exploration.answer), Notice("Left out", left_out, "warning"))
     sections = (
-        Section(
-            "",
-            parts=(
-                Notice("Answer", exploration.answer),
-                Notice("Left out", left_out, "warning"),
-            ),
-        ),
-        _front(exploration, chosen.number),
-        Section(
-            "The chosen mapping", parts=(_details(exploration, tuple(mappings.values()), chosen),)
-        ),
-        Section(
-            "All mappings", parts=(_table(exploration, tuple(mappings.values()), chosen.number),)
-        ),
+        Section("", parts=notices),
+        _front(exploration, chosen),
+        Section("The chosen mapping", parts=(_details(exploration, chosen),)),
+        Section("All mappings", parts=(_table(exploration, chosen),)),
         Section("How this was found", _notes(exploration)),
     )
     title = f"Mappings of {exploration.model} on {exploration.platform}"
-    subtitle = f"{_count(candidates)}, found by {exploration.method}."
+    subtitle = f"{_count(exploration.candidates)}, found by {exploration.method}."
     return page_html(Page(title, subtitle, sections))
 
 
@@ -174,30 +144,51 @@ def _point(
     )
 
 
-def _details(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: _Mapping) -> Html:
+def _details(exploration: Exploration, chosen: int) -> Html:
     """Return a section for each mapping, and the script that shows one of them."""
     local = exploration.platform == "local"
+    # Without the script all are shown, so the chosen one comes first.
+    candidates = sorted(exploration.candidates, key=lambda one: one.number != chosen)
+    mappings = [
+        {
+            "candidate": candidate,
+            "title": f"{rate_text(candidate.best_known.throughput_fps)} frames/s on"
+            f" {boards_text(len(candidate.boards))}",
+            "standing": _standing(candidate, exploration),
+            "content": json.dumps(candidate.mapping, indent=1, ensure_ascii=False),
+            "figures": [(one.basis, _cells(candidate, one)) for one in candidate.figures],
+            "bars": (bars := [*_bars(candidate)]),
+            # The longest bar leaves half of the room for its text.
+            "scale": 48 / (max(max(bar.seconds, bar.measured_s or 0) for bar in bars) or 1.0),
+        }
+        for candidate in candidates
+    ]
     html = render_markup(
         "mappings.html.j2",
         mappings=mappings,
-        recommended=chosen,
-        figure_names=tuple(row.head for row in columns()),
+        chosen=chosen,
+        figure_names=[row.head for row in columns()],
         model=exploration.model,
         platform_option="" if local else f" --platform {exploration.platform}",
     )
     return Html(html, template_text("exploration.js"), template_text("exploration.css"))
 
 
-def _table(exploration: Exploration, mappings: tuple[_Mapping, ...], chosen: int) -> Html:
+def _table(exploration: Exploration, chosen: int) -> Html:
     rate, *others = (row.head for row in columns())
-    predicted = [f"predicted {rate}"] if exploration.tried_by else []
-    heads = ("mapping", rate, *predicted, *others, "boards", "accelerators", "figures")
+    has_predicted = bool(exploration.tried_by)
+    predicted = [f"predicted {rate}"] if has_predicted else []
+    head = ("mapping", rate, *predicted, *others, "boards", "accelerators", "figures")
+    rows = []
+    for candidate in exploration.candidates:
+        rate, *others = _cells(candidate, candidate.best_known)
+        predicted = [rate_text(candidate.figures[0].throughput_fps)] if has_predicted else []
+        boards, keys = f"{len(candidate.boards)}", ", ".join(candidate.mapping)
+        basis = candidate.best_known.basis
+        rows.append((candidate.number, (rate, *predicted, *others, boards, keys, basis)))
+    texts = tuple(head.index(name) for name in ("accelerators", "figures"))
     html = render_markup(
-        "mappings_table.html.j2",
-        mappings=mappings,
-        recommended=chosen,
-        columns=heads,
-        text_columns=tuple(heads.index(name) for name in ("accelerators", "figures")),
+        "mappings_table.html.j2", rows=rows, chosen=chosen, head=head, text_columns=texts
     )
     return Html(html)
 
@@ -235,30 +226,6 @@ def _notes(exploration: Exploration) -> tuple[str, ...]:
     )
 
 
-def _mapping(candidate: Candidate, exploration: Exploration) -> _Mapping:
-    rate, *others = _cells(candidate, candidate.best_known)
-    predicted = [rate_text(candidate.figures[0].throughput_fps)] if exploration.tried_by else []
-    return _Mapping(
-        number=candidate.number,
-        title=f"{rate_text(candidate.best_known.throughput_fps)} frames/s on"
-        f" {boards_text(len(candidate.boards))}",
-        standing=_standing(candidate, exploration),
-        file=candidate.file,
-        content=json.dumps(candidate.mapping, indent=1, ensure_ascii=False),
-        bottleneck=candidate.bottleneck,
-        cells=(
-            rate,
-            *predicted,
-            *others,
-            str(len(candidate.boards)),
-            ", ".join(candidate.mapping),
-            candidate.best_known.basis,
-        ),
-        figures=tuple((each.basis, _cells(candidate, each)) for each in candidate.figures),
-        bars=tuple(_bars(candidate)),
-    )
-
-
 def _standing(candidate: Candidate, exploration: Exploration) -> str:
     objectives = joined(exploration.objectives)
     if candidate.on_front:
@@ -278,39 +245,23 @@ def _cells(candidate: Candidate, figures: Figures) -> tuple[str, ...]:
 
 
 def _bars(candidate: Candidate) -> Iterator[_Bar]:
-    """Yield a bar for each rank, then one for what goes from rank to rank, all on one scale."""
-    times = [load.busy_s for load in candidate.ranks]
-    times += [load.measured_s for load in candidate.ranks if load.measured_s is not None]
-    times += [traffic.seconds for traffic in candidate.traffic]
-    longest = max(times, default=0) or 1.0
+    """Yield a bar for each rank, then one for what goes from rank to rank."""
     slowest = max((load.load_s for load in candidate.ranks), default=0)
-
-    def width(seconds: float) -> float:
-        return round(_LONGEST_BAR * seconds / longest, 2)
-
     for load in candidate.ranks:
-        measured = load.measured_s
         layers = f"{load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
         computing = f"{_milliseconds(load.compute_s)} computing{_other(load)}"
         yield _Bar(
             load.key,
             load.accelerator,
-            width(load.compute_s),
+            load.compute_s,
             f"{computing}, {layers}{_gpu(load)}{_turns(load)}",
             load.load_s == slowest,
-            None if measured is None else f"{_milliseconds(measured)} measured",
-            0.0 if measured is None else width(measured),
+            load.measured_s,
+            f"{_milliseconds(load.measured_s or 0)} measured",
         )
     for traffic in candidate.traffic:
-        yield _Bar(
-            f"{traffic.sender} → {traffic.receiver}",
-            "link",
-            width(traffic.seconds),
-            f"{_milliseconds(traffic.seconds)} sending {bytes_text(traffic.nbytes)}",
-            False,
-            None,
-            0.0,
-        )
+        text = f"{_milliseconds(traffic.seconds)} sending {bytes_text(traffic.nbytes)}"
+        yield _Bar(f"{traffic.sender} → {traffic.receiver}", "link", traffic.seconds, text)
 
 
 def _other(load: RankLoad) -> str:

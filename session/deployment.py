@@ -30,19 +30,17 @@ class Deployment:
     ssh_config: Path | None = None
 
 
-def plan_deployment(folder: Path, *, ssh_config: Path | None = None) -> Deployment:
-    """Return what goes where, but for the packages for the loss of boards."""
-    return plan_all_deployments(folder, ssh_config=ssh_config, with_fallbacks=False)
-
-
-def plan_all_deployments(
+def plan_deployment(
     folder: Path,
     boards: Sequence[str] = (),
     *,
     ssh_config: Path | None = None,
-    with_fallbacks: bool = True,
+    with_fallbacks: bool = False,
 ) -> Deployment:
-    """Check a build folder; return what goes to all boards, or to those that are named."""
+    """Check a build folder; return what goes to all boards, or to those that are named.
+
+    ``with_fallbacks``: with the packages for the loss of boards.
+    """
     survival = find_survival(folder) if with_fallbacks else None
     folders = [(folder, "")]  # each with the board for whose loss it is
     if survival is not None:
@@ -86,11 +84,8 @@ def deploy(
 ) -> tuple[Deployed, ...]:
     """Bring the packages to their boards; return what was done, board by board.
 
-    Args:
-        deployment: from :func:`plan_all_deployments` or :func:`plan_deployment`.
-        venv: also make each board's virtual environment, with what its packages need.
-        beside: how many further packages of the same job each board keeps.
-        on_step: called with the label of a package and each step.
+    ``venv``: also make each board's virtual environment; ``beside``: how many further packages of
+    the same job each board keeps; ``on_step`` gets the label of a package and each step.
 
     Raises:
         RankSliceError: some boards do not have their package; the others do.

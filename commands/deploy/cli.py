@@ -38,9 +38,9 @@ def deploy(
         RankSliceError: the folder is no build folder, or some boards do not have their package;
             the others do.
     """
-    from rankslice.session.deployment import deploy as deploy_packages, plan_all_deployments
+    from rankslice.session.deployment import deploy as deploy_packages, plan_deployment
 
-    deployment = plan_all_deployments(folder, boards, ssh_config=ssh_config)
+    deployment = plan_deployment(folder, boards, ssh_config=ssh_config, with_fallbacks=True)
     return deploy_packages(deployment, venv=venv, on_step=on_step)
 
 
@@ -55,12 +55,14 @@ def show_deploy(
 ) -> None:
     from rankslice.commands.deploy.show import print_deployed, print_deployment
     from rankslice.session.build_folder import EDITED, is_edited, read_plan
-    from rankslice.session.deployment import plan_all_deployments
+    from rankslice.session.deployment import plan_deployment
 
     if is_edited(folder, read_plan(folder)):
         print_line(talk, EDITED, "note")
     if dry_run:
-        print_deployment(plan_all_deployments(folder, boards, ssh_config=ssh_config), screen)
+        print_deployment(
+            plan_deployment(folder, boards, ssh_config=ssh_config, with_fallbacks=True), screen
+        )
         return
     deployed = call(on_step=lambda board, step: print_line(talk, f"{board}: {step}"))
     write_json(json, {"boards": [board.to_json() for board in deployed]})

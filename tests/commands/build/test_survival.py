@@ -15,7 +15,7 @@ from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.build.plan_afresh import plan_afresh
 from rankslice.framework.errors import RankSliceError
 from rankslice.session.build_folder import read_plan
-from rankslice.session.deployment import plan_all_deployments
+from rankslice.session.deployment import plan_deployment
 from rankslice.session.survival import read_survival
 
 KEYS = ("a_cpu0-1", "b_cpu0-1", "c_cpu0-1")
@@ -203,12 +203,13 @@ def test_a_damaged_record_is_refused(folder: Path, change: dict[str, object], me
 
 def test_all_packages_are_deployed_with_what_they_are_for(folder: Path) -> None:
     made = built(folder, "a", "c")
-    work = plan_all_deployments(made.folder).work
+    work = plan_deployment(made.folder, with_fallbacks=True).work
     assert ["a", "b", "c", "b (without a)", "c (without a)", "a (without c)", "b (without c)"] == [
         package.label for _, package in work
     ]
     assert ["b", "b", "b"] == [
-        package.board for _, package in plan_all_deployments(made.folder, ["b"]).work
+        package.board
+        for _, package in plan_deployment(made.folder, ["b"], with_fallbacks=True).work
     ]
 
 

@@ -139,7 +139,9 @@ def _all_roles(chain: Chain) -> Iterator[Roles]:
             yield _roles(chain, alone, _numbered(kinds), exact=False, forgets=True)
         if len(set(kinds)) == 1:
             return
-        kinds, exact = _merged(kinds), False
+        # The two rarest types are taken for one.
+        rare, next_rare, *_ = sorted(set(kinds), key=lambda kind: (kinds.count(kind), kind))
+        kinds, exact = [next_rare if kind == rare else kind for kind in kinds], False
 
 
 def _by_boards(chain: Chain) -> Iterator[Roles]:
@@ -201,12 +203,6 @@ def _may_swap(chain: Chain, one: tuple[int, ...], other: tuple[int, ...]) -> boo
     return bool(np.array_equal(chain.link_of[np.ix_(order, order)], chain.link_of))
 
 
-def _merged(kinds: list[int]) -> list[int]:
-    """Return the types of devices, the two rarest ones taken for one."""
-    counted = sorted(set(kinds), key=lambda kind: (kinds.count(kind), kind))
-    return [counted[1] if kind == counted[0] else kind for kind in kinds]
-
-
 def _roles(
     chain: Chain,
     boards: tuple[tuple[int, ...], ...],
@@ -224,15 +220,27 @@ def _roles(
         slots.append(tuple(range(first, len(devices))))
     types = tuple(frozenset(chain.type_of[device] for device in members) for members in devices)
     turns = tuple(max(chain.turns[one] for slot in group for one in types[slot]) for group in slots)
-    links = _Links(chain)
     board_of = {device: board for board, members in enumerate(boards) for device in members}
-    across, within = (
-        np.array(
-            [[links.fastest(one, other, board_of, same) for other in devices] for one in devices]
+    rows: dict[frozenset[int], int] = {}
+
+    def fastest(one: list[int], other: list[int], same: bool) -> int:
+        """Return the row of the fastest link between devices of two slots; -1: there is none."""
+        links = frozenset(
+            int(chain.link_of[sender, receiver])
+            for sender in one
+            for receiver in other
+            if sender != receiver and (board_of[sender] == board_of[receiver]) == same
         )
+        return rows.setdefault(links, len(rows)) if links else -1
+
+    across, within = (
+        np.array([[fastest(one, other, same) for other in devices] for one in devices])
         for same in (False, True)
     )
-    link_s, load_s = links.tables(max(turns))
+    # Of several possible links, the least time at each cut; each as often as devices take turns.
+    times = [chain.link_s[sorted(links)].min(axis=0) for links in rows]
+    link_s = np.repeat([*times, chain.link_s[-1]], max(turns), axis=0)
+    shares = np.tile(np.arange(1, max(turns) + 1), len(times) + 1)
     return Roles(
         exact,
         boards,
@@ -245,39 +253,8 @@ def _roles(
         turns,
         forgets,
         link_s,
-        load_s,
+        link_s / shares[:, None],
     )
-
-
-class _Links:
-    """Gathers the links between slots: of several possible ones, the least time at each cut."""
-
-    def __init__(self, chain: Chain) -> None:
-        self.chain = chain
-        self.rows: dict[frozenset[int], int] = {}
-
-    def fastest(
-        self, one: list[int], other: list[int], board_of: dict[int, int], same: bool
-    ) -> int:
-        """Return the row of the fastest link between devices of two slots; -1: there is none."""
-        link_of = self.chain.link_of
-        links = frozenset(
-            int(link_of[sender, receiver])
-            for sender in one
-            for receiver in other
-            if sender != receiver and (board_of[sender] == board_of[receiver]) == same
-        )
-        return self.rows.setdefault(links, len(self.rows)) if links else -1
-
-    def tables(self, turns: int) -> tuple[Floats, Floats]:
-        """Return time and load of each row at each cut, and of no message at all.
-
-        Each row is there as often as devices can take turns.
-        """
-        times = [self.chain.link_s[sorted(links)].min(axis=0) for links in self.rows]
-        link_s = np.repeat([*times, self.chain.link_s[-1]], turns, axis=0)
-        shares = np.tile(np.arange(1, turns + 1), len(times) + 1)
-        return link_s, link_s / shares[:, None]
 
 
 def _most_states(roles: Roles) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, islice
 from typing import NamedTuple
@@ -28,25 +28,8 @@ _ROUNDING = 1e-13
 """Relative difference of sums of the same numbers, added up in another order, at most."""
 
 
-class OutOfSteps(Exception):  # noqa: N818 - nothing went wrong
+class _OutOfSteps(Exception):  # noqa: N818 - nothing went wrong
     """A walk took as many steps as it was granted."""
-
-
-@dataclass(slots=True)
-class Steps:
-    """How many more steps a walk may take."""
-
-    left: int
-
-    def take(self) -> None:
-        """Count one step.
-
-        Raises:
-            OutOfSteps: there are none left.
-        """
-        if not self.left:
-            raise OutOfSteps
-        self.left -= 1
 
 
 @dataclass(frozen=True)
@@ -210,33 +193,19 @@ class _Way(NamedTuple):
         return -self.back
 
 
-@dataclass
 class Walk:
     """A walk through real devices to the plan that costs least."""
 
-    chain: Chain
-    graph: StateGraph
-    costs: Costs
-    least: Floats
-    """What completing costs at least: of :func:`completion_costs`."""
-    steps: Steps
-    best: float = math.inf
-    plan: tuple[PlacedSlice, ...] | None = None
-    _placed: list[PlacedSlice] = field(default_factory=list)
-    _held: list[float] = field(default_factory=list)
-    _before: list[list[float]] = field(default_factory=list)
-    _used: list[int] = field(default_factory=list)
-    _devices: set[int] = field(default_factory=set)
-    _seen: dict[object, float] = field(default_factory=dict)
-    _tables: dict[tuple[int, int], Floats] = field(default_factory=dict)
-
-    def run(self) -> None:
-        """Set ``plan`` and ``best``.
-
-        Raises:
-            OutOfSteps: the plan found so far, if any, may not be the best.
-        """
-        roles = self.graph.roles
+    def __init__(
+        self, chain: Chain, graph: StateGraph, costs: Costs, least: Floats, steps: int
+    ) -> None:
+        """Take what completing costs at least, of :func:`completion_costs`, and the most steps."""
+        self.chain, self.graph, self.costs, self.least = chain, graph, costs, least
+        self.steps = steps
+        """How many more it may take."""
+        self.best = math.inf
+        self.plan: tuple[PlacedSlice, ...] | None = None
+        roles = graph.roles
         self._board = {
             device: board for board, devices in enumerate(roles.boards) for device in devices
         }
@@ -246,14 +215,34 @@ class Walk:
             for slot, devices in enumerate(roles.devices)
             for device in devices
         }
-        self._messages = self.costs.messages(self.chain.link_s, self.chain.link_s)
-        self._held = [0.0] * len(self.chain.boards)
-        self._used = [0] * len(self.graph.roles.boards)
+        self._messages = costs.messages(chain.link_s, chain.link_s)
+        self._held = [0.0] * len(chain.boards)
+        self._used = [0] * len(roles.boards)
+        self._placed: list[PlacedSlice] = []
+        self._before: list[list[float]] = []
+        self._devices: set[int] = set()
+        self._seen: dict[object, float] = {}
+        self._tables: dict[tuple[int, int], Floats] = {}
+
+    def run(self) -> bool:
+        """Set ``plan`` and ``best``; return whether these are certain, within the steps."""
+        try:
+            self._search()
+        except _OutOfSteps:
+            return False
+        return True
+
+    def _take_step(self) -> None:
+        if not self.steps:
+            raise _OutOfSteps
+        self.steps -= 1
+
+    def _search(self) -> None:
         ways = [self._ways(0, 0, 0.0)]
         while ways:
             way = next(ways[-1], None)
             if way is not None and way.total < self._worth:
-                self.steps.take()
+                self._take_step()
                 self._place(way)
                 ways.append(self._ways(way.state, way.end, way.cost))
                 continue
@@ -390,7 +379,7 @@ class Walk:
         choices = combinations(devices, move.turns)
         for number, chosen in enumerate(islice(choices, 1 if exchangeable else None)):
             if number:
-                self.steps.take()
+                self._take_step()
             yield chosen
 
     def _context(self, device: int) -> object:

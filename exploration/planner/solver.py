@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rankslice.exploration.planner.branch_and_bound import (
     Costs,
-    OutOfSteps,
-    Steps,
     Walk,
     completion_costs,
     completions,
@@ -208,11 +205,10 @@ class _Fastest:
         least = np.where(completions(self.chain, self.graph, limit), 0.0, np.inf)
         nothing = (0.0,) * len(self.chain.devices)
         costs = Costs(self.chain, nothing, 0.0, limit, (0.0,) * len(self.chain.boards))
-        steps = Steps(min(self.left, self.each))
-        granted = steps.left
-        walk = Walk(self.chain, self.graph, costs, least, steps)
-        certain = _finished(walk.run)
-        self.left -= granted - steps.left
+        granted = min(self.left, self.each)
+        walk = Walk(self.chain, self.graph, costs, least, granted)
+        certain = walk.run()
+        self.left -= granted - walk.steps
         if walk.plan is not None:
             value = bottleneck_s(self.chain, walk.plan)
             if value < self.best.value:
@@ -226,14 +222,6 @@ def _median(values: Floats) -> float:
     return float(np.partition(values, middle)[middle])
 
 
-def _finished(walk: Callable[[], None]) -> bool:
-    try:
-        walk()
-    except OutOfSteps:
-        return False
-    return True
-
-
 def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
     if _overflows(chain):
         return _NONE
@@ -242,12 +230,12 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
     bound = float(least[0, 0])
     if math.isinf(bound):
         return _NONE
-    walk = Walk(chain, graph, costs, least, Steps(most_steps))
+    walk = Walk(chain, graph, costs, least, most_steps)
     if max(chain.turns) > 1:
         single = replace(chain, most_turns=1)
         alone = cheapest(single, replace(costs, chain=single), most_steps)
         walk.best, walk.plan = alone.value, alone.plan or None
-    certain = _finished(walk.run)
+    certain = walk.run()
     if walk.plan is None:
         return _NONE if certain else Found((), math.inf, bound, False)
     return Found(walk.plan, walk.best, walk.best if certain else bound, certain)

@@ -98,141 +98,134 @@ class Differences:
     """Collects two versions of a tensor frame by frame, in constant memory."""
 
     def __init__(self) -> None:
-        self._frames = self._other_shapes = 0
-        self._low, self._high, self._absolute = np.inf, -np.inf, 0.0
+        self.is_float = False
+        self.low, self.high, self.absolute = np.inf, -np.inf, 0.0
+        self.other_shapes = 0
+        self.tolerance = 0.0
+        """For its type; 0 of integers."""
+        self._frames = 0
         self._first: int | None = None
-        self._allowed = 0.0
+        """The first frame that is not bit-equal."""
 
     def add(self, frame: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
         """Compare a frame: arrays of equal type. Values that are no numbers may be expected."""
         self._frames += 1
-        if expected.dtype.kind in "fc":
-            self._allowed = HALF_TOLERANCE if expected.dtype == np.float16 else TOLERANCE
+        self.is_float = expected.dtype.kind in "fc"
+        if self.is_float:
+            self.tolerance = HALF_TOLERANCE if expected.dtype == np.float16 else TOLERANCE
         is_equal = expected.shape == found.shape and expected.tobytes() == found.tobytes()
         if not is_equal and self._first is None:
             self._first = frame
         if expected.shape != found.shape:
-            self._other_shapes += 1
+            self.other_shapes += 1
             return
         wide = _as_floats(expected)
-        finite = wide[np.isfinite(wide)]
-        if finite.size:
-            self._low = min(self._low, float(finite.min()))
-            self._high = max(self._high, float(finite.max()))
+        self._note_values(wide)
         if not is_equal:
             other = _as_floats(found)
             unequal = wide != other
             with np.errstate(invalid="ignore"):
                 distances = np.abs(wide[unequal] - other[unequal])
-            largest = float(np.nan_to_num(distances, nan=np.inf).max(initial=0.0))
-            self._absolute = max(self._absolute, largest)
+            # A NaN that slicing brought in must not vanish in a maximum.
+            largest = float(np.nan_to_num(distances, nan=np.inf, posinf=np.inf).max(initial=0.0))
+            self.absolute = max(self.absolute, largest)
+
+    def _note_values(self, wide: NDArray[np.float64]) -> None:
+        finite = wide[np.isfinite(wide)]
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+
+    @property
+    def bit_equal(self) -> bool:
+        return self._first is None
+
+    @property
+    def relative(self) -> float:
+        if not self.absolute:
+            return 0.0
+        return self.absolute / (self.high - self.low) if self.high > self.low else np.inf
 
     def result(self) -> Difference:
-        width = self._high - self._low
-        relative = 0.0
-        if self._absolute:
-            relative = self._absolute / width if width > 0 else np.inf
         return Difference(
             frames=self._frames,
-            bit_equal=self._first is None,
-            absolute=self._absolute,
-            relative=relative,
+            bit_equal=self.bit_equal,
+            absolute=self.absolute,
+            relative=self.relative,
             first=self._first,
-            other_shapes=self._other_shapes,
+            other_shapes=self.other_shapes,
         )
+
+    def differs(self, allowed: float | None) -> bool:
+        """Return whether values differ by more than a share of the range, or the type's own."""
+        if allowed is None and not self.is_float:
+            # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
+            return not self.bit_equal
+        return self.relative > (self.tolerance if allowed is None else allowed)
 
     def agree(self, *, exact: bool, tolerance: float | None = None) -> bool:
         """Return whether both versions agree, by the rules of :meth:`Comparison.verdict`."""
-        found = self.result()
-        if found.bit_equal or exact:
-            return found.bit_equal
-        if found.other_shapes:
-            return False
-        allowed = self._allowed if tolerance is None else tolerance
-        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
-        return found.relative <= allowed and bool(allowed or found.bit_equal)
+        if self.bit_equal or exact:
+            return self.bit_equal
+        return not self.other_shapes and tolerance != 0 and not self.differs(tolerance)
 
 
 def _as_floats(values: NDArray[Any]) -> NDArray[np.float64]:
     flat = np.ascontiguousarray(values).reshape(-1)
-    return flat.view(flat.real.dtype).astype(np.float64)
+    return flat.view(flat.real.dtype).astype(np.float64)  # of complex ones both parts
 
 
-class _OutputComparison:
-    """Differences and range of one output."""
+class _OutputComparison(Differences):
+    """Differences of one output, and what its values prove."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self.is_float = True
-        self.tolerance = TOLERANCE
-        self.is_finite = True
-        self.is_saturated = True
-        self.bit_equal = True
-        self.low, self.high, self.difference = np.inf, -np.inf, 0.0
-        self.is_empty = True
-        self.is_count = True
-        self.other_shapes = 0
-        self.shape_complaint = ""
+        self.is_finite = self.is_saturated = self.is_empty = self.is_count = True
+        self._shapes = ""
         self._first_shape: int | None = None
-        self._first_bits: int | None = None
         self._peaks: list[tuple[int, float]] = []
         """Each frame that differs more than all before, and how much."""
 
-    def add(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
-        self.is_empty &= not reference.size
-        if reference.shape != actual.shape:
-            self._note_shapes(frame, reference, actual)
-            return
-        if reference.tobytes() != actual.tobytes():
-            self.bit_equal = False
-            self._first_bits = frame if self._first_bits is None else self._first_bits
-        self.is_float = reference.dtype.kind in "fc"
-        self.tolerance = HALF_TOLERANCE if reference.dtype == np.float16 else TOLERANCE
-        wide = reference.astype(np.float64).reshape(-1)
+    def add(self, frame: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
+        before = self.absolute
+        super().add(frame, expected, found)
+        self.is_empty &= not expected.size
+        if self.absolute > before:
+            self._peaks.append((frame, self.absolute))
+        if expected.shape != found.shape and self._first_shape is None:
+            self._first_shape = frame
+            self._shapes = (
+                f"output {self.name!r} has shape {list(found.shape)} in frame {frame}; the unsliced"
+                f" model's has shape {list(expected.shape)}"
+            )
+
+    def _note_values(self, wide: NDArray[np.float64]) -> None:
+        super()._note_values(wide)
         self.is_finite &= bool(np.isfinite(wide).all())
         if not self.is_finite or not wide.size:
             return
         low, high = float(wide.min()), float(wide.max())
         self.is_count &= wide.size == 1 and low.is_integer()
-        self.low, self.high = min(self.low, low), max(self.high, high)
-        difference = np.abs(wide - actual.astype(np.float64).reshape(-1)).max()
-        # A NaN that slicing brought in must not vanish in a maximum.
-        largest = np.inf if np.isnan(difference) else float(difference)
-        if largest > self.difference:
-            self.difference = largest
-            self._peaks.append((frame, largest))
         margin = 1e-6 * (high - low)
         inside = (wide > low + margin) & (wide < high - margin)
         self.is_saturated &= wide.size > 2 and not inside.any()
-
-    def _note_shapes(self, frame: int, reference: NDArray[Any], actual: NDArray[Any]) -> None:
-        self.bit_equal = False
-        self.other_shapes += 1
-        self._first_shape = frame if self._first_shape is None else self._first_shape
-        self.shape_complaint = self.shape_complaint or (
-            f"output {self.name!r} has shape {list(actual.shape)} in frame {frame}; the unsliced"
-            f" model's has shape {list(reference.shape)}"
-        )
 
     @property
     def is_constant(self) -> bool:
         return self.high <= self.low
 
-    @property
-    def relative(self) -> float:
-        return 0.0 if not self.difference else self.difference / max(self.high - self.low, 1e-300)
-
     def fault(self, allowed: float | None) -> str:
         """Say how the output differs by more than a share of the range, if given; empty: not."""
         if self.other_shapes > 1:
-            return f"{self.shape_complaint} ({frames_text(self.other_shapes)} with other shapes)"
+            return f"{self._shapes} ({frames_text(self.other_shapes)} with other shapes)"
         if self.other_shapes:
-            return self.shape_complaint
-        if not self.is_finite:  # what differs beside such values was not measured
+            return self._shapes
+        if not self.is_finite:
             return "" if self.bit_equal else f"output {self.name!r} is not bit-equal"
-        if not self.is_empty and self._differs(allowed):
+        if not self.is_empty and self.differs(allowed):
             return (
-                f"output {self.name!r} differs by up to {self.difference:.3g},"
+                f"output {self.name!r} differs by up to {self.absolute:.3g},"
                 f" {self.relative:.3g} of its range"
             )
         return ""
@@ -244,35 +237,29 @@ class _OutputComparison:
             others_vary: whether another output is not constant. Then one that counts may be: a
                 detector may find as many objects as it has room for in every frame.
         """
-        found = ""
+        reason = ""
         if self.is_empty:
-            found = "empty in every frame"
+            reason = "empty in every frame"
         elif not self.is_finite:
-            found = "not finite"
+            reason = "not finite"
         elif self.is_float and self.is_constant and not (self.is_count and others_vary):
-            found = "constant"
+            reason = "constant"
         elif self.is_float and self.is_saturated:
-            found = "saturated"
-        if not found or self.other_shapes:
+            reason = "saturated"
+        if not reason or self.other_shapes:
             return ""
-        return f"the unsliced model's output {self.name!r} is {found}: inconclusive"
+        return f"the unsliced model's output {self.name!r} is {reason}: inconclusive"
 
     def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
         """Return the first frame that differs too much; ``None``: none does."""
-        found = self._first_shape
         if exact or (allowed is None and not self.is_float):
-            differing = self._first_bits
+            differing = self._first
         else:
             share = self.tolerance if allowed is None else allowed
             limit = share * (self.high - self.low)
             differing = next((frame for frame, peak in self._peaks if peak > limit), None)
-        return min((each for each in (found, differing) if each is not None), default=None)
-
-    def _differs(self, allowed: float | None) -> bool:
-        if allowed is not None:
-            return self.relative > allowed
-        # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
-        return self.relative > self.tolerance if self.is_float else not self.bit_equal
+        frames = (self._first_shape, differing)
+        return min((frame for frame in frames if frame is not None), default=None)
 
 
 class Comparison:
@@ -329,7 +316,7 @@ class Comparison:
         return Verification(
             passed=not complaints,
             bit_equal=bit_equal,
-            max_abs_diff=max((output.difference for output in self._outputs), default=0.0),
+            max_abs_diff=max((output.absolute for output in self._outputs), default=0.0),
             max_rel_diff=max((output.relative for output in self._outputs), default=0.0),
             frames=self._frames,
             complaint="; ".join(complaints),

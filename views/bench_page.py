@@ -49,15 +49,15 @@ _LATENCY = Axis("latency, ms")
 
 def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
     """Return the page of a benchmark, which may begin with sections of other modules."""
-    found, names = all_series(bench), names_of(bench)
+    measured, names = all_series(bench), names_of(bench)
     ratios = own_ratios(bench)
-    note, warning = notes(bench, found)
-    tables = (warning, rate_table(bench, found), latency_table(bench, found), note)
+    note, warning = notes(bench, measured)
+    tables = (warning, rate_table(bench, measured), latency_table(bench, measured), note)
     sections = [*first, Section("Rates and latencies", parts=tables)]
     if ratios:
         sections.append(_ratio_section(names, ratios))
     for number, load in enumerate(bench.loads):
-        own = [series for series in found if series.load == number]
+        own = [series for series in measured if series.load == number]
         if own:
             rate = load.fps
             text = "" if rate is None else f"{digits(rate, 4)} frames arrive per second."
@@ -66,18 +66,18 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
             sections.append(
                 Section(f"{load.name[:1].upper()}{load.name[1:]}", (text,) if text else (), parts)
             )
-    sections.append(_stage_section(bench, found[0]))
-    sections.append(Section("Accuracy", parts=_accuracy(bench, found)))
+    sections.append(_stage_section(bench, measured[0]))
+    sections.append(Section("Accuracy", parts=_accuracy(bench, measured)))
     sections.append(Section("Machine", parts=(_machine(bench),)))
     facts = f"{bench.machine.processor}, {bench.machine.cores} cores"
-    starts = f"{len(found[0].starts)} starts of {bench.frames} frames each"
+    starts = f"{len(measured[0].starts)} starts of {bench.frames} frames each"
     return Page(f"Benchmark of {joined(names)}", f"{facts}; {starts}", tuple(sections))
 
 
-def _accuracy(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Part, ...]:
-    if len(found[0].starts) < 2:
+def _accuracy(bench: Bench, measured: Sequence[SeriesFigures]) -> tuple[Part, ...]:
+    if len(measured[0].starts) < 2:
         return ()
-    return percentile_table(bench, found), advice(bench, found)
+    return percentile_table(bench, measured), advice(bench, measured)
 
 
 def _ratio_section(names: Sequence[str], ratios: Sequence[Ratio]) -> Section:
@@ -107,15 +107,15 @@ def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterato
     yield _warm_up_figure(own, names)
 
 
-def _start_point(each: StartFigures) -> Point:
+def _start_point(start: StartFigures) -> Point:
     """Return the mean of a start, and what its own frames say of where it is."""
-    values = _MS * each.latencies_ns
+    values = _MS * start.latencies_ns
     size = max(1, round(sqrt(len(values))))
     count = len(values) // size
     means = values[: count * size].reshape(count, size).mean(axis=1)
     half = 1.96 * float(means.std(ddof=1)) / sqrt(count) if count > 1 else 0.0
     mean = float(values.mean())
-    return Point(each.start.turn + 1, mean, mean - half, mean + half)
+    return Point(start.start.turn + 1, mean, mean - half, mean + half)
 
 
 def _warm_up_figure(own: Sequence[SeriesFigures], names: Sequence[str]) -> Figure:

@@ -51,12 +51,14 @@ def _scenario_rows(figures: ScenarioFigures, test: LoadgenTest | None) -> list[t
     rows = [_row("this run", figures)]
     if test is None:
         return rows
-    told, seen = test.told, _row("our clock in its test", test.seen)
-    name = f"loadgen {told.version}"
+    reported, seen = test.told, _row("our clock in its test", test.seen)
+    name = f"loadgen {reported.version}"
     if figures.scenario.percentile is None:
-        return [*rows, (name, str(test.seen.frames), _number(told.throughput_fps)), seen]
-    times = [_milliseconds(each) for each in (told.mean_s, told.percentile_s, told.proven_s)]
-    return [*rows, (name, str(told.queries), _number(told.throughput_fps), *times), seen]
+        return [*rows, (name, str(test.seen.frames), _number(reported.throughput_fps)), seen]
+    times = [
+        _milliseconds(one) for one in (reported.mean_s, reported.percentile_s, reported.proven_s)
+    ]
+    return [*rows, (name, str(reported.queries), _number(reported.throughput_fps), *times), seen]
 
 
 def _row(name: str, figures: ScenarioFigures) -> tuple[str, ...]:
@@ -95,8 +97,8 @@ def scenario_lines(figures: ScenarioFigures, test: LoadgenTest | None) -> Iterat
 
 def agreement(test: LoadgenTest) -> str:
     """Return how far loadgen's own figure and ours of the same queries are apart."""
-    told, seen = _metric_of_loadgen(test), _metric(test.seen)
-    return f"of the same queries loadgen and our clock differ by {_difference(seen, told)}"
+    reported, seen = _metric_of_loadgen(test), _metric(test.seen)
+    return f"of the same queries loadgen and our clock differ by {_difference(seen, reported)}"
 
 
 def _difference(value: float, other: float) -> str:
@@ -109,8 +111,8 @@ def _metric(figures: ScenarioFigures) -> float:
 
 
 def _metric_of_loadgen(test: LoadgenTest) -> float:
-    told = test.told
-    value = told.throughput_fps if test.seen.percentile_s is None else told.percentile_s
+    reported = test.told
+    value = reported.throughput_fps if test.seen.percentile_s is None else reported.percentile_s
     return value or 0.0
 
 
@@ -134,21 +136,21 @@ def explained(bench: Bench) -> list[Explained]:
     """Return where the variance comes from, by load and job."""
     names = names_of(bench)
     return [
-        Explained(names[each.subject], bench.loads[each.load].name, _parts(each))
-        for each in all_series(bench)
+        Explained(names[series.subject], bench.loads[series.load].name, _parts(series))
+        for series in all_series(bench)
     ]
 
 
 def _parts(series: SeriesFigures) -> VarianceParts | None:
-    starts = sorted(series.starts, key=lambda each: each.start.began_s)
-    return variance_parts([each.latencies_ns for each in starts])
+    starts = sorted(series.starts, key=lambda start: start.start.began_s)
+    return variance_parts([start.latencies_ns for start in starts])
 
 
-def explained_section(found: Sequence[Explained]) -> Section:
+def explained_section(explanations: Sequence[Explained]) -> Section:
     """Return where the variance comes from: of a frame's latency, and of the mean."""
     rows: list[tuple[str, ...]] = []
     bars = []
-    for one in found:
+    for one in explanations:
         if (parts := one.parts) is None:
             continue
         for of, shares, deviation in (
@@ -161,7 +163,7 @@ def explained_section(found: Sequence[Explained]) -> Section:
             bars.append(Bar(f"{one.job}, {one.load}: {of}", percents))
     head = ("job", "load", "of", *_LEVELS.values(), "deviation ms")
     table = Table("variance of the latency", head, tuple(rows))
-    text = tuple(f"{one.job}, {one.load}: {' '.join(one.lines())}" for one in found)
+    text = tuple(f"{one.job}, {one.load}: {' '.join(one.lines())}" for one in explanations)
     if not bars:
         return Section("Why it varies", text)
     kinds, axis = tuple(_LEVELS.values()), Axis("% of the variance")
@@ -169,38 +171,38 @@ def explained_section(found: Sequence[Explained]) -> Section:
     return Section("Why it varies", text, (table, figure))
 
 
-def beside_section(found: Sequence[BesideFigures]) -> Section:
+def beside_section(measured: Sequence[BesideFigures]) -> Section:
     """Return latency against the co-runner's work, with frequency and temperature."""
-    kind = found[0].load.beside
+    kind = measured[0].load.beside
     work = Axis(f"co-runner ({kind}) works, % of the time")
     lines = [
-        Series("mean", tuple(_point(one, one.series.mean_ns) for one in found)),
+        Series("mean", tuple(_point(one, one.series.mean_ns) for one in measured)),
         *(
-            Series(f"p{p:g}", tuple(_point(one, one.series.percentile_ns(p)) for one in found))
+            Series(f"p{p:g}", tuple(_point(one, one.series.percentile_ns(p)) for one in measured))
             for p in _PERCENTS
         ),
     ]
     figures = [line_figure("latency", lines, work, Axis("latency, ms"))]
     for place, label in enumerate(("frequency, MHz", "temperature, °C")):
-        values = [(100 * one.load.busy, _hardware(one)[place]) for one in found]
+        values = [(100 * one.load.busy, _hardware(one)[place]) for one in measured]
         if points := tuple(Point(x, y) for x, y in values if y is not None):
             caption = label.partition(",")[0]
             figures.append(line_figure(caption, [Series(label, points)], work, Axis(label)))
     head = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
-    table = Table("beside a co-runner", head, tuple(map(beside_row, found)))
-    notice = Notice("What it says", tuple(beside_lines(found)))
+    table = Table("beside a co-runner", head, tuple(map(beside_row, measured)))
+    notice = Notice("What it says", tuple(beside_lines(measured)))
     return Section(f"Beside a co-runner: {kind}", (), (*figures, table, notice))
 
 
-def beside_row(found: BesideFigures) -> tuple[str, ...]:
-    own = found.series
+def beside_row(measured: BesideFigures) -> tuple[str, ...]:
+    own = measured.series
     return (
-        f"{100 * found.load.busy:g} %",
-        _cores_text(found.cores),
+        f"{100 * measured.load.busy:g} %",
+        _cores_text(measured.cores),
         milliseconds(own.mean_ns.value),
         *(milliseconds(own.histogram.percentile_ns(percent)) for percent in _PERCENTS),
-        _UNKNOWN if found.ratio is None else _ratio_text(found.ratio.ratio),
-        *(_UNKNOWN if each is None else number_text(each) for each in _hardware(found)),
+        _UNKNOWN if measured.ratio is None else _ratio_text(measured.ratio.ratio),
+        *(_UNKNOWN if one is None else number_text(one) for one in _hardware(measured)),
     )
 
 
@@ -211,8 +213,8 @@ def _cores_text(cores: dict[str, float]) -> str:
     return ", ".join(f"{value:.2f} ({name or 'here'})" for name, value in cores.items())
 
 
-def _hardware(found: BesideFigures) -> tuple[float | None, float | None]:
-    return found.frequency_mhz, found.temperature_c
+def _hardware(measured: BesideFigures) -> tuple[float | None, float | None]:
+    return measured.frequency_mhz, measured.temperature_c
 
 
 def _ratio_text(ratio: Interval) -> str:
@@ -221,9 +223,9 @@ def _ratio_text(ratio: Interval) -> str:
     return f"{number_text(ratio.value)} ({number_text(ratio.low)} to {number_text(ratio.high)})"
 
 
-def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
+def beside_lines(measured: Sequence[BesideFigures]) -> Iterator[str]:
     """Yield what the co-runner does to the job, and what is not known."""
-    busiest = max(found, key=lambda each: each.load.busy)
+    busiest = max(measured, key=lambda one: one.load.busy)
     if busiest.ratio is not None:
         ratio, load = busiest.ratio.ratio, busiest.load
         share = f"{100 * load.busy:g} %"
@@ -239,17 +241,17 @@ def beside_lines(found: Sequence[BesideFigures]) -> Iterator[str]:
         else:
             yield f"{beside} the mean latency does not differ significantly"
     for name, absent in (
-        ("frequency", all(each.frequency_mhz is None for each in found)),
-        ("temperature", all(each.temperature_c is None for each in found)),
+        ("frequency", all(one.frequency_mhz is None for one in measured)),
+        ("temperature", all(one.temperature_c is None for one in measured)),
     ):
         if absent:
             yield f"{name}: absent, the board does not provide it"
 
 
-def _point(found: BesideFigures, value: Interval) -> Point:
+def _point(measured: BesideFigures, value: Interval) -> Point:
     low, high = (value.low, value.high) if value.is_known else (None, None)
     return Point(
-        100 * found.load.busy,
+        100 * measured.load.busy,
         _MS * value.value,
         None if low is None else _MS * low,
         None if high is None else _MS * high,

@@ -43,9 +43,9 @@ def number_text(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def around_text(found: Interval) -> str:
+def around_text(interval: Interval) -> str:
     """Return the half width of an interval over its value: ``±1.2 %``; ``-``: it is not known."""
-    per_cent = 100 * found.half_width
+    per_cent = 100 * interval.half_width
     if not per_cent < inf:
         return "-"
     return f"±{per_cent:.0f} %" if per_cent >= 10 else f"±{per_cent:.2g} %"
@@ -56,9 +56,9 @@ def milliseconds(nanoseconds: float) -> str:
     return number_text(1e-6 * nanoseconds)
 
 
-def rate_rows(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[tuple[str, ...]]:
+def rate_rows(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[tuple[str, ...]]:
     """Yield rows of :data:`RATE_HEAD`."""
-    for series in found:
+    for series in measured:
         rate, mean = series.throughput_fps, series.mean_ns
         yield (
             *_who(bench, series),
@@ -67,13 +67,13 @@ def rate_rows(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[tuple[st
         )
 
 
-def rate_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
-    return Table("rates and mean latencies", RATE_HEAD, tuple(rate_rows(bench, found)))
+def rate_table(bench: Bench, measured: Sequence[SeriesFigures]) -> Table:
+    return Table("rates and mean latencies", RATE_HEAD, tuple(rate_rows(bench, measured)))
 
 
-def latency_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
+def latency_table(bench: Bench, measured: Sequence[SeriesFigures]) -> Table:
     rows = []
-    for series in found:
+    for series in measured:
         times = (series.histogram.percentile_ns(percent) for percent in PERCENTS)
         jitter = milliseconds(series.histogram.jitter_ns)
         rows.append((*_who(bench, series), *map(milliseconds, times), jitter))
@@ -81,10 +81,10 @@ def latency_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
     return Table("latencies, ms", head, tuple(rows))
 
 
-def percentile_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
+def percentile_table(bench: Bench, measured: Sequence[SeriesFigures]) -> Table:
     """Return percentiles with the intervals that they are in with a confidence of 95 per cent."""
     rows = []
-    for series in found:
+    for series in measured:
         intervals = map(series.percentile_ns, (50, 90, 99))
         cells = (
             (milliseconds(one.value), f"{milliseconds(one.low)} to {milliseconds(one.high)}")
@@ -97,10 +97,12 @@ def percentile_table(bench: Bench, found: Sequence[SeriesFigures]) -> Table:
 
 def ratio_row(ratio: Ratio) -> tuple[str, ...]:
     """Return a row of :data:`RATIO_HEAD`."""
-    found = ratio.ratio
-    bounds = f"{number_text(found.low)} to {number_text(found.high)}" if found.is_known else "-"
-    verdict = significantly(found, ratio.more, ratio.less)
-    return ratio.load, ratio.figure, number_text(found.value), bounds, verdict
+    interval = ratio.ratio
+    bounds = (
+        f"{number_text(interval.low)} to {number_text(interval.high)}" if interval.is_known else "-"
+    )
+    verdict = significantly(interval, ratio.more, ratio.less)
+    return ratio.load, ratio.figure, number_text(interval.value), bounds, verdict
 
 
 def ratio_table(names: Sequence[str], ratios: Sequence[Ratio]) -> Table:
@@ -123,10 +125,10 @@ def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
     return Figure(caption, svg)
 
 
-def notes(bench: Bench, found: Sequence[SeriesFigures]) -> tuple[Notice, Notice]:
+def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> tuple[Notice, Notice]:
     """Return what has to be known to read the figures, and what disturbed the machine."""
     return (
-        Notice("Notes", tuple(notes_of(bench, found)), "note"),
+        Notice("Notes", tuple(notes_of(bench, measured)), "note"),
         Notice("Warning", tuple(unquiet(bench)), "warning"),
     )
 
@@ -135,9 +137,9 @@ def _who(bench: Bench, series: SeriesFigures) -> tuple[str, str]:
     return names_of(bench)[series.subject], bench.loads[series.load].name
 
 
-def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
+def notes_of(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[str]:
     """Yield what has to be known to read the figures."""
-    models = dict.fromkeys((each.model_sha256, each.model) for each in bench.subjects)
+    models = dict.fromkeys((subject.model_sha256, subject.model) for subject in bench.subjects)
     if len(models) > 1:
         yield f"the jobs run different models: {', '.join(name for _, name in models)}"
     for load in bench.loads:
@@ -152,7 +154,7 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
         yield LIVE_NOTE
     unsettled = [
         f"{series.unsettled} of {len(series.starts)} of {', '.join(_who(bench, series))}"
-        for series in found
+        for series in measured
         if series.unsettled
     ]
     if unsettled:
@@ -163,7 +165,7 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
             f"the frames of a start take only {number_text(shortest)} s, too short to see slow"
             " changes: give more --frames"
         )
-    counts = [series.histogram.count for series in found]
+    counts = [series.histogram.count for series in measured]
     few = [percent for percent in PERCENTS if round(min(counts) * (1 - percent / 100), 6) < _FEW]
     if few:
         needed = frames_text(round(_FEW / (1 - few[0] / 100)))
@@ -171,17 +173,17 @@ def notes_of(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
             f"percentiles from p{few[0]:g} on are not reliable: p{few[0]:g} takes {needed} over all"
             f" starts, but there are only {min(counts)}"
         )
-    if len(found[0].starts) < 2:
+    if len(measured[0].starts) < 2:
         yield "a single start gives no interval"
 
 
-def advice(bench: Bench, found: Sequence[SeriesFigures]) -> Notice:
-    return Notice("Advice", tuple(_advice(bench, found)))
+def advice(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:
+    return Notice("Advice", tuple(_advice(bench, measured)))
 
 
-def _advice(bench: Bench, found: Sequence[SeriesFigures]) -> Iterator[str]:
+def _advice(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[str]:
     """Yield where the variance of each mean comes from, and what would reduce it best."""
-    for series in found:
+    for series in measured:
         parts, wanted = series.components, series.advice
         if parts is None or wanted is None:
             continue

@@ -24,11 +24,11 @@ def check_perfetto(option: str) -> None:
     try:
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
     except ImportError:
-        found = "needs the package perfetto, which is not installed"
-        raise RankSliceError(Mistake(option, found, MISSING)) from None
+        findings = "needs the package perfetto, which is not installed"
+        raise RankSliceError(Mistake(option, findings, MISSING)) from None
 
 
-def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter] = ()) -> bytes:
+def perfetto_bytes(findings: Findings, drawn: Timeline, counters: Sequence[Counter] = ()) -> bytes:
     """Return the bytes of a trace that Perfetto opens.
 
     Each board is a machine, each rank a process, each thread a track of it. Arrows lead from who
@@ -39,7 +39,7 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     file = Trace()
-    plan = found.journeys.plan
+    plan = findings.journeys.plan
     boards = list(dict.fromkeys(rank.board for rank in plan.ranks))
     packets = _Packets(file, len(boards) > 1)
     for number, board in enumerate(boards):
@@ -51,21 +51,21 @@ def perfetto_bytes(found: Findings, drawn: Timeline, counters: Sequence[Counter]
     for number, track in enumerate(drawn.tracks):
         packets.track_of_rank(machine[track.rank], first + number, track)
     ways = {channel.number for channel in plan.channels}
-    for each in drawn.slices:
-        packets.slice(machine[drawn.tracks[each.track].rank], first + each.track, each, ways)
+    for one in drawn.slices:
+        packets.slice(machine[drawn.tracks[one.track].rank], first + one.track, one, ways)
     packets.counter(machine[plan.job.source], _COUNTER, "frames inside", "frames", drawn.inside)
-    begin_ns = min((each.begin_ns for each in drawn.slices), default=0)
+    begin_ns = min((one.begin_ns for one in drawn.slices), default=0)
     group = first + len(drawn.tracks)
-    for number in sorted({boards.index(told.board) for told in counters}):
+    for number in sorted({boards.index(counter.board) for counter in counters}):
         packets.track(number, group + number, boards[number])
     uuids = {f"rank{rank.rank}": _rank_uuid(rank.rank) for rank in plan.ranks}
-    for uuid, told in enumerate(counters, group + len(boards)):
-        number = boards.index(told.board)
-        quantity, _, part = told.name.partition(".")
-        name = quantity if part in uuids else told.name
-        values = _from(told.values, begin_ns)
+    for uuid, counter in enumerate(counters, group + len(boards)):
+        number = boards.index(counter.board)
+        quantity, _, part = counter.name.partition(".")
+        name = quantity if part in uuids else counter.name
+        values = _from(counter.values, begin_ns)
         parent = uuids.get(part, group + number)
-        packets.counter(number, uuid, name, told.unit, values, parent)
+        packets.counter(number, uuid, name, counter.unit, values, parent)
     return bytes(file.SerializeToString())
 
 
@@ -126,26 +126,26 @@ class _Packets:
         thread.pid, thread.tid = track.rank + 1, 1000 * (track.rank + 1) + track.thread
         thread.thread_name = track.name
 
-    def slice(self, machine: int, uuid: int, each: Slice, channels: set[int]) -> None:
+    def slice(self, machine: int, uuid: int, one: Slice, channels: set[int]) -> None:
         """Add a slice, or a moment, with the arrows that begin and end there."""
-        begin = self._new(machine, each.begin_ns)
+        begin = self._new(machine, one.begin_ns)
         event = begin.track_event
         event.track_uuid = uuid
-        event.name = each.name
-        event.categories.append(each.kind)
-        event.flow_ids.extend(_flows(each.leaves_by, each.frame, channels))
-        flows = _flows(each.comes_by, each.frame, channels)
+        event.name = one.name
+        event.categories.append(one.kind)
+        event.flow_ids.extend(_flows(one.leaves_by, one.frame, channels))
+        flows = _flows(one.comes_by, one.frame, channels)
         # An arrow passes through the message, and through the moment when it came.
-        (event.flow_ids if each.kind == MESSAGE else event.terminating_flow_ids).extend(flows)
-        if each.frame != NEVER:
-            _annotate(event, "frame", int_value=each.frame)
-        if each.is_critical:
+        (event.flow_ids if one.kind == MESSAGE else event.terminating_flow_ids).extend(flows)
+        if one.frame != NEVER:
+            _annotate(event, "frame", int_value=one.frame)
+        if one.is_critical:
             _annotate(event, "on the critical path", bool_value=True)
-        if each.begin_ns == each.end_ns:
+        if one.begin_ns == one.end_ns:
             event.type = event.TYPE_INSTANT
             return
         event.type = event.TYPE_SLICE_BEGIN
-        end = self._new(machine, each.end_ns).track_event
+        end = self._new(machine, one.end_ns).track_event
         end.type = end.TYPE_SLICE_END
         end.track_uuid = uuid
 

@@ -25,9 +25,9 @@ _PERIODS = 12
 
 
 def trace_page(
-    found: Findings,
+    findings: Findings,
     drawn: Timeline,
-    told: Sequence[str],
+    sentences: Sequence[str],
     notes: Sequence[str] = (),
     *,
     shows_end: bool = False,
@@ -36,16 +36,16 @@ def trace_page(
     """Return a trace as an HTML document that needs nothing beside it.
 
     Args:
-        found: what the trace shows.
+        findings: what the trace shows.
         drawn: its slices.
-        told: sentences about it, the most important first.
+        sentences: about it, the most important first.
         notes: what is missing, or how exact it is.
         shows_end: at first the end is shown, and not the begin of the steady state.
         boards: what they were like meanwhile.
     """
-    plan, span = found.journeys.plan, found.span
+    plan, span = findings.journeys.plan, findings.span
     operators = any(track.kind == OPERATOR for track in drawn.tracks)
-    block = data_block("trace", _data(found, drawn, shows_end=shows_end))
+    block = data_block("trace", _data(findings, drawn, shows_end=shows_end))
     markup = render_markup(
         "trace_timeline.html.j2",
         tracks=len(drawn.tracks),
@@ -56,18 +56,18 @@ def trace_page(
     timeline = Html(
         block + markup, template_text("trace_timeline.js"), template_text("trace_timeline.css")
     )
-    notice = Notice("Bottleneck", tuple(told))
+    notice = Notice("Bottleneck", tuple(sentences))
     missing = Notice("Notes", tuple(notes), "note")
     path_head = ("on the critical path", "of the time", "ms per frame")
-    rows = tuple(_path_rows(found))
+    rows = tuple(_path_rows(findings))
     path = Table("where the time between two results goes", path_head, rows)
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
-        f"{frames_text(found.journeys.frames)}; the shares are of"
+        f"{frames_text(findings.journeys.frames)}; the shares are of"
         f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{_results_of(span)}",
         (
             Section("", parts=(notice, missing, timeline)),
-            ranks_section(found),
+            ranks_section(findings),
             Section(
                 "Critical path",
                 ("The steps and waits that determine the rate, from the last result back.",),
@@ -79,10 +79,10 @@ def trace_page(
     return page_html(page)
 
 
-def ranks_section(found: Findings) -> Section:
+def ranks_section(findings: Findings) -> Section:
     """Return what each rank did with its time."""
     head = ("rank", "accelerator", "compute", "I/O", "input", "room", "frames", "rest", "send")
-    table = Table("what each rank did with its time", head, tuple(_rank_rows(found)))
+    table = Table("what each rank did with its time", head, tuple(_rank_rows(findings)))
     text = (
         "The columns are shares of the time: computing; reading frames and writing results; waiting"
         " for a tensor, for room, for frames from the source; the rest. Sending overlaps these."
@@ -90,9 +90,9 @@ def ranks_section(found: Findings) -> Section:
     return Section("Ranks", (text,), (table,))
 
 
-def _rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
-    inputs = found.journeys.plan.inputs
-    for use, rank in zip(found.ranks, found.journeys.plan.ranks, strict=True):
+def _rank_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
+    inputs = findings.journeys.plan.inputs
+    for use, rank in zip(findings.ranks, findings.journeys.plan.ranks, strict=True):
         from_source = sum(
             wait.share
             for wait in use.waits
@@ -111,13 +111,13 @@ def _rank_rows(found: Findings) -> Iterator[tuple[str, ...]]:
         yield str(use.rank), rank.key, *(f"{100 * max(0, s):.0f} %" for s in shares)
 
 
-def _path_rows(found: Findings) -> Iterator[tuple[str, ...]]:
+def _path_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
     """Yield what the critical path consists of, the largest first."""
-    parts: list[tuple[Part, float]] = sorted(found.path.shares.items(), key=lambda each: -each[1])
+    parts: list[tuple[Part, float]] = sorted(findings.path.shares.items(), key=lambda one: -one[1])
     for part, share in parts:
         if share >= _MIN_SHARE:
-            name = part_name(found.journeys.plan, part)
-            yield name, f"{100 * share:.0f} %", digits(share * found.span.period_ms)
+            name = part_name(findings.journeys.plan, part)
+            yield name, f"{100 * share:.0f} %", digits(share * findings.span.period_ms)
 
 
 def _results_of(span: Span) -> str:
@@ -127,14 +127,14 @@ def _results_of(span: Span) -> str:
     return f" in which the last {came}, one every {digits(span.period_ms)} ms"
 
 
-def _data(found: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:
+def _data(findings: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:
     """Return what the script draws: times in microseconds, slices in columns."""
-    slices, span = drawn.slices, found.span
-    begin = min((each.begin_ns for each in slices), default=span.begin_ns)
-    end = max((each.end_ns for each in slices), default=span.end_ns)
-    boards = [rank.board for rank in found.journeys.plan.ranks]
-    names = list(dict.fromkeys(each.name for each in slices))
-    kinds = list(dict.fromkeys(each.kind for each in slices))
+    slices, span = drawn.slices, findings.span
+    begin = min((one.begin_ns for one in slices), default=span.begin_ns)
+    end = max((one.end_ns for one in slices), default=span.end_ns)
+    boards = [rank.board for rank in findings.journeys.plan.ranks]
+    names = list(dict.fromkeys(one.name for one in slices))
+    kinds = list(dict.fromkeys(one.kind for one in slices))
     name_of = {name: number for number, name in enumerate(names)}
     shown = round(_PERIODS * span.period_ms * 1e6)
     first = max(begin, end - shown) if shows_end else max(span.begin_ns, begin)
@@ -155,13 +155,13 @@ def _data(found: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any
         ],
         "names": names,
         "kinds": kinds,
-        "track": [each.track for each in slices],
-        "begins": [_microseconds(each.begin_ns - begin) for each in slices],
-        "lengths": [_microseconds(each.end_ns - each.begin_ns) for each in slices],
-        "name": [name_of[each.name] for each in slices],
-        "kind": [kinds.index(each.kind) for each in slices],
-        "frame": [each.frame for each in slices],
-        "critical": [int(each.is_critical) for each in slices],
+        "track": [one.track for one in slices],
+        "begins": [_microseconds(one.begin_ns - begin) for one in slices],
+        "lengths": [_microseconds(one.end_ns - one.begin_ns) for one in slices],
+        "name": [name_of[one.name] for one in slices],
+        "kind": [kinds.index(one.kind) for one in slices],
+        "frame": [one.frame for one in slices],
+        "critical": [int(one.is_critical) for one in slices],
     }
 
 

@@ -86,87 +86,93 @@ class Timeline:
     """How exact the times of operators are."""
 
 
-def timeline(found: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
+def timeline(findings: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
     """Return what is drawn of a trace."""
-    drawing = _Drawing(found)
+    drawing = _Drawing(findings)
     notes: list[OperatorNote] = []
-    for rank in range(len(found.journeys.plan.ranks)):
+    for rank in range(len(findings.journeys.plan.ranks)):
         drawing.add_threads(rank)
-        for told in operators[rank : rank + 1]:
-            notes += drawing.add_operators(told)
+        for of_rank in operators[rank : rank + 1]:
+            notes += drawing.add_operators(of_rank)
         drawing.add_messages(rank)
     # A message comes before the step that it lets begin.
     slices = sorted(drawing.slices, key=lambda one: (one.begin_ns, one.kind != MESSAGE))
     left_out = max(0, len(slices) - MOST_DRAWN)
-    inside = tuple(_inside(found.journeys))
+    inside = tuple(_inside(findings.journeys))
     return Timeline((*drawing.tracks,), (*slices[left_out:],), left_out, inside, (*notes,))
 
 
 class _Drawing:
     """Tracks and slices, rank by rank."""
 
-    def __init__(self, found: Findings) -> None:
-        self._journeys = found.journeys
-        self._is_critical = np.zeros(found.journeys.ends.shape, np.bool_)
-        steps = found.path.steps
+    def __init__(self, findings: Findings) -> None:
+        self._journeys = findings.journeys
+        self._is_critical = np.zeros(findings.journeys.ends.shape, np.bool_)
+        steps = findings.path.steps
         self._is_critical[steps[:, 0], steps[:, 1]] = True
         self.tracks: list[Track] = []
         self.slices: list[Slice] = []
 
     def add_threads(self, rank: int) -> None:
         """Add the steps of a rank's threads, and their waits."""
-        found = self._journeys
+        journeys = self._journeys
         kinds = (COMPUTE, READ, WRITE)
-        rows = [at for at, row in enumerate(found.rows) if row.rank == rank and row.kind in kinds]
-        for thread in sorted({found.rows[row].thread for row in rows}):
+        rows = [
+            at for at, row in enumerate(journeys.rows) if row.rank == rank and row.kind in kinds
+        ]
+        for thread in sorted({journeys.rows[row].thread for row in rows}):
             track = self._new_track(Track(rank, THREADS[thread], WORK, thread))
-            own = [row for row in rows if found.rows[row].thread == thread]
-            steps = [(row, int(f)) for row in own for f in np.flatnonzero(found.ends[row] > NEVER)]
-            names = {row: (_step_name(found, row), _channels(found, row)) for row in own}
+            own = [row for row in rows if journeys.rows[row].thread == thread]
+            steps = [
+                (row, int(f)) for row in own for f in np.flatnonzero(journeys.ends[row] > NEVER)
+            ]
+            names = {row: (_step_name(journeys, row), _channels(journeys, row)) for row in own}
             for row, frame in steps:
                 name, ways = names[row]
                 self._add(track, row, frame, name, WORK, *ways)
-            self.slices.extend(_waits(found, rank, thread, track, steps))
+            self.slices.extend(_waits(journeys, rank, thread, track, steps))
 
-    def add_operators(self, told: RankOperators) -> Iterator[OperatorNote]:
+    def add_operators(self, of_rank: RankOperators) -> Iterator[OperatorNote]:
         """Add the operators of a rank's segments; yield how exact their times are."""
-        found = self._journeys
-        for segment in told.segments:
-            row = (COMPUTE, told.rank, segment.index)
-            places = [at for at, r in enumerate(found.rows) if (r.kind, r.rank, r.number) == row]
+        journeys = self._journeys
+        for segment in of_rank.segments:
+            row = (COMPUTE, of_rank.rank, segment.index)
+            places = [at for at, r in enumerate(journeys.rows) if (r.kind, r.rank, r.number) == row]
             for place in places:
                 reporters = set()
-                for placed in place_operators(segment, found.begins[place], found.ends[place]):
+                for placed in place_operators(
+                    segment, journeys.begins[place], journeys.ends[place]
+                ):
                     reporters.add(placed.by)
                     what = "queued" if segment.queued_by else "operators"
                     name = f"segment {segment.index} {f'on {placed.by}' if placed.by else what}"
-                    track = self._new_track(Track(told.rank, name, OPERATOR))
+                    track = self._new_track(Track(of_rank.rank, name, OPERATOR))
                     last_ns = 0
                     for step in placed.steps:
                         # Rounding, or several at once on an accelerator, makes neighbours overlap.
                         begin_ns = max(step.begin_ns, last_ns)
                         last_ns = max(step.end_ns, begin_ns)
-                        frame = found.first + step.frame
+                        frame = journeys.first + step.frame
                         one = Slice(track, begin_ns, last_ns, step.name, frame, OPERATOR)
                         self.slices.append(one)
-                    yield OperatorNote(told.rank, placed.by, placed.error_ns)
+                    yield OperatorNote(of_rank.rank, placed.by, placed.error_ns)
                 if segment.queued_by and segment.queued_by not in reporters:
-                    yield OperatorNote(told.rank, segment.queued_by, math.inf)
+                    yield OperatorNote(of_rank.rank, segment.queued_by, math.inf)
 
     def add_messages(self, rank: int) -> None:
         """Add the messages of a rank, on as many lanes of a channel as are needed."""
-        found = self._journeys
-        for row, of in enumerate(found.rows):
+        journeys = self._journeys
+        for row, of in enumerate(journeys.rows):
             if of.rank != rank or of.kind not in (SEND, RECEIVE):
                 continue
-            channel = found.channel(of)
+            channel = journeys.channel(of)
             other = f"to rank {channel.destination}"
             other = other if of.kind == SEND else f"from rank {channel.source}"
             way = f"{quoted(channel.tensor)} {other}"
-            frames = np.flatnonzero(found.ends[row] > NEVER)
-            frames = frames[np.argsort(found.begins[row, frames], kind="stable")]
+            frames = np.flatnonzero(journeys.ends[row] > NEVER)
+            frames = frames[np.argsort(journeys.begins[row, frames], kind="stable")]
             tracks: dict[int, int] = {}
-            lanes = _lanes(found.begins[row, frames], found.ends[row, frames])
+            lanes = _lanes(journeys.begins[row, frames], journeys.ends[row, frames])
             for frame, lane in zip(frames, lanes, strict=True):
                 if lane not in tracks:
                     tracks[lane] = self._new_track(Track(rank, way, MESSAGE))
@@ -179,67 +185,67 @@ class _Drawing:
     def _add(
         self, track: int, row: int, frame: int, name: str, kind: str, *ways: tuple[int, ...]
     ) -> None:
-        found = self._journeys
-        times = int(found.begins[row, frame]), int(found.ends[row, frame])
+        journeys = self._journeys
+        times = int(journeys.begins[row, frame]), int(journeys.ends[row, frame])
         is_critical = bool(self._is_critical[row, frame])
-        one = Slice(track, *times, name, found.first + frame, kind, is_critical, *ways)
+        one = Slice(track, *times, name, journeys.first + frame, kind, is_critical, *ways)
         self.slices.append(one)
 
 
-def _step_name(found: Journeys, row: int) -> str:
-    each = found.rows[row]
-    return {COMPUTE: f"segment {each.number}", READ: "read", WRITE: "write"}[each.kind]
+def _step_name(journeys: Journeys, row: int) -> str:
+    step = journeys.rows[row]
+    return {COMPUTE: f"segment {step.number}", READ: "read", WRITE: "write"}[step.kind]
 
 
-def _channels(found: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _channels(journeys: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the channels by which inputs of a row's steps come, and by which outputs go."""
-    plan, each = found.plan, found.rows[row]
-    if each.kind == COMPUTE:
-        segment = next(s for s in plan.segments if (s.rank, s.index) == (each.rank, each.number))
+    plan, step = journeys.plan, journeys.rows[row]
+    if step.kind == COMPUTE:
+        segment = next(s for s in plan.segments if (s.rank, s.index) == (step.rank, step.number))
         inputs, outputs = segment.inputs, segment.outputs
     else:
-        inputs = plan.outputs if each.kind == WRITE else ()
-        outputs = plan.inputs if each.kind == READ else ()
+        inputs = plan.outputs if step.kind == WRITE else ()
+        outputs = plan.inputs if step.kind == READ else ()
     return (
-        tuple(c.number for c in plan.channels if c.destination == each.rank and c.tensor in inputs),
-        tuple(c.number for c in plan.channels if c.source == each.rank and c.tensor in outputs),
+        tuple(c.number for c in plan.channels if c.destination == step.rank and c.tensor in inputs),
+        tuple(c.number for c in plan.channels if c.source == step.rank and c.tensor in outputs),
     )
 
 
 def _waits(
-    found: Journeys, rank: int, thread: int, track: int, steps: Sequence[tuple[int, int]]
+    journeys: Journeys, rank: int, thread: int, track: int, steps: Sequence[tuple[int, int]]
 ) -> Iterator[Slice]:
     """Yield the waits of a thread, each with what the step after it had waited for."""
-    events = found.trace.ranks[rank].of(WAIT)
+    events = journeys.trace.ranks[rank].of(WAIT)
     events = events[events["thread"] == thread]
-    steps = sorted(steps, key=lambda each: found.begins[each])
-    begins = np.array([found.begins[each] for each in steps], np.int64)
+    steps = sorted(steps, key=lambda step: journeys.begins[step])
+    begins = np.array([journeys.begins[step] for step in steps], np.int64)
     for event, place in zip(
         events, np.searchsorted(begins, events["end_ns"], side="left"), strict=True
     ):
         name, frame = "wait", NEVER
         if place < len(steps):
             row, at = steps[place]
-            name, frame = f"wait {_reason(found, row, at)}", found.first + at
+            name, frame = f"wait {_reason(journeys, row, at)}", journeys.first + at
         times = int(event["begin_ns"]), int(event["end_ns"])
         yield Slice(track, *times, name, frame, WAITING)
 
 
-def _reason(found: Journeys, row: int, frame: int) -> str:
+def _reason(journeys: Journeys, row: int, frame: int) -> str:
     """Return what a step waited for last."""
-    _, *others = found.causes[row]
+    _, *others = journeys.causes[row]
     if not others:
         return ""
-    last = max(others, key=lambda each: int(each.times[frame]))
+    last = max(others, key=lambda cause: int(cause.times[frame]))
     if last.times[frame] == NEVER or last.reason is Reason.frame:
         return "for a frame"
     if last.reason is Reason.window:
         return "for an older frame to come out"
-    rank = found.rows[int(last.rows[frame])].rank
+    rank = journeys.rows[int(last.rows[frame])].rank
     if last.reason is Reason.room:
         return f"for room for {quoted(last.tensor)}"
-    row_of = found.rows[int(last.rows[frame])]
-    maker = found.channel(row_of).source if row_of.kind == RECEIVE else rank
+    row_of = journeys.rows[int(last.rows[frame])]
+    maker = journeys.channel(row_of).source if row_of.kind == RECEIVE else rank
     return f"for {quoted(last.tensor)} of rank {maker}"
 
 
@@ -255,14 +261,14 @@ def _lanes(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[int]:
         yield lane
 
 
-def _inside(found: Journeys) -> Iterator[tuple[int, int]]:
+def _inside(journeys: Journeys) -> Iterator[tuple[int, int]]:
     """Yield when the number of frames inside changes, and what it is then."""
     changes: list[tuple[int, int]] = []
-    for row, each in enumerate(found.rows):
-        if each.kind in (READ, WRITE):
-            is_there = found.ends[row] > NEVER
-            times = found.begins[row] if each.kind == READ else found.ends[row]
-            step = 1 if each.kind == READ else -1
+    for at, row in enumerate(journeys.rows):
+        if row.kind in (READ, WRITE):
+            is_there = journeys.ends[at] > NEVER
+            times = journeys.begins[at] if row.kind == READ else journeys.ends[at]
+            step = 1 if row.kind == READ else -1
             changes.extend((int(time), step) for time in times[is_there])
     # Of frames that had entered before the first event, only the ends are known.
     inside = max(0, -min(np.cumsum([step for _, step in sorted(changes)]), default=0))

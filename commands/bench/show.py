@@ -37,21 +37,21 @@ from rankslice.views.terminal import show
 
 def print_bench(bench: Bench, console: Console) -> None:
     """Print rates, latencies, the ratio of two jobs, and what has to be known to read them."""
-    found = all_series(bench)
-    show(console, rate_table(bench, found), latency_table(bench, found))
+    measured = all_series(bench)
+    show(console, rate_table(bench, measured), latency_table(bench, measured))
     if ratios := own_ratios(bench):
         show(console, ratio_table(names_of(bench), ratios))
-    show(console, advice(bench, found), *notes(bench, found))
+    show(console, advice(bench, measured), *notes(bench, measured))
 
 
-def print_beside(found: Sequence[BesideFigures], console: Console) -> None:
+def print_beside(measured: Sequence[BesideFigures], console: Console) -> None:
     """Print what a co-runner does to a job."""
-    show(console, beside_section(found))
+    show(console, beside_section(measured))
 
 
-def print_explained(found: Sequence[Explained], console: Console) -> None:
+def print_explained(explanations: Sequence[Explained], console: Console) -> None:
     """Print where the variance of the latencies comes from."""
-    show(console, explained_section(found))
+    show(console, explained_section(explanations))
 
 
 def print_scenario(ran: ScenarioRun, console: Console) -> None:
@@ -75,14 +75,14 @@ def bench_json(bench: Bench) -> dict[str, Any]:
         "warnings": unquiet(bench),
         "jobs": [
             {
-                "name": each.name,
-                "model": each.model,
-                "window": each.window,
-                "job_sha256": each.job_sha256,
+                "name": one.name,
+                "model": one.model,
+                "window": one.window,
+                "job_sha256": one.job_sha256,
             }
-            for each in bench.subjects
+            for one in bench.subjects
         ],
-        "series": [_series_json(bench, each) for each in all_series(bench)],
+        "series": [_series_json(bench, one) for one in all_series(bench)],
         "ratios": [_ratio_json(ratio) for ratio in own_ratios(bench)],
     }
 
@@ -95,10 +95,10 @@ def compared_json(compared: Compared) -> dict[str, Any]:
     }
 
 
-def _interval_json(found: Interval) -> dict[str, float | None]:
+def _interval_json(interval: Interval) -> dict[str, float | None]:
     """Return a value and its bounds, which are ``None`` where there are none."""
-    bounds = (found.low, found.high) if found.is_known else (None, None)
-    return {"value": found.value, "low": bounds[0], "high": bounds[1]}
+    bounds = (interval.low, interval.high) if interval.is_known else (None, None)
+    return {"value": interval.value, "low": bounds[0], "high": bounds[1]}
 
 
 def _ratio_json(ratio: Ratio) -> dict[str, Any]:
@@ -131,52 +131,52 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
             },
             "hdr": histogram.to_text(),
         },
-        "warm_up": [asdict(each.warm_up) for each in series.starts],
+        "warm_up": [asdict(stage.warm_up) for stage in series.starts],
         "components": None if series.components is None else asdict(series.components),
         "advice": None if series.advice is None else asdict(series.advice),
         "stages": [
             {
-                "rank": each.rank,
-                "route": each.route,
-                "segment": each.segment,
-                "mean_ns": _interval_json(each.mean_ns),
-                **{f"p{p:g}_ns": each.histogram.percentile_ns(p) for p in PERCENTS},
-                "hdr": each.histogram.to_text(),
+                "rank": stage.rank,
+                "route": stage.route,
+                "segment": stage.segment,
+                "mean_ns": _interval_json(stage.mean_ns),
+                **{f"p{p:g}_ns": stage.histogram.percentile_ns(p) for p in PERCENTS},
+                "hdr": stage.histogram.to_text(),
             }
-            for each in series.stages
+            for stage in series.stages
         ],
     }
 
 
-def beside_json(found: Sequence[BesideFigures]) -> list[dict[str, Any]]:
+def beside_json(measured: Sequence[BesideFigures]) -> list[dict[str, Any]]:
     """Return what a co-runner does to a job, for ``--json``."""
     return [
         {
-            "beside": each.load.beside,
-            "busy": each.load.busy,
-            "cores": each.cores,
-            "mean_ns": asdict(each.series.mean_ns),
-            **{f"p{p}_ns": asdict(each.series.percentile_ns(p)) for p in (50, 99)},
-            "ratio": None if each.ratio is None else asdict(each.ratio.ratio),
-            "frequency_mhz": each.frequency_mhz,
-            "temperature_c": each.temperature_c,
+            "beside": one.load.beside,
+            "busy": one.load.busy,
+            "cores": one.cores,
+            "mean_ns": asdict(one.series.mean_ns),
+            **{f"p{p}_ns": asdict(one.series.percentile_ns(p)) for p in (50, 99)},
+            "ratio": None if one.ratio is None else asdict(one.ratio.ratio),
+            "frequency_mhz": one.frequency_mhz,
+            "temperature_c": one.temperature_c,
         }
-        for each in found
+        for one in measured
     ]
 
 
-def explained_json(found: Sequence[Explained]) -> list[dict[str, Any]]:
+def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:
     """Return where the variance of the latencies comes from, for ``--json``."""
     return [
         {
-            "job": each.job,
-            "load": each.load,
-            "shares": None if each.parts is None else each.parts.shares(),
-            "shares_of_mean": None if each.parts is None else each.parts.shares_of_mean(),
-            "parts": None if each.parts is None else asdict(each.parts),
-            "text": each.lines(),
+            "job": one.job,
+            "load": one.load,
+            "shares": None if one.parts is None else one.parts.shares(),
+            "shares_of_mean": None if one.parts is None else one.parts.shares_of_mean(),
+            "parts": None if one.parts is None else asdict(one.parts),
+            "text": one.lines(),
         }
-        for each in found
+        for one in explanations
     ]
 
 

@@ -20,7 +20,7 @@ from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.summary.texts import top_classes
 from rankslice.commands.run.classes import named_classes
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import LINES, STDOUT, check_output, is_null
+from rankslice.framework.files.output_file import LINES, STDOUT, Kind, check_output, is_null
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 from rankslice.session.prepare import PreparedRun
@@ -30,12 +30,15 @@ _SUFFIX = ".jsonl"
 
 def check_streamed(path: Path) -> Path:
     """Return where lines go: ``path``, or ``-`` for standard output."""
-    checked = check_output(path, "--output", LINES)
+    return check_lines(path, "--output", LINES, "results", f"{_SUFFIX}, .npz, .mp4 or .avi")
+
+
+def check_lines(path: Path, option: str, kind: Kind, what: str, suffixes: str = _SUFFIX) -> Path:
+    """Return where the lines of an option go; refuse a name that tells no format."""
+    checked = check_output(path, option, kind)
     if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
-        expected = (
-            f"expected a name that ends in {_SUFFIX}, .npz, .mp4 or .avi, or - for standard output"
-        )
-        raise RankSliceError(Mistake(str(path), "does not name a format of results", expected))
+        expected = f"expected a name that ends in {suffixes}, or - for standard output"
+        raise RankSliceError(Mistake(str(path), f"does not name a format of {what}", expected))
     return checked
 
 

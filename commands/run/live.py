@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
-from rankslice.commands.run.json_lines import LineFile
+from rankslice.commands.run.json_lines import LineFile, check_lines
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import LIVE, STDOUT, check_output, is_null
+from rankslice.framework.files.output_file import LIVE, STDOUT
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined
@@ -33,7 +33,6 @@ TERMINAL = Path("/dev/tty")
 FORMAT = "rankslice-live"
 VERSION = 1
 
-_SUFFIX = ".jsonl"
 _NOTHING = "-"
 
 
@@ -44,11 +43,7 @@ def check_live(path: Path, lines: Path | None) -> Path:
             found = "would be in one terminal with the lines of --output -"
             raise RankSliceError(Mistake("--live", found, "give one of them a FILE.jsonl"))
         return path
-    checked = check_output(path, "--live", LIVE)
-    if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
-        expected = f"expected a name that ends in {_SUFFIX}, or - for standard output"
-        raise RankSliceError(Mistake(str(path), "does not name a format of live values", expected))
-    return checked
+    return check_lines(path, "--live", LIVE, "live values")
 
 
 class LiveState:

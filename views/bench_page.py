@@ -48,7 +48,6 @@ _LATENCY = Axis("latency, ms")
 
 
 def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
-    """Return the page of a benchmark, which may begin with sections of other modules."""
     measured, names = all_series(bench), names_of(bench)
     ratios = own_ratios(bench)
     note, warning = notes(bench, measured)
@@ -150,7 +149,6 @@ def _stage_section(bench: Bench, series: SeriesFigures) -> Section:
 
 
 def _stage_times(stage: StageFigures) -> list[float]:
-    """Return mean, percentiles and jitter, in milliseconds."""
     histogram = stage.histogram
     percentiles = (histogram.percentile_ns(percent) for percent in (50, 99, 99.99))
     return [_MS * value for value in (stage.mean_ns.value, *percentiles, histogram.jitter_ns)]

@@ -37,7 +37,6 @@ def scenario_section(figures: ScenarioFigures, test: LoadgenTest | None) -> Sect
 
 
 def _scenario_head(figures: ScenarioFigures) -> tuple[str, ...]:
-    """Return the head of a table of a scenario's figures."""
     share = figures.scenario.percentile
     if share is None:
         return ("measured by", "frames", "frames/s")
@@ -47,7 +46,6 @@ def _scenario_head(figures: ScenarioFigures) -> tuple[str, ...]:
 
 
 def _scenario_rows(figures: ScenarioFigures, test: LoadgenTest | None) -> list[tuple[str, ...]]:
-    """Return the rows of that table: our own job, and the load generator's test of it."""
     rows = [_row("this run", figures)]
     if test is None:
         return rows
@@ -106,7 +104,6 @@ def _difference(value: float, other: float) -> str:
 
 
 def _metric(figures: ScenarioFigures) -> float:
-    """Return the figure that counts in the scenario."""
     return figures.throughput_fps if figures.percentile_s is None else figures.percentile_s
 
 
@@ -126,14 +123,12 @@ class Explained:
     """``None``: there are too few starts or frames to tell."""
 
     def lines(self) -> list[str]:
-        """Return what was found in sentences."""
         if self.parts is None:
             return ["At least two starts are needed to split the variance."]
         return explanation(self.parts)
 
 
 def explained(bench: Bench) -> list[Explained]:
-    """Return where the variance comes from, by load and job."""
     names = names_of(bench)
     return [
         Explained(names[series.subject], bench.loads[series.load].name, _parts(series))

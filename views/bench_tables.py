@@ -52,7 +52,6 @@ def around_text(interval: Interval) -> str:
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """Return a time in milliseconds."""
     return number_text(1e-6 * nanoseconds)
 
 
@@ -106,7 +105,6 @@ def ratio_row(ratio: Ratio) -> tuple[str, ...]:
 
 
 def ratio_table(names: Sequence[str], ratios: Sequence[Ratio]) -> Table:
-    """Return the ratios of one job to another, given their names."""
     first, second = names
     return Table(f"{first} over {second}", RATIO_HEAD, tuple(map(ratio_row, ratios)))
 
@@ -138,7 +136,6 @@ def _who(bench: Bench, series: SeriesFigures) -> tuple[str, str]:
 
 
 def notes_of(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[str]:
-    """Yield what has to be known to read the figures."""
     models = dict.fromkeys((subject.model_sha256, subject.model) for subject in bench.subjects)
     if len(models) > 1:
         yield f"the jobs run different models: {', '.join(name for _, name in models)}"

@@ -72,8 +72,8 @@ def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> F
         for name, values in history.series.items()
         if name.partition(".")[0] == quantity
     ]
-    series = [each for each in series if len(each.points) > 1]
-    series.sort(key=lambda each: max(point.y for point in each.points), reverse=True)
+    series = [one for one in series if len(one.points) > 1]
+    series.sort(key=lambda one: max(point.y for point in one.points), reverse=True)
     if not series:
         return None
     seconds = Axis("seconds since the first sample")
@@ -82,12 +82,12 @@ def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> F
 
 def _points(history: BoardHistory, values: Sequence[float]) -> tuple[Point, ...]:
     first = history.times_ns[0]
-    found = [
+    points = [
         Point(1e-9 * (time - first), value)
         for time, value in zip(history.times_ns, values, strict=True)
         if math.isfinite(value)
     ]
-    return tuple(found[:: len(found) // _MAX_POINTS + 1])
+    return tuple(points[:: len(points) // _MAX_POINTS + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,6 @@ class Counter:
 
 
 def counters_of(trace: Trace, histories: Sequence[BoardHistory]) -> tuple[Counter, ...]:
-    """Return the samples of the boards that have ranks, series by series."""
     return tuple(counter for history in histories for counter in _counters(trace, history))
 
 

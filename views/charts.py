@@ -107,7 +107,6 @@ def line_figure(
 def histogram_figure(
     caption: str, bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()
 ) -> Figure:
-    """Return a histogram of frames."""
     rows = tuple(tuple(map(_digits, (one.low, one.high, one.count))) for one in bins)
     table = Table(caption, (f"{x.label} from", "to", "frames"), rows)
     return Figure(caption, histogram_chart(bins, x, x_marks=x_marks), table)
@@ -246,7 +245,6 @@ def axes(across: Scale, bottom: float, top: float, up: Scale | None = None) -> I
 def _rows(
     names: Sequence[tuple[str, str]], across: Scale, top: float, content: Sequence[Markup]
 ) -> Markup:
-    """Return a chart with a row for each name, which has a text at its right."""
     bottom = top + _ROW * len(names)
     parts = [*axes(across, bottom, top), *content]
     for number, (name, text) in enumerate(names):

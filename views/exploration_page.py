@@ -66,7 +66,6 @@ def page_of(exploration: Exploration) -> str:
 
 
 def _front(exploration: Exploration, chosen: int) -> Section:
-    """Return the legend and the projections of the front."""
     fps = exploration.target_fps
     legend = render_markup(
         "front_legend.html.j2",
@@ -79,7 +78,6 @@ def _front(exploration: Exploration, chosen: int) -> Section:
 
 
 def _projections(exploration: Exploration, chosen: int) -> Iterator[Figure]:
-    """Yield a chart for each two objectives; throughput is always shown."""
     names = list(dict.fromkeys(("throughput", *exploration.objectives)))
     if len(names) < 2:
         names.append("latency")
@@ -145,7 +143,6 @@ def _point(
 
 
 def _details(exploration: Exploration, chosen: int) -> Html:
-    """Return a section for each mapping, and the script that shows one of them."""
     local = exploration.platform == "local"
     # Without the script all are shown, so the chosen one comes first.
     candidates = sorted(exploration.candidates, key=lambda one: one.number != chosen)
@@ -245,7 +242,6 @@ def _cells(candidate: Candidate, figures: Figures) -> tuple[str, ...]:
 
 
 def _bars(candidate: Candidate) -> Iterator[_Bar]:
-    """Yield a bar for each rank, then one for what goes from rank to rank."""
     slowest = max((load.load_s for load in candidate.ranks), default=0)
     for load in candidate.ranks:
         layers = f"{load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
@@ -265,7 +261,6 @@ def _bars(candidate: Candidate) -> Iterator[_Bar]:
 
 
 def _other(load: RankLoad) -> str:
-    """Tell how long a rank is busy besides computing, if it is."""
     other_s = load.busy_s - load.compute_s
     return f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
 

@@ -97,7 +97,6 @@ class _Packets:
         return packet
 
     def open_machine(self, machine: int, board: str) -> None:
-        """Name a machine."""
         packet = self._new(machine)
         packet.sequence_flags = packet.SEQ_INCREMENTAL_STATE_CLEARED
         packet.system_info.machine_name = board
@@ -113,7 +112,6 @@ class _Packets:
         return descriptor
 
     def rank(self, machine: int, rank: int, key: str) -> None:
-        """Add the track of a rank, which is a process."""
         process = self.track(machine, _rank_uuid(rank)).process
         process.pid, process.process_name = rank + 1, f"rank {rank} {key}"
 
@@ -158,7 +156,6 @@ class _Packets:
         values: Sequence[tuple[int, float]],
         parent: int = 0,
     ) -> None:
-        """Add a number that changes with time."""
         self.track(machine, uuid, name, parent).counter.unit_name = unit
         for time_ns, value in values:
             event = self._new(machine, time_ns).track_event
@@ -178,7 +175,6 @@ def _annotate(event: Any, name: str, **value: Any) -> None:
 
 
 def _flows(numbers: tuple[int, ...], frame: int, channels: set[int]) -> Iterator[int]:
-    """Yield the numbers of the arrows of a frame by channels."""
     for number in numbers:
         if number in channels:
             yield number << _FLOW_BITS | frame

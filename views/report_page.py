@@ -29,7 +29,6 @@ _ONE_RUN_EACH = (
 
 
 def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> Page:
-    """Return the page of several runs, and of the benchmarks in their folders."""
     models = list(dict.fromkeys(run.record.model for run in runs))
     names = [run.name for run in runs]
     return Page(
@@ -74,7 +73,6 @@ def _rates(runs: Sequence[KeptRun]) -> Figure:
 
 
 def _benches(benches: Sequence[KeptBench]) -> Section:
-    """Return the rates and latencies of benchmarks, and their ratios, with intervals."""
     read = [(kept.name, kept.bench) for kept in benches if kept.bench is not None]
     rates = tuple(
         (name, *row) for name, bench in read for row in rate_rows(bench, all_series(bench))
@@ -112,9 +110,9 @@ def _mappings(runs: Sequence[KeptRun]) -> Section:
         if run.plan.model.sha256 != first.plan.model.sha256:
             texts.append(f"{run.name} has another model than {first.name}.")
             continue
-        found = moves(first.plan, run.plan)
+        changes = moves(first.plan, run.plan)
         same = f"{run.name} has every layer where {first.name} has it."
-        texts += [f"{run.name}: {move}" for move in found] or [same]
+        texts += [f"{run.name}: {move}" for move in changes] or [same]
     return Section("Mappings", tuple(texts), (Table("Layers per rank", head, rows),))
 
 
@@ -124,7 +122,6 @@ def _ends(run: KeptRun, rank: int) -> str:
 
 
 def _runs(runs: Sequence[KeptRun]) -> Section:
-    """Return what is known of each run, and where its other pages are."""
     parts: list[Code | Html | Table] = []
     names = dict.fromkeys(name for run in runs for name, _ in run.record.conditions)
     rows = [

@@ -29,7 +29,6 @@ _TIMES = ("mean", "p50", "p90", "p99", "max")
 
 
 def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
-    """Return the page of a run."""
     summary = record.summary
     accelerators = joined([rank.key for rank in summary.ranks[:5]])
     more = len(summary.ranks) - 5
@@ -70,7 +69,7 @@ def _latency(summary: RunSummary) -> Section:
             latency_histogram("Frames by latency", summary),
         )
     rows = tuple(
-        (name, *(ms_text(times[each]) for each in _TIMES)) for name, times in _stages(summary)
+        (name, *(ms_text(times[kind]) for kind in _TIMES)) for name, times in _stages(summary)
     )
     head = ("milliseconds", *_TIMES)
     stages = Table("Mean and percentiles of each stage", head, rows)

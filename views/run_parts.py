@@ -41,7 +41,6 @@ def ms_text(value: float | None) -> str:
 
 
 def mb_text(value: float | None) -> str:
-    """Return megabytes; a dash if they are unknown."""
     return UNKNOWN if value is None else f"{value:.0f}"
 
 
@@ -85,7 +84,6 @@ def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) 
 
 
 def frames_sentence(summary: RunSummary) -> str:
-    """Return how many frames a run had, at which rate."""
     dropped = f", {summary.all_dropped} arrivals dropped" if summary.all_dropped else ""
     fps = summary.throughput_fps
     rate = "rate unknown" if fps is None else f"{fps:.2f} frames/s"
@@ -94,7 +92,6 @@ def frames_sentence(summary: RunSummary) -> str:
 
 
 def route_texts(completed: int, on_surge: int, switches: Sequence[Change]) -> Iterator[str]:
-    """Yield how many frames took which of two routes, and each change of the route."""
     usual = frames_text(completed - on_surge)
     yield f"{usual} took the normal route, {on_surge} the surge route"
     for switch in switches:
@@ -120,7 +117,6 @@ def percentiles(counts: Counts, most_ms: float) -> list[tuple[float, float]]:
 
 
 def percentile_figure(caption: str, series: Sequence[tuple[str, RunSummary]]) -> Figure:
-    """Return the percentiles of the latencies of runs."""
     curves = [
         (name, percentiles(run.latency_counts, run.latency_ms["max"])) for name, run in series
     ]
@@ -130,7 +126,6 @@ def percentile_figure(caption: str, series: Sequence[tuple[str, RunSummary]]) ->
 def curves_figure(
     caption: str, curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], unit: str
 ) -> Figure:
-    """Return curves over percentiles."""
     values = [y for _, curve in curves for _, y in curve if y > 0]
     is_wide = bool(values) and max(values) > _WIDE * min(values)
     series = [Series(name, tuple(Point(x, y) for x, y in curve)) for name, curve in curves]

@@ -9,7 +9,7 @@ from typing import Literal
 
 _MAX_TICKS = 6
 _MARGIN = 0.06
-_HALF_LETTER, _LEAST_GAP = 3.8, 6
+_HALF_LETTER, _MIN_GAP = 3.8, 6
 """Pixels."""
 _PERCENTILES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
@@ -92,7 +92,6 @@ def _log_scale(values: Sequence[float]) -> tuple[float, float, list[float]]:
 
 
 def _linear_scale(values: Sequence[float], *, whole: bool) -> tuple[float, float, list[float]]:
-    """Return the ends of an axis and the round values on it."""
     low, high = values[0], values[-1]
     room = (high - low) * _MARGIN or abs(high) * 0.1 or 1.0
     # An axis begins at zero unless that would press all points together.
@@ -115,7 +114,7 @@ def _apart(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
     """Leave out ticks of an axis to the right whose texts would run into each other."""
     kept: list[Tick] = []
     for tick in ticks:
-        room = _HALF_LETTER * len(tick.text + kept[-1].text) + _LEAST_GAP if kept else 0
+        room = _HALF_LETTER * len(tick.text + kept[-1].text) + _MIN_GAP if kept else 0
         if not kept or not 0 < tick.at - kept[-1].at < room:
             kept.append(tick)
     return tuple(kept)

@@ -105,13 +105,13 @@ def _slowest(run: RunSummary) -> float | None:
 
 def figures(runs: Sequence[KeptRun]) -> list[RunsFigure]:
     """Return the figures that at least one run has."""
-    found = []
+    known = []
     for name, (value_of, text_of) in _FIGURES.items():
         values = tuple(value_of(run.record.summary) for run in runs)
         texts = tuple(UNKNOWN if value is None else text_of(value) for value in values)
         if any(value is not None for value in values):
-            found.append(RunsFigure(name, values, texts))
-    return found
+            known.append(RunsFigure(name, values, texts))
+    return known
 
 
 def figure_table(runs: Sequence[KeptRun]) -> Table:
@@ -127,26 +127,26 @@ def figure_table(runs: Sequence[KeptRun]) -> Table:
 
 def differences(runs: Sequence[KeptRun]) -> list[str]:
     """Return in what runs differ besides the mapping, a sentence each; empty: in nothing known."""
-    found = [
+    sentences = [
         f"{run.name}: only the ranks' report of its last run is available, without the source and"
         " rate of the frames."
         for run in runs
         if not run.record.conditions
     ]
-    told = [run for run in runs if run.record.conditions]
+    recorded = [run for run in runs if run.record.conditions]
     models = {run.name: f"{run.record.model} ({run.record.model_sha256[:12]})" for run in runs}
-    found += _unlike("The models", models)
-    names = dict.fromkeys(name for run in told for name, _ in run.record.conditions)
+    sentences += _unlike("The models", models)
+    names = dict.fromkeys(name for run in recorded for name, _ in run.record.conditions)
     for name in names:
-        values = {run.name: dict(run.record.conditions).get(name, "not given") for run in told}
-        found += _unlike(name[:1].upper() + name[1:], values)
-    found += _unlike("The processors", {run.name: _processors(run.record) for run in runs})
-    found += _unlike("The engines", {run.name: _engines(run.record) for run in runs})
-    packages = dict.fromkeys(name for run in told for name, _ in run.record.versions)
+        values = {run.name: dict(run.record.conditions).get(name, "not given") for run in recorded}
+        sentences += _unlike(name[:1].upper() + name[1:], values)
+    sentences += _unlike("The processors", {run.name: _processors(run.record) for run in runs})
+    sentences += _unlike("The engines", {run.name: _engines(run.record) for run in runs})
+    packages = dict.fromkeys(name for run in recorded for name, _ in run.record.versions)
     for name in packages:
-        values = {run.name: dict(run.record.versions).get(name, "none") for run in told}
-        found += _unlike(f"The versions of {name}", values)
-    return found
+        values = {run.name: dict(run.record.versions).get(name, "none") for run in recorded}
+        sentences += _unlike(f"The versions of {name}", values)
+    return sentences
 
 
 def _unlike(what: str, values: Mapping[str, str]) -> Iterator[str]:
@@ -176,13 +176,12 @@ def moves(first: Plan, other: Plan) -> list[str]:
     runs = groupby(
         enumerate(changes), lambda item: (order[item[1][0]] - item[0], item[1][1], item[1][2])
     )
-    found = [_move([change[0] for _, change in group], old, new) for (_, old, new), group in runs]
-    more = len(found) - _MAX_MOVES
-    return [*found[:_MAX_MOVES], *([f"and {more} more groups of layers"] if more > 0 else [])]
+    groups = [_move([change[0] for _, change in group], old, new) for (_, old, new), group in runs]
+    more = len(groups) - _MAX_MOVES
+    return [*groups[:_MAX_MOVES], *([f"and {more} more groups of layers"] if more > 0 else [])]
 
 
 def _places(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return on which accelerators each layer is, on the usual route."""
     places: dict[str, tuple[str, ...]] = {}
     for segment in plan.segments:
         for layer in segment.layers:

@@ -71,7 +71,6 @@ def _subtitle(simulation: Simulation, hidden: int) -> str:
 
 
 def _name(rank: Rank) -> str:
-    """Return a rank's key, and which frames it handles if not all."""
     name = bare(rank.key) if rank.turns == ALL else f"{bare(rank.key)}: {rank.turns}"
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
@@ -103,7 +102,6 @@ def _bar(one: Slice, across: Scale) -> Iterator[Markup]:
 
 
 def _marks(simulation: Simulation, across: Scale, end_ms: float, bottom: float) -> Iterator[Markup]:
-    """Yield the changes of the route in the time that is drawn."""
     for change in simulation.switches:
         if 1e3 * change.time_s <= end_ms:
             x = across.pixel(1e3 * change.time_s)

@@ -87,7 +87,6 @@ def show(console: Console, *parts: Part | Section | str, max_cell: int = MAX_CEL
 
 
 def rich_table(table: Table, max_cell: int = MAX_CELL) -> RichTable:
-    """Return a table for a console, with long names shortened."""
     head = (escape(shortened(name)) for name in table.head)
     shown = RichTable(*head, caption=escape(table.caption))
     for number in table.right:

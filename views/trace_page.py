@@ -80,7 +80,6 @@ def trace_page(
 
 
 def ranks_section(findings: Findings) -> Section:
-    """Return what each rank did with its time."""
     head = ("rank", "accelerator", "compute", "I/O", "input", "room", "frames", "rest", "send")
     table = Table("what each rank did with its time", head, tuple(_rank_rows(findings)))
     text = (

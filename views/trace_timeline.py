@@ -25,7 +25,7 @@ from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
 from rankslice.measurement.trace.placed_operators import place_operators
 from rankslice.measurement.trace.trace_findings import Findings
 
-MOST_DRAWN = 200_000
+MAX_DRAWN = 200_000
 """Slices; of more the last ones are drawn."""
 
 WORK, WAITING, MESSAGE, OPERATOR = "work", "wait", "message", "operator"
@@ -87,7 +87,6 @@ class Timeline:
 
 
 def timeline(findings: Findings, operators: Sequence[RankOperators] = ()) -> Timeline:
-    """Return what is drawn of a trace."""
     drawing = _Drawing(findings)
     notes: list[OperatorNote] = []
     for rank in range(len(findings.journeys.plan.ranks)):
@@ -97,7 +96,7 @@ def timeline(findings: Findings, operators: Sequence[RankOperators] = ()) -> Tim
         drawing.add_messages(rank)
     # A message comes before the step that it lets begin.
     slices = sorted(drawing.slices, key=lambda one: (one.begin_ns, one.kind != MESSAGE))
-    left_out = max(0, len(slices) - MOST_DRAWN)
+    left_out = max(0, len(slices) - MAX_DRAWN)
     inside = tuple(_inside(findings.journeys))
     return Timeline((*drawing.tracks,), (*slices[left_out:],), left_out, inside, (*notes,))
 
@@ -114,7 +113,6 @@ class _Drawing:
         self.slices: list[Slice] = []
 
     def add_threads(self, rank: int) -> None:
-        """Add the steps of a rank's threads, and their waits."""
         journeys = self._journeys
         kinds = (COMPUTE, READ, WRITE)
         rows = [
@@ -262,7 +260,6 @@ def _lanes(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[int]:
 
 
 def _inside(journeys: Journeys) -> Iterator[tuple[int, int]]:
-    """Yield when the number of frames inside changes, and what it is then."""
     changes: list[tuple[int, int]] = []
     for at, row in enumerate(journeys.rows):
         if row.kind in (READ, WRITE):

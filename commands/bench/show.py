@@ -36,7 +36,6 @@ from rankslice.views.terminal import show
 
 
 def print_bench(bench: Bench, console: Console) -> None:
-    """Print rates, latencies, the ratio of two jobs, and what has to be known to read them."""
     measured = all_series(bench)
     show(console, rate_table(bench, measured), latency_table(bench, measured))
     if ratios := own_ratios(bench):
@@ -45,28 +44,23 @@ def print_bench(bench: Bench, console: Console) -> None:
 
 
 def print_beside(measured: Sequence[BesideFigures], console: Console) -> None:
-    """Print what a co-runner does to a job."""
     show(console, beside_section(measured))
 
 
 def print_explained(explanations: Sequence[Explained], console: Console) -> None:
-    """Print where the variance of the latencies comes from."""
     show(console, explained_section(explanations))
 
 
 def print_scenario(ran: ScenarioRun, console: Console) -> None:
-    """Print the figures of a scenario, and those of the load generator's test."""
     warnings = Notice("Warning", tuple(unquiet(ran.bench)), "warning")
     show(console, scenario_section(ran.figures, ran.loadgen), warnings)
 
 
 def print_compared(compared: Compared, names: tuple[str, str], console: Console) -> None:
-    """Print the ratios of two files."""
     show(console, ratio_table(names, compared.ratios), Notice("Notes", compared.notes, "note"))
 
 
 def bench_json(bench: Bench) -> dict[str, Any]:
-    """Return the figures of a benchmark for ``--json``; raw values are in its own file."""
     return {
         "frames": bench.frames,
         "machine": {**asdict(bench.machine), "versions": dict(bench.machine.versions)},
@@ -88,7 +82,6 @@ def bench_json(bench: Bench) -> dict[str, Any]:
 
 
 def compared_json(compared: Compared) -> dict[str, Any]:
-    """Return the ratios of two files for ``--json``."""
     return {
         "ratios": [_ratio_json(ratio) for ratio in compared.ratios],
         "notes": list(compared.notes),
@@ -96,7 +89,6 @@ def compared_json(compared: Compared) -> dict[str, Any]:
 
 
 def _interval_json(interval: Interval) -> dict[str, float | None]:
-    """Return a value and its bounds, which are ``None`` where there are none."""
     bounds = (interval.low, interval.high) if interval.is_known else (None, None)
     return {"value": interval.value, "low": bounds[0], "high": bounds[1]}
 
@@ -149,7 +141,6 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
 
 
 def beside_json(measured: Sequence[BesideFigures]) -> list[dict[str, Any]]:
-    """Return what a co-runner does to a job, for ``--json``."""
     return [
         {
             "beside": one.load.beside,
@@ -166,7 +157,6 @@ def beside_json(measured: Sequence[BesideFigures]) -> list[dict[str, Any]]:
 
 
 def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:
-    """Return where the variance of the latencies comes from, for ``--json``."""
     return [
         {
             "job": one.job,
@@ -181,7 +171,6 @@ def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:
 
 
 def scenario_json(ran: ScenarioRun) -> dict[str, Any]:
-    """Return the figures of a scenario for ``--json``."""
     record: dict[str, Any] = {"scenario": _figures_json(ran.figures)}
     if ran.loadgen is not None:
         seen = _figures_json(ran.loadgen.seen)

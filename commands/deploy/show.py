@@ -13,7 +13,6 @@ from rankslice.views.terminal import show
 
 
 def print_deployment(deployment: Deployment, console: Console) -> None:
-    """Print which package would go where."""
     for shell, package in deployment.work:
         way = "this machine" if shell.is_here else "over ssh"
         show(
@@ -24,7 +23,6 @@ def print_deployment(deployment: Deployment, console: Console) -> None:
 
 
 def print_deployed(boards: Sequence[Deployed], console: Console) -> None:
-    """Print what was done on each board."""
     purposes = ("without",) if any(board.without for board in boards) else ()
     head = ("board", *purposes, "host", "package", "size", "sent", "seconds")
     rows = tuple(

@@ -21,7 +21,6 @@ _MAX_KEYS = 6
 
 
 def print_exploration(exploration: Exploration, folder: str, console: Console) -> None:
-    """Print the mappings that were found, then what to take from it."""
     head = ("mapping", *(row.head for row in columns()), "boards", "accelerators")
     caption = f"memory and energy per frame: of the board that needs most{_star(exploration)}"
     rows = tuple(
@@ -43,7 +42,6 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
 
 
 def _star(exploration: Exploration) -> str:
-    """Say what a star means, if there is one."""
     if all(candidate.on_front for candidate in exploration.candidates):
         return ""
     objectives = joined(exploration.objectives)
@@ -58,7 +56,7 @@ def _bases(candidates: Sequence[Candidate]) -> Iterator[str]:
         for figures in every:
             if row.basis and (basis := row.basis(figures)):
                 kinds.setdefault(figures.basis, {})[basis] = None
-        texts = [f"{' or '.join(found)} in {basis} figures" for basis, found in kinds.items()]
+        texts = [f"{' or '.join(sources)} in {basis} figures" for basis, sources in kinds.items()]
         if texts:
             yield f"{row.name} is {', '.join(texts)}"
 

@@ -41,7 +41,6 @@ class Lanes:
 
     @property
     def width(self) -> int:
-        """Width of all lanes."""
         return max(1, self.count) * self.lane
 
 
@@ -76,7 +75,6 @@ def assign_lanes(rows: Sequence[Row]) -> Lanes:
 
 
 def _taken(free: list[int], wanted: int | None) -> int:
-    """Take a lane from the free ones: the wanted one, or the leftmost."""
     if wanted is None:
         return heapq.heappop(free)
     free.remove(wanted)
@@ -85,7 +83,6 @@ def _taken(free: list[int], wanted: int | None) -> int:
 
 
 def text_width(text: str) -> int:
-    """Return how wide a text is."""
     return int(cell_len(text) * _LETTER)
 
 

@@ -43,7 +43,7 @@ _NAME, _OPERATOR, _SHAPE, _TITLE, _KEY = 48, 20, 24, 90, 30
 """Most letters of each."""
 _TOOLTIP = 300
 _MAX_TOLD = 8
-_MOST_PLACES = 3
+_MAX_PLACES = 3
 """How many of the ranks in turn are named beside a row."""
 _RANK_COLOURS = (
     *("#3574c4", "#c4701f", "#1d8a7c", "#7a5fc0", "#b5446e", "#6f7a1c", "#4b7186", "#96532f"),
@@ -197,7 +197,6 @@ def _headings(layout: _Layout) -> Iterator[Markup]:
 
 
 def _items(inspection: Inspection) -> list[_Item]:
-    """Return what is drawn, from top to bottom."""
     graph, plan = inspection.graph, inspection.plan
     segments = layer_segments(plan) if plan else {}
     cost_of = {cost.layer: cost for cost in inspection.costs}
@@ -299,7 +298,6 @@ def _dots(layout: _Layout) -> Iterator[Markup]:
 def _bar(
     x: int, y: int, width: int, height: int, colour: str | None, kind: str | None = None
 ) -> Markup:
-    """Return a bar around a height."""
     box = {"x": x, "y": y - height // 2, "width": width, "height": height}
     return element("rect", **box, fill=colour, class_=kind)
 
@@ -311,9 +309,9 @@ def _back(x: int, y: int, width: int, height: int) -> Markup:
 
 def _places_text(item: _Item) -> str:
     """Return where a layer runs: ``1.0``, ``1.0|2.0`` or ``1.0|2.0|3.0|+5``; else nothing."""
-    texts = [f"{each.rank}.{each.segment}" for each in item.places if each.segment is not None]
-    more = len(texts) - _MOST_PLACES
-    return "|".join([*texts[:_MOST_PLACES], *([f"+{more}"] if more > 0 else [])])
+    texts = [f"{place.rank}.{place.segment}" for place in item.places if place.segment is not None]
+    more = len(texts) - _MAX_PLACES
+    return "|".join([*texts[:_MAX_PLACES], *([f"+{more}"] if more > 0 else [])])
 
 
 def _tints(layout: _Layout) -> Iterator[Markup]:
@@ -457,7 +455,6 @@ def _border_tooltip(cut: Cut, share_of: str) -> str:
 
 
 def _arrivals(layout: _Layout) -> Iterator[tuple[Markup, Markup]]:
-    """Yield a line and a text for what comes from another rank, above the row that reads it."""
     if layout.plan is None:
         return
     tensors = layout.plan.job.tensors
@@ -491,7 +488,6 @@ def _frames(plan: Plan, channel: Channel) -> str:
 
 
 def _legend(inspection: Inspection) -> tuple[list[Markup], int, int]:
-    """Return the table of ranks, its height, and where it ends at the right."""
     plan = inspection.plan
     if plan is None:
         return [], 0, 0

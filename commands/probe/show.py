@@ -25,7 +25,7 @@ def print_probed(probed: Probed, console: Console) -> None:
     rows = []
     for board in probed.boards:
         report = board.report
-        usable = {each.unit: dict(each.spec) for each in accelerators_of(report).usable}
+        usable = {one.unit: dict(one.spec) for one in accelerators_of(report).usable}
         units = [usable.get(unit, {}).get("engine", "-") for unit in ("gpu", "npu")]
         cells = [board.name, board.host, report.model or "-", report.arch, _cores(report.clusters)]
         rows.append((*cells, f"{report.memory_mb} MB", *units, _engines(report)))
@@ -63,6 +63,6 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         colour = _COLOURS[finding.state]
         cells = [escape(on_one_line(text)) for text in (finding.place, finding.check)]
-        found = [escape(on_one_line(text)) for text in (finding.found, finding.remedy)]
-        table.add_row(*cells, f"[{colour}]{finding.state}[/{colour}]", *found)
+        texts = [escape(on_one_line(text)) for text in (finding.found, finding.remedy)]
+        table.add_row(*cells, f"[{colour}]{finding.state}[/{colour}]", *texts)
     console.print(table)

@@ -66,19 +66,19 @@ def print_profile(
 
 
 def print_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
-    for each in left_out:
+    for kind in left_out:
         parts = []
-        if each.spans:
-            fewest, most = each.lengths
+        if kind.spans:
+            fewest, most = kind.lengths
             layers = _count(most, "layer") if fewest == most else f"{fewest} to {most} layers"
-            parts.append(f"{len(each.spans)} of {each.of} slices were never measured, of {layers}")
-        if each.seldom:
-            parts.append(f"{each.seldom} long ones only once or twice")
+            parts.append(f"{len(kind.spans)} of {kind.of} slices were never measured, of {layers}")
+        if kind.seldom:
+            parts.append(f"{kind.seldom} long ones only once or twice")
         text = (
-            f"{each.key}: time limit reached: {'; '.join(parts)}; run the same command to continue"
+            f"{kind.key}: time limit reached: {'; '.join(parts)}; run the same command to continue"
         )
         print_line(console, text)
-        if meaning := each.meaning():
+        if meaning := kind.meaning():
             print_line(console, meaning)
 
 
@@ -106,7 +106,6 @@ def _memory(nbytes: int | None, of_gpu: int | None) -> str:
 
 
 def _limits(profile: Profile, kind: ProfiledKind) -> Iterator[str]:
-    """Yield which layers a kind cannot run, and what could not be measured."""
     alone = [span for span in kind.spans if span.first == span.last and span.refused]
     if alone:
         first = alone[0]
@@ -141,7 +140,6 @@ def refinement_text(refinement: Refinement) -> str:
 
 
 def profile_summary(profile: Profile, refinement: Refinement | None) -> dict[str, Any]:
-    """Return the figures that are printed, as plain values, for ``--json``."""
     return {
         "model": profile.model.name,
         "layers": len(profile.model.layers),
@@ -172,17 +170,17 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
 
 
 def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
-    def told(each: Slice) -> dict[str, Any]:
+    def of_slice(one: Slice) -> dict[str, Any]:
         names = profile.model.layers
-        key = profile.kinds[each.kind].key
-        return {"kind": key, "first": names[each.first], "last": names[each.last]}
+        key = profile.kinds[one.kind].key
+        return {"kind": key, "first": names[one.first], "last": names[one.last]}
 
     return {
         "reached": refinement.reached,
         "within": refinement.within,
         "rounds": [
             {
-                "slices": [told(each) for each in done.slices],
+                "slices": [of_slice(one) for one in done.slices],
                 "expected_s": list(done.expected_s),
                 "measured_s": list(done.measured_s),
                 "error": done.error,

@@ -32,10 +32,10 @@ def print_replayed(replayed: Replayed, console: Console) -> None:
     show(console, _verdict(replayed), Notice("Notes", replayed.notes, "note"))
 
 
-def _equality(found: Difference) -> str:
-    if found.other_shapes:
-        return f"other shape in {frames_text(found.other_shapes)}"
-    return "yes" if found.bit_equal else f"no, from frame {found.first} on"
+def _equality(difference: Difference) -> str:
+    if difference.other_shapes:
+        return f"other shape in {frames_text(difference.other_shapes)}"
+    return "yes" if difference.bit_equal else f"no, from frame {difference.first} on"
 
 
 def _verdict(replayed: Replayed) -> str:

@@ -11,7 +11,6 @@ from rankslice.views.terminal import show
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the figures of all runs, and the ratios to the first."""
     show(console, figure_table(report.runs))
 
 

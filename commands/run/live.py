@@ -128,7 +128,6 @@ class LiveView:
         self._lock = threading.Lock()
 
     def __enter__(self) -> LiveView:
-        """Show that the job starts."""
         if self._draws:
             self._live = self._shown.enter_context(
                 Live(console=self._console, auto_refresh=False, transient=True)

@@ -40,7 +40,6 @@ _MAX_CLASSES = 1_000_000
 
 
 def print_run(summary: RunSummary, console: Console) -> None:
-    """Print what a run showed, rank by rank, and what limits it."""
     show(console, rank_table(summary.ranks), *_run_lines(summary))
 
 
@@ -77,7 +76,6 @@ def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
 
 
 def print_verdict(verdict: Verification, console: Console) -> None:
-    """Print whether results agree with those of the unsliced model."""
     show(console, *_verdict(verdict))
 
 
@@ -88,7 +86,6 @@ def _verdict(verdict: Verification) -> Iterator[str]:
 
 
 def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
-    """Yield how many frames failed, and the first ones with their reasons."""
     if count:
         yield f"{frames_text(count)} failed, without results:"
         yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
@@ -114,8 +111,8 @@ def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
         if board.joules is None or board.seconds is None or board.mean_w is None:
             absent[board.reason or "not reported"].append(board.board)
             continue
-        each = board.mj_per_frame
-        per_frame = "" if each is None else f", {joules_text(each / 1e3)} per frame"
+        millijoules = board.mj_per_frame
+        per_frame = "" if millijoules is None else f", {joules_text(millijoules / 1e3)} per frame"
         yield (
             f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
             f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
@@ -204,7 +201,6 @@ def print_top(
     console: Console,
     most_frames: int = _MAX_FRAMES_SHOWN,
 ) -> None:
-    """Print the best classes of the first frames, by the model's first output."""
     scores = finished.results.values(0)
     rows = []
     named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)

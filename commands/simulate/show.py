@@ -20,7 +20,6 @@ _MAX_LINKS = 16
 
 
 def print_simulation(simulated: Simulated, console: Console) -> None:
-    """Print what each rank and link did, rate and latency, and what limits them."""
     show(console, _rank_table(simulated), *_lines(simulated))
 
 

@@ -12,7 +12,6 @@ from rankslice.views.trace_page import ranks_section
 
 
 def print_traced(traced: Traced, console: Console) -> None:
-    """Print what each rank did with its time, and what limits the rate."""
     show(console, ranks_section(traced.found))
     if (summary := traced.summary) is not None:
         rate, of = summary.throughput_fps, summary.throughput_of

@@ -17,7 +17,12 @@ from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.new_folder import (
+    new_folder,
+    other_entries,
+    other_maker,
+    what_forbids,
+)
 from rankslice.framework.files.output_file import STDOUT, is_null
 from rankslice.framework.plan import Plan, PlannedSegment, plan_from_json, plan_to_json
 from rankslice.framework.quantities import bytes_text
@@ -25,7 +30,6 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import Only, read_document, read_record
 from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import PLAN
-from rankslice.session.own_folder import other_entries, other_maker, what_forbids
 from rankslice.session.prepare import PreparedRun
 
 RECORD = "recording.json"

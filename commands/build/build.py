@@ -27,7 +27,7 @@ from rankslice.exploration.times.turn_weights import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
-from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
 from rankslice.framework.graph import AnyTensor, Layer
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import FORMAT, Plan
@@ -50,7 +50,6 @@ from rankslice.session.build_folder import (
     WITHOUT,
     converted_name,
 )
-from rankslice.session.own_folder import other_entries, other_maker
 from rankslice.session.run_folder import living_runs
 from rankslice.session.survival import SurvivalRecord, without
 

@@ -37,7 +37,7 @@ from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
@@ -46,7 +46,6 @@ from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
-from rankslice.session.own_folder import other_entries, other_maker
 from rankslice.views.exploration_page import page_of
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"

@@ -18,9 +18,13 @@ from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
 from rankslice.commands.run.boxes.names import model_names
 from rankslice.commands.run.boxes.reading import Reading, find_outputs
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.new_folder import new_folder
+from rankslice.framework.files.new_folder import (
+    new_folder,
+    other_entries,
+    other_maker,
+    what_forbids,
+)
 from rankslice.framework.reading.read_text import read_text
-from rankslice.session.own_folder import other_entries, other_maker, what_forbids
 from rankslice.session.prepare import PreparedRun, as_user_errors
 
 if TYPE_CHECKING:

@@ -272,5 +272,5 @@ def test_a_folder_that_was_not_built_to_survive_says_so(tmp_path: Path, out: Pat
 
 
 def test_what_needs_survive_says_so(out: Path) -> None:
-    with pytest.raises(RankSliceError, match="standby: is of use only with survive"):
+    with pytest.raises(RankSliceError, match="standby: is given without survive"):
         rankslice.open(out, standby=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
+from rankslice.commands.shared_options import comma_separated
+from rankslice.framework.option_records import option
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 
 
@@ -13,42 +15,70 @@ from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 class Quantisation:
     """What the options of ``build`` say about the types of converted sub-models."""
 
-    kind: str = "float32"
-    """One of :data:`rankslice.frontend.formats.conversion.KINDS`."""
-    representative: Path | None = None
-    """For ``int8``, and for bounds of an ONNX model: an ``.npz`` file, or a folder of images."""
+    kind: str = option(
+        "float32",
+        "Keras: number format of the sub-models.",
+        ("float32", "float16", "dynamic", "int8"),
+        name="quantize",
+    )
+    representative: Path | None = option(
+        None,
+        "File or folder with representative frames: for int8, and for bounds of data-dependent"
+        " sizes in an ONNX model.",
+        Path,
+    )
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    """Of these images."""
+    """Of images among these."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
     """What the options of ``build`` say."""
 
-    quantisation: Quantisation = field(default_factory=Quantisation)
-    """Types of a Keras model's sub-models."""
+    surge: Path | None = option(
+        None,
+        "Second mapping file: the route of frames while they arrive faster than the ranks of"
+        " --mapping can handle.",
+        Path,
+    )
+    profile: Path | None = option(
+        None,
+        "Profile of the model: determines the missing weights of ranks that take turns.",
+        Path,
+    )
+    share_cores: bool = option(False, "Allow several ranks on the same cores.")
+    source_board: str | None = option(
+        None, "Board where frames enter (default: that of the first layer).", str
+    )
+    survive: tuple[str, ...] = option(
+        (),
+        "Boards that 'run --survive' may lose: also plan (with --profile) and build for the"
+        " remaining boards.",
+        comma_separated,
+        metavar="all|BOARD[,BOARD]",
+    )
+    standby: bool = option(
+        False,
+        "With --survive: check that the boards' memory suffices for all plans at once.",
+    )
     sizes: GivenSizes = NO_SIZES
     """What is given of sizes that the model leaves open."""
-    share_cores: bool = False
-    """Let several ranks have the same cores."""
-    source_board: str | None = None
-    """Board where frames enter; that of the first layer by default."""
-    surge: Path | None = None
-    """A second mapping file: the way of frames while more come than the usual one can handle."""
-    profile: Path | None = None
-    """A profile of the model: it decides weights of ranks in turn that a mapping leaves open."""
-    video: bool = False
-    """Frames may come from videos and cameras: their board gets what reads them."""
-    literally: bool = False
-    """Leave normalisations of a Keras model on the ranks that the mapping says, instead of on
-    those of the layers into which converting would merge them."""
-    force: bool = False
-    """Replace a build folder."""
-    archive: bool = False
-    """Also write each package as a ``.tar``."""
-    wheels: str = ""
-    """A folder of wheels, or ``download``: what boards install goes into their packages."""
-    survive: tuple[str, ...] = ()
-    """Boards that may be lost, or ``all``: for each a build folder without it is made, too."""
-    standby: bool = False
-    """Check that all of them fit into the boards' memory at once."""
+    literally: bool = option(
+        False,
+        "Keras: keep normalisations on the ranks of the mapping; do not move them to the layers"
+        " they merge into.",
+    )
+    quantisation: Quantisation = field(default_factory=Quantisation)
+    video: bool = option(
+        False,
+        "Add OpenCV to the requirements of the board where frames enter, for run --input"
+        " video.mp4 or camera:0.",
+    )
+    force: bool = option(False, "Replace an existing build folder.")
+    archive: bool = option(False, "Also write each package as a .tar file.")
+    wheels: str = option(
+        "",
+        "Include Python wheels in the packages: from a folder, or downloaded.",
+        str,
+        metavar="DIR|download",
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rankslice.backend.runtime.options import Preprocessing
+from rankslice.commands.build.build_options import BuildOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
 from rankslice.commands.shared_options import (
@@ -17,12 +17,11 @@ from rankslice.commands.shared_options import (
     Json,
     MappingSource,
     OpenSizes,
-    comma_separated,
     mapping_from,
 )
 from rankslice.framework.errors import Mistake
 from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.option_records import MisuseError, about, offered, option
+from rankslice.framework.option_records import MisuseError, about, offered
 from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:
@@ -34,85 +33,6 @@ def _layer_numbers(text: str) -> tuple[int, ...]:
     from rankslice.commands.build.cut_mapping import parse_cuts
 
     return parse_cuts(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """What else the plan depends on."""
-
-    surge: Path | None = option(
-        None,
-        "Second mapping file: the route of frames while they arrive faster than the ranks of"
-        " --mapping can handle.",
-        Path,
-    )
-    profile: Path | None = option(
-        None,
-        "Profile of the model: determines the missing weights of ranks that take turns.",
-        Path,
-    )
-    cuts: tuple[int, ...] | None = option(
-        None,
-        "Instead of --mapping: numbers of the layers that start a new slice.",
-        _layer_numbers,
-        metavar="N[,N...]",
-    )
-    share_cores: bool = option(False, "Allow several ranks on the same cores.")
-    source_board: str | None = option(
-        None, "Board where frames enter (default: that of the first layer).", str
-    )
-    survive: tuple[str, ...] = option(
-        (),
-        "Boards that 'run --survive' may lose: also plan (with --profile) and build for the"
-        " remaining boards.",
-        comma_separated,
-        metavar="all|BOARD[,BOARD]",
-    )
-    standby: bool = option(
-        False,
-        "With --survive: check that the boards' memory suffices for all plans at once.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Conversions:
-    """How a Keras model is converted."""
-
-    literally: bool = option(
-        False,
-        "Keras: keep normalisations on the ranks of the mapping; do not move them to the layers"
-        " they merge into.",
-    )
-    quantize: str = option(
-        "float32",
-        "Keras: number format of the sub-models.",
-        ("float32", "float16", "dynamic", "int8"),
-    )
-    representative: Path | None = option(
-        None,
-        "File or folder with representative frames: for int8, and for bounds of data-dependent"
-        " sizes in an ONNX model.",
-        Path,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """What is written into the build folder."""
-
-    video: bool = option(
-        False,
-        "Add OpenCV to the requirements of the board where frames enter, for run --input"
-        " video.mp4 or camera:0.",
-    )
-    force: bool = option(False, "Replace an existing build folder.")
-    archive: bool = option(False, "Also write each package as a .tar file.")
-    wheels: str = option(
-        "",
-        "Include Python wheels in the packages: from a folder, or downloaded.",
-        str,
-        metavar="DIR|download",
-    )
 
 
 @function
@@ -127,11 +47,16 @@ def build(
     platform: Boards = "local",
     out: Annotated[Path, about("Build folder to create.", Path)] = Path("out"),
     *,
-    planning: Planning,
+    cuts: Annotated[
+        tuple[int, ...] | None,
+        about(
+            "Instead of --mapping: numbers of the layers that start a new slice.",
+            _layer_numbers,
+            metavar="N[,N...]",
+        ),
+    ] = None,
+    options: Annotated[BuildOptions, offered(without=("layout", "keep_size"))],
     sizes: OpenSizes,
-    conversions: Conversions,
-    preprocessing: Annotated[Preprocessing, offered("size", "mean", "scale")],
-    writing: Writing,
     ask: Callable[[], str] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Build:
@@ -145,44 +70,20 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    from rankslice.commands.build.build import BuildOptions, build as build_folder
-    from rankslice.commands.build.build_options import Quantisation
-
-    images = replace(preprocessing, layout="nhwc")
-    quantisation = Quantisation(conversions.quantize, conversions.representative, images)
-    options = BuildOptions(
-        quantisation=quantisation,
-        sizes=sizes.given,
-        share_cores=planning.share_cores,
-        source_board=planning.source_board,
-        surge=planning.surge,
-        profile=planning.profile,
-        video=writing.video,
-        literally=conversions.literally,
-        force=writing.force,
-        archive=writing.archive,
-        wheels=writing.wheels,
-        survive=planning.survive,
-        standby=planning.standby,
-    )
-    layers = _layers(mapping, planning, ask)
-    return build_folder(model, layers, platform, out, options, on_step=on_step)
-
-
-def _layers(
-    mapping: MappingSource | None, planning: Planning, ask: Callable[[], str] | None
-) -> Path | MakeMapping:
-    """Return the mapping that the options mean; ask if there are none."""
+    from rankslice.commands.build.build import build as build_folder
     from rankslice.commands.build.cut_mapping import mapping_of_cuts
 
+    images = replace(options.quantisation.preprocessing, layout="nhwc")
+    quantisation = replace(options.quantisation, preprocessing=images)
+    options = replace(options, quantisation=quantisation, sizes=sizes.given)
     if mapping is not None:
-        return mapping_from(mapping)
-    cuts = planning.cuts
-    if cuts is None:
-        if ask is None:
-            raise MisuseError(Mistake("mapping", "is missing", "give either a mapping or cuts"))
-        cuts = _layer_numbers(ask())
-    return mapping_of_cuts(cuts, share_cores=planning.share_cores)
+        layers: Path | MakeMapping = mapping_from(mapping)
+    elif cuts is None and ask is None:
+        raise MisuseError(Mistake("mapping", "is missing", "give either a mapping or cuts"))
+    else:
+        numbers = _layer_numbers(ask()) if cuts is None and ask is not None else cuts or ()
+        layers = mapping_of_cuts(numbers, share_cores=options.share_cores)
+    return build_folder(model, layers, platform, out, options, on_step=on_step)
 
 
 @command(

@@ -134,10 +134,13 @@ def _outputs(
     """Yield the results of frames, which another thread reads and submits as they arrive."""
     slots = [make_slot(spec) for spec in prepared.plan.job.inputs]
     names = [spec.name for spec in prepared.plan.job.inputs]
-    arriving = _live if prepared.source.is_live else _read
+    if prepared.source.is_live:
+        arriving = _live(prepared, slots, is_over, frames)
+    else:
+        arriving = _read(prepared, slots, is_over)
 
     def arrived() -> Iterator[_Arrays]:
-        for number, at_s in arriving(prepared, slots, is_over, frames):
+        for number, at_s in arriving:
             frames.arrivals.append(number)
             frames.arrived_s.append(at_s)
             yield dict(zip(names, map(values_in, slots), strict=True))
@@ -152,7 +155,7 @@ def _outputs(
 
 
 def _read(
-    prepared: PreparedRun, slots: Sequence[Slot], is_over: threading.Event, frames: FedFrames
+    prepared: PreparedRun, slots: Sequence[Slot], is_over: threading.Event
 ) -> Iterator[tuple[int, float]]:
     """Read each frame into the slots; yield its number and when it arrives.
 

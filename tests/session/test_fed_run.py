@@ -101,12 +101,12 @@ def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
 
 def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     slots = slots_of(built)
-    found = list(_read(prepared(built, Files()), slots, threading.Event(), FedFrames()))
+    found = list(_read(prepared(built, Files()), slots, threading.Event()))
     assert [0, 1, 2] == [number for number, _ in found]
     assert [pytest.approx(0.02)] * 2 == list(np.diff([at_s for _, at_s in found]))
     is_over = threading.Event()
     is_over.set()
-    assert [] == list(_read(prepared(built, Files()), slots, is_over, FedFrames()))
+    assert [] == list(_read(prepared(built, Files()), slots, is_over))
 
 
 @pytest.mark.parametrize(

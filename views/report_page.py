@@ -13,9 +13,9 @@ from rankslice.views.charts import Bar, bar_figure
 from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
     busy_figure,
-    frames_sentence,
     percentile_figure,
     rank_table,
+    rate_of,
 )
 from rankslice.views.scales import Axis
 from rankslice.views.side_by_side import KeptBench, KeptRun, differences, figure_table, moves
@@ -45,7 +45,7 @@ def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> P
 
 
 def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:
-    results = tuple(f"{run.name}: {frames_sentence(run.record.summary)}" for run in runs)
+    results = tuple(f"{run.name}: {rate_of(run.record.summary)}" for run in runs)
     head = "These runs differ in more than the mapping, so ratios mix the reasons:"
     reasons = differences(runs) if len(runs) > 1 else []
     unlike = (head, *reasons) if reasons else ()

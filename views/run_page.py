@@ -16,12 +16,12 @@ from rankslice.views.content import UNKNOWN, Code, Figure, Notice, Page, Section
 from rankslice.views.run_parts import (
     busy_figure,
     curves_figure,
-    frames_sentence,
     latency_histogram,
     ms_text,
     percentile_figure,
     percentiles,
     rank_table,
+    rate_of,
 )
 
 _MAX_CURVES = 8
@@ -49,7 +49,9 @@ def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
 
 
 def _result(record: RunRecord) -> Iterator[str]:
-    yield frames_sentence(record.summary)
+    yield rate_of(record.summary)
+    if dropped := record.summary.all_dropped:
+        yield f"{dropped} arrivals dropped"
     if record.summary.completed:
         yield latency_text(record.summary.latency_ms)
     yield f"bottleneck: {record.summary.bottleneck}"

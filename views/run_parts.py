@@ -8,7 +8,7 @@ from dataclasses import fields
 from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.texts import frames_text, rate_text
 from rankslice.measurement.counts import merged, percentile_ms, total
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.charts import (
@@ -83,12 +83,10 @@ def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) 
     return ms_text(figures.compute_ms[percentile])
 
 
-def frames_sentence(summary: RunSummary) -> str:
-    dropped = f", {summary.all_dropped} arrivals dropped" if summary.all_dropped else ""
-    fps = summary.throughput_fps
-    rate = "rate unknown" if fps is None else f"{fps:.2f} frames/s"
-    of = summary.throughput_of
-    return f"{frames_text(summary.completed)}{dropped}, {rate} ({of}), window {summary.window}"
+def rate_of(summary: RunSummary) -> str:
+    """Return how many frames a run had, at which rate."""
+    rate, of = summary.throughput_fps, summary.throughput_of
+    return rate_text(summary.completed, rate, of, summary.window, summary.surge_window)
 
 
 def route_texts(completed: int, on_surge: int, switches: Sequence[Change]) -> Iterator[str]:

@@ -86,6 +86,7 @@ _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     ),
     "ranks": (lambda run: len(run.ranks), lambda value: f"{value:.0f}"),
     "window": (lambda run: run.window, lambda value: f"{value:.0f}"),
+    "dropped arrivals": (lambda run: run.all_dropped or None, lambda value: f"{value:.0f}"),
 }
 
 

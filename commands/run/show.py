@@ -12,7 +12,6 @@ from rankslice.backend.runtime.summary.texts import (
     compute_texts,
     frames_text,
     latency_text,
-    rate_text,
     top_classes,
 )
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -21,7 +20,7 @@ from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
-from rankslice.views.run_parts import numbers_text, rank_table, route_texts
+from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
 from rankslice.views.terminal import MAX_LINE, show
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ def print_run(summary: RunSummary, console: Console) -> None:
 
 def _run_lines(summary: RunSummary) -> Iterator[str]:
     yield from rank_notes(summary.ranks)
-    windows = summary.window, summary.surge_window
-    yield rate_text(summary.completed, summary.throughput_fps, summary.throughput_of, *windows)
+    yield rate_of(summary)
     if summary.surge_window is not None:
         yield from route_texts(summary.completed, summary.on_surge, summary.switches)
     yield from _failures(summary.failed, summary.failures)

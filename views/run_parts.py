@@ -44,7 +44,14 @@ def mb_text(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}"
 
 
-_TEXTS: dict[str, Callable[[float | None], str]] = {"ms": ms_text, "MB": mb_text}
+def _short_ms(value: float | None) -> str:
+    """Return milliseconds with the digits for which terminals have room."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.2f}"
+
+
+_TEXTS: dict[str, Callable[[float | None], str]] = {"ms": _short_ms, "MB": mb_text}
 
 
 def rank_table(ranks: Sequence[RankFigures]) -> Table:
@@ -80,7 +87,7 @@ def rank_table(ranks: Sequence[RankFigures]) -> Table:
 def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) -> str:
     if figures is None or (may_idle and not figures.frames):
         return UNKNOWN
-    return ms_text(figures.compute_ms[percentile])
+    return _short_ms(figures.compute_ms[percentile])
 
 
 def rate_of(summary: RunSummary) -> str:

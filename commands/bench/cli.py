@@ -28,8 +28,8 @@ from rankslice.views.terminal import print_line, progress_bars, screen, talk
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankslice.commands.bench.scenario import ScenarioRun
     from rankslice.measurement.bench.bench_records import Bench
+    from rankslice.session.bench.scenario import ScenarioRun
     from rankslice.views.content import Section
 
 _COMPARE = "compare"
@@ -89,7 +89,7 @@ def bench_scenario(
         RankSliceError: something does not fit, or the job failed.
     """
     from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
-    from rankslice.commands.bench.scenario import run_scenario, scenario_request
+    from rankslice.session.bench.scenario import run_scenario, scenario_request
 
     request = scenario_request(
         folder,

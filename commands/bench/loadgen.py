@@ -18,12 +18,12 @@ from rankslice.backend.launch.job import tethered
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.bench.scenario import ScenarioRequest
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder, what_forbids
 from rankslice.framework.reading.read_text import read_text
 from rankslice.measurement.bench.loadgen_log import MISSING, LoadgenTest, figures_of_log
 from rankslice.measurement.bench.scenarios import figures_of
+from rankslice.session.bench.scenario import ScenarioRequest
 
 SCENARIO_NAMES = {
     "single": "SingleStream",

@@ -1,1 +1,1 @@
-"""Starts of a job that are measured, alone or beside a co-runner."""
+"""Starts of a job that are measured: alone, beside a co-runner, or under a scenario."""

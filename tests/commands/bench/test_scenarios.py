@@ -19,10 +19,10 @@ from real_jobs import chain_folder, let_ranks_sleep, processes_of
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.loadgen import run_loadgen
-from rankslice.commands.bench.scenario import scenario_request
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.bench_records import Load, read_bench
 from rankslice.measurement.bench.scenarios import SCENARIOS, arrival_times
+from rankslice.session.bench.scenario import scenario_request
 from rankslice.session.bench.starts import Measured, run_start
 
 SLEEP_S = 0.004
@@ -166,7 +166,7 @@ def test_a_job_under_the_load_generator_ends_with_it(tmp_path: Path, after_s: fl
 from pathlib import Path
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.bench.loadgen import run_loadgen
-from rankslice.commands.bench.scenario import scenario_request
+from rankslice.session.bench.scenario import scenario_request
 options = {{"target_fps": 10.0, "latency_limit_ms": 100.0}}
 run_loadgen(scenario_request(Path({str(folder)!r}), "server", RunOptions(), **options))
 """

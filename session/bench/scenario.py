@@ -12,7 +12,6 @@ import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.shared_options import refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.bench_records import Bench, Load
 from rankslice.measurement.bench.loadgen_log import LoadgenTest
@@ -58,7 +57,8 @@ def scenario_request(
     """Return what a user asks for, checked; without a number of frames, as few as will do."""
     scenario = SCENARIOS[name]
     if is_live(options.inputs):
-        refuse_with(f"--input {options.inputs[0]}, which sets the pace itself", scenario=name)
+        found = f"cannot be combined with --input {options.inputs[0]}, which sets the pace itself"
+        raise RankSliceError(Mistake("--scenario", found, "leave one out"))
     is_server = name == "server"
     for option, value in {
         "--target-fps": target_fps,

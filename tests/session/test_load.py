@@ -115,4 +115,4 @@ def test_a_job_is_measured_beside_a_co_runner_and_without_it(out: Path, tmp_path
     assert "Of the variance of the latency" in words
     page = file.with_suffix(".html").read_text()
     assert "Beside a co-runner: cpu" in page
-    assert "Reason it varies" in page
+    assert "Why it varies" in page

@@ -51,20 +51,6 @@ class Ring:
     stage has to look at all of its rings again.
     """
 
-    __slots__ = (
-        "_slowest",
-        "depth",
-        "on_freed",
-        "on_written",
-        "read",
-        "readers",
-        "steps",
-        "turns",
-        "waiting",
-        "writer",
-        "written",
-    )
-
     def __init__(self, spec: RingSpec) -> None:
         self.depth = spec.depth
         self.steps = spec.readers
@@ -107,13 +93,17 @@ class Ring:
 
     def free(self, reader: int) -> bool:
         """Let a reader give its oldest frame back; return whether that freed a slot."""
+        return self._go_on(reader, self.read[reader] + 1)
+
+    def _go_on(self, reader: int, after: int) -> bool:
         before = self.read[reader]
-        self.read[reader] = before + 1
+        self.read[reader] = after
         stage = self.waiting[reader]
-        if stage is not None and before + 1 == self.written:
+        if stage is not None and after >= self.written:
             stage.lacking += 1
         was_full = not self.has_room_for(self.written)
-        is_freed = self._slowest.step(before)
+        is_one = after == before + 1
+        is_freed = self._slowest.step(before) if is_one else self._slowest.climb(before, after)
         if is_freed and was_full and self.writer is not None:
             self.writer.has_one_more()
         return is_freed
@@ -129,22 +119,11 @@ class Ring:
 class SkippedRing(Ring):
     """A ring with readers that leave frames out."""
 
-    __slots__ = ()
-
     def waits(self, reader: int) -> int:
         return sum(map(self.steps[reader].takes, range(self.read[reader], self.written)))
 
     def free(self, reader: int) -> bool:
-        before = self.read[reader]
-        self.read[reader] = after = self.steps[reader].after(before)
-        stage = self.waiting[reader]
-        if stage is not None and after >= self.written:
-            stage.lacking += 1
-        was_full = not self.has_room_for(self.written)
-        is_freed = self._slowest.climb(before, after)
-        if is_freed and was_full and self.writer is not None:
-            self.writer.has_one_more()
-        return is_freed
+        return self._go_on(reader, self.steps[reader].after(self.read[reader]))
 
 
 def make_ring(spec: RingSpec) -> Ring:

@@ -22,6 +22,7 @@ from rankslice.measurement.bench.series import (
 from rankslice.views.bench_tables import (
     advice,
     latency_table,
+    machine_warnings,
     names_of,
     notes,
     number_text,
@@ -50,8 +51,12 @@ _LATENCY = Axis("latency, ms")
 def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
     measured, names = all_series(bench), names_of(bench)
     ratios = own_ratios(bench)
-    note, warning = notes(bench, measured)
-    tables = (warning, rate_table(bench, measured), latency_table(bench, measured), note)
+    tables = (
+        machine_warnings(bench),
+        rate_table(bench, measured),
+        latency_table(bench, measured),
+        notes(bench, measured),
+    )
     sections = [*first, Section("Rates and latencies", parts=tables)]
     if ratios:
         sections.append(_ratio_section(names, ratios))

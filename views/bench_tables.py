@@ -123,12 +123,14 @@ def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
     return Figure(caption, svg)
 
 
-def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> tuple[Notice, Notice]:
-    """Return what has to be known to read the figures, and what disturbed the machine."""
-    return (
-        Notice("Notes", tuple(notes_of(bench, measured)), "note"),
-        Notice("Warning", tuple(unquiet(bench)), "warning"),
-    )
+def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:
+    """Return what has to be known to read the figures."""
+    return Notice("Notes", tuple(notes_of(bench, measured)), "note")
+
+
+def machine_warnings(bench: Bench) -> Notice:
+    """Return what disturbed the machine."""
+    return Notice("Warning", tuple(unquiet(bench)), "warning")
 
 
 def _who(bench: Bench, series: SeriesFigures) -> tuple[str, str]:

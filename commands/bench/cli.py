@@ -23,14 +23,12 @@ from rankslice.framework.files.output_file import (
 )
 from rankslice.framework.option_records import Writes, about, offered
 from rankslice.session.build_folder import BENCH, BENCH_PAGE
-from rankslice.views.terminal import print_line, progress_bars, screen, talk
+from rankslice.views.terminal import print_line, progress_bars, screen, show, talk
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rankslice.measurement.bench.bench_records import Bench
     from rankslice.session.bench.scenario import ScenarioRun
-    from rankslice.views.content import Section
+    from rankslice.views.content import Part, Section
 
 _COMPARE = "compare"
 _SCENARIOS = ("single", "multi", "server", "offline")
@@ -185,7 +183,8 @@ class _Found:
     """What was measured, and how it is told beside its usual figures."""
 
     bench: Bench
-    show: Callable[[Console], None]
+    parts: tuple[Part | Section, ...]
+    """What the terminal shows."""
     sections: tuple[Section, ...] = ()
     """Of the page, before the others."""
     record: dict[str, Any] = field(default_factory=dict)
@@ -200,7 +199,7 @@ def _write(found: _Found, file: Path, page: Path, json: Path | None) -> None:
     from rankslice.views.page import page_html
 
     if json != STDOUT:
-        found.show(screen)
+        show(screen, *found.parts)
     write_bench(found.bench, file)
     write_output(page, page_html(bench_page(found.bench, found.sections)), "--out")
     write_json(json, {**found.record, **bench_json(found.bench)})
@@ -210,32 +209,19 @@ def _write(found: _Found, file: Path, page: Path, json: Path | None) -> None:
 
 def _found(bench: Bench, *, explain: bool) -> _Found:
     """Return how to tell what was measured, beside a co-runner or not."""
-    from rankslice.commands.bench.show import (
-        beside_json,
-        explained_json,
-        print_bench,
-        print_beside,
-        print_explained,
-    )
+    from rankslice.commands.bench.show import bench_parts, beside_json, explained_json
     from rankslice.measurement.bench.beside import beside_figures
     from rankslice.views.bench_sections import beside_section, explained, explained_section
 
     beside = beside_figures(bench)
     why = explained(bench) if explain else []
 
-    def show(console: Console) -> None:
-        print_bench(bench, console)
-        if beside:
-            print_beside(beside, console)
-        if why:
-            print_explained(why, console)
-
     sections = [beside_section(beside)] if beside else []
     sections += [explained_section(why)] if why else []
     record: dict[str, Any] = {"beside": beside_json(beside)} if beside else {}
     if why:
         record["explained"] = explained_json(why)
-    return _Found(bench, show, tuple(sections), record)
+    return _Found(bench, (*bench_parts(bench), *sections), tuple(sections), record)
 
 
 def _of_scenario(
@@ -246,8 +232,9 @@ def _of_scenario(
     frames: int | None,
 ) -> _Found:
     """Measure a job under a scenario, and have the load generator drive it if that is wanted."""
-    from rankslice.commands.bench.show import print_scenario, scenario_json
+    from rankslice.commands.bench.show import scenario_json
     from rankslice.views.bench_sections import scenario_section
+    from rankslice.views.bench_tables import machine_warnings
 
     with progress_bars() as progress:
 
@@ -263,12 +250,9 @@ def _of_scenario(
             launching=Launching(options.mpirun, options.ssh_config),
             on_prepared=begin,
         )
-    return _Found(
-        ran.bench,
-        partial(print_scenario, ran),
-        (scenario_section(ran.figures, ran.loadgen),),
-        scenario_json(ran),
-    )
+    section = scenario_section(ran.figures, ran.loadgen)
+    parts = (section, machine_warnings(ran.bench))
+    return _Found(ran.bench, parts, (section,), scenario_json(ran))
 
 
 def _measure(call: Callable[..., Bench], turns: list[Bench]) -> None:

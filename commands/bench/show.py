@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,41 +19,30 @@ from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series,
 from rankslice.session.bench.scenario import ScenarioRun
 from rankslice.views.bench_sections import (
     Explained,
-    beside_section,
-    explained_section,
-    scenario_section,
 )
 from rankslice.views.bench_tables import (
     advice,
     latency_table,
+    machine_warnings,
     names_of,
     notes,
     rate_table,
     ratio_table,
 )
-from rankslice.views.content import Notice
+from rankslice.views.content import Notice, Part
 from rankslice.views.terminal import show
 
 
-def print_bench(bench: Bench, console: Console) -> None:
-    measured = all_series(bench)
-    show(console, rate_table(bench, measured), latency_table(bench, measured))
+def bench_parts(bench: Bench) -> Iterator[Part]:
+    """Yield rates, latencies, the ratio of two jobs, and what has to be known to read them."""
+    series = all_series(bench)
+    yield rate_table(bench, series)
+    yield latency_table(bench, series)
     if ratios := own_ratios(bench):
-        show(console, ratio_table(names_of(bench), ratios))
-    show(console, advice(bench, measured), *notes(bench, measured))
-
-
-def print_beside(measured: Sequence[BesideFigures], console: Console) -> None:
-    show(console, beside_section(measured))
-
-
-def print_explained(explanations: Sequence[Explained], console: Console) -> None:
-    show(console, explained_section(explanations))
-
-
-def print_scenario(ran: ScenarioRun, console: Console) -> None:
-    warnings = Notice("Warning", tuple(unquiet(ran.bench)), "warning")
-    show(console, scenario_section(ran.figures, ran.loadgen), warnings)
+        yield ratio_table(names_of(bench), ratios)
+    yield advice(bench, series)
+    yield notes(bench, series)
+    yield machine_warnings(bench)
 
 
 def print_compared(compared: Compared, names: tuple[str, str], console: Console) -> None:

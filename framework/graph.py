@@ -8,6 +8,8 @@ gigabytes takes kilobytes.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -185,6 +187,29 @@ class Graph:
     """What to know about it, in words: sizes that the file declares are not true, for example."""
     quantised: tuple[QuantisedInput, ...] = ()
     """Those of the inputs that are."""
+
+
+def unique_names(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Return names that are all different: its own for what is the only one of that name.
+
+    Others get their place in the file as a number: ``<name>_<index>``, or ``<kind>_<index>``
+    without a name of their own, and ``_`` behind while that is taken.
+
+    Args:
+        names: a name, or an empty one, and the kind of what has it.
+    """
+    count = Counter(name for name, _ in names)
+    taken = set(count)
+    unique: list[str] = []
+    for index, (name, kind) in enumerate(names):
+        chosen = name
+        if not name or count[name] > 1:
+            chosen = f"{name or kind}_{index}"
+            while chosen in taken:
+                chosen += "_"
+            taken.add(chosen)
+        unique.append(chosen)
+    return unique
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

@@ -21,7 +21,7 @@ class LayerCost:
     """Its name."""
     macs: int | None
     """Multiply-accumulate operations; ``None`` if not known. See
-    :func:`rankslice.frontend.formats.onnx.macs.onnx_macs` for what counts."""
+    :func:`rankslice.frontend.formats.operand_shapes.counted_macs` for what counts."""
     parameters: int
     """Numbers in the weights it reads. Single numbers (limits, exponents) and truth values are
     none, nor are 32- and 64-bit integers (shapes, indices) unless it takes products."""

@@ -1,6 +1,8 @@
-"""Shapes of what a layer reads and makes, for those who cannot do without."""
+"""Shapes of what a layer reads and makes, and the operations that are counted by them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from rankslice.framework.graph import Layer
 
@@ -10,11 +12,7 @@ class UnknownSizeError(Exception):
 
 
 def shape_of(layer: Layer, operand: int) -> tuple[int, ...]:
-    """Return the shape of an operand by its position.
-
-    Raises:
-        UnknownSizeError: it is omitted, or its shape is not known.
-    """
+    """Return the shape of an operand, or raise :class:`UnknownSizeError`."""
     given = layer.operands[operand] if operand < len(layer.operands) else None
     if given is None or given.shape is None:
         raise UnknownSizeError
@@ -22,12 +20,32 @@ def shape_of(layer: Layer, operand: int) -> tuple[int, ...]:
 
 
 def output_shape(layer: Layer) -> tuple[int, ...]:
-    """Return the shape of what a layer makes first.
-
-    Raises:
-        UnknownSizeError: it makes nothing, or the shape is not known.
-    """
+    """Return the shape of what a layer makes first, or raise :class:`UnknownSizeError`."""
     shape = layer.outputs[0].shape if layer.outputs else None
     if shape is None:
         raise UnknownSizeError
     return shape
+
+
+def counted_macs(
+    layer: Layer, counts: Mapping[str, Callable[[Layer], int]], *, is_free: bool
+) -> int | None:
+    """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
+
+    Convolutions, matrix products, recurrent layers and attention count, whatever their element
+    types; products with the zeros of a padding count too. Every other operator counts 0: adding,
+    scaling, normalising, pooling, activation. Additions of a bias count nothing. The result is
+    ``None`` where the number is not known.
+
+    Args:
+        layer: of any format.
+        counts: by operator, what counts its products.
+        is_free: whether the layer has none if its operator is not in ``counts``.
+    """
+    count = counts.get(layer.op)
+    if count is None:
+        return 0 if is_free else None
+    try:
+        return count(layer)
+    except (UnknownSizeError, IndexError):
+        return None

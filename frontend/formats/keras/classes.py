@@ -9,50 +9,36 @@ from __future__ import annotations
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
 
-_BY_DIMENSION = (
-    *("AdaptiveAveragePooling", "AdaptiveMaxPooling", "AveragePooling", "AvgPool", "Conv"),
-    *("ConvLSTM", "Convolution", "Cropping", "GlobalAveragePooling", "GlobalAvgPool"),
-    *("GlobalMaxPool", "GlobalMaxPooling", "MaxPool", "MaxPooling", "SpatialDropout"),
-    *("UpSampling", "ZeroPadding"),
-)
-
-_RANDOM_CHANGES = (
-    *("Brightness", "ColorDegeneration", "ColorJitter", "Contrast", "Crop", "ElasticTransform"),
-    *("Erasing", "Flip", "GaussianBlur", "Grayscale", "Hue", "Invert", "Perspective"),
-    *("Posterization", "Rotation", "Saturation", "Sharpness", "Shear", "Translation", "Zoom"),
-)
+_BY_DIMENSION = """
+    AdaptiveAveragePooling AdaptiveMaxPooling AveragePooling AvgPool Conv ConvLSTM Convolution
+    Cropping GlobalAveragePooling GlobalAvgPool GlobalMaxPool GlobalMaxPooling MaxPool
+    MaxPooling SpatialDropout UpSampling ZeroPadding
+"""
+_RANDOM_CHANGES = """
+    Brightness ColorDegeneration ColorJitter Contrast Crop ElasticTransform Erasing Flip
+    GaussianBlur Grayscale Hue Invert Perspective Posterization Rotation Saturation Sharpness
+    Shear Translation Zoom
+"""
+_OTHER_LAYERS = """
+    DepthwiseConv1D DepthwiseConv2D SeparableConv1D SeparableConv2D SeparableConvolution1D
+    SeparableConvolution2D AugMix AutoContrast Equalization RandAugment Solarization Activation
+    ActivityRegularization Add AdditiveAttention AlphaDropout Attention Average
+    BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate Dense
+    Discretization Dot Dropout ELU EinsumDense Embedding Flatten GRU GaussianDropout
+    GaussianNoise GroupNormalization GroupQueryAttention Identity InputLayer LSTM
+    LayerNormalization LeakyReLU Masking Maximum MelSpectrogram Minimum MultiHeadAttention
+    Multiply Normalization PReLU Permute RMSNormalization RNN ReLU RepeatVector Rescaling
+    Reshape Resizing ReversibleEmbedding STFTSpectrogram SimpleRNN Softmax SpectralNormalization
+    Subtract TimeDistributed UnitNormalization
+"""
 
 LAYERS = frozenset(
-    {
-        *(f"{name}{dimension}D" for name in _BY_DIMENSION for dimension in (1, 2, 3)),
-        *(
-            f"{name}{dimension}DTranspose"
-            for name in ("Conv", "Convolution")
-            for dimension in "123"
-        ),
-        *("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
-        *("SeparableConvolution1D", "SeparableConvolution2D"),
-        *(f"Random{change}" for change in _RANDOM_CHANGES),
-        *("AugMix", "AutoContrast", "Equalization", "RandAugment", "Solarization"),
-        *("Activation", "ActivityRegularization", "Add", "AdditiveAttention", "AlphaDropout"),
-        *("Attention", "Average", "BatchNormalization", "Bidirectional", "CategoryEncoding"),
-        *("CenterCrop", "Concatenate", "Dense", "Discretization", "Dot", "Dropout", "ELU"),
-        *("EinsumDense", "Embedding", "Flatten", "GRU", "GaussianDropout", "GaussianNoise"),
-        *("GroupNormalization", "GroupQueryAttention", "Identity", "InputLayer", "LSTM"),
-        *("LayerNormalization", "LeakyReLU", "Masking", "Maximum", "MelSpectrogram", "Minimum"),
-        *(
-            "MultiHeadAttention",
-            "Multiply",
-            "Normalization",
-            "PReLU",
-            "Permute",
-            "RMSNormalization",
-        ),
-        *("RNN", "ReLU", "RepeatVector", "Rescaling", "Reshape", "Resizing"),
-        *("ReversibleEmbedding", "STFTSpectrogram", "SimpleRNN", "Softmax"),
-        *("SpectralNormalization", "Subtract", "TimeDistributed"),
-        *("UnitNormalization",),
-    }
+    (
+        *(f"{name}{axes}D" for name in _BY_DIMENSION.split() for axes in (1, 2, 3)),
+        *(f"{name}{axes}DTranspose" for name in ("Conv", "Convolution") for axes in (1, 2, 3)),
+        *(f"Random{change}" for change in _RANDOM_CHANGES.split()),
+        *_OTHER_LAYERS.split(),
+    )
 )
 
 _CONVNEXT = "keras.src.applications.convnext"
@@ -66,35 +52,25 @@ APPLICATION_LAYERS = {
 
 CELLS = frozenset({"GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"})
 
-VALUES = frozenset(
-    {
-        *(
-            "Constant",
-            "GlorotNormal",
-            "GlorotUniform",
-            "HeNormal",
-            "HeUniform",
-            "IdentityInitializer",
-        ),
-        *("LecunNormal", "LecunUniform", "Ones", "Orthogonal", "OrthogonalInitializer"),
-        *("RandomNormal", "RandomUniform", "STFT", "STFTInitializer", "TruncatedNormal"),
-        *("VarianceScaling", "Zeros", "L1", "L1L2", "L2", "OrthogonalRegularizer", "MaxNorm"),
-        *("MinMaxNorm", "NonNeg", "UnitNorm", "DTypePolicy", "DTypePolicyMap"),
-        *("FloatDTypePolicy", "Policy"),
-        *("__bytes__", "__ellipsis__", "__keras_tensor__", "__numpy__", "__slice__", "__tensor__"),
-    }
-)
+_VALUES = """
+    Constant GlorotNormal GlorotUniform HeNormal HeUniform IdentityInitializer LecunNormal
+    LecunUniform Ones Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT
+    STFTInitializer TruncatedNormal VarianceScaling Zeros L1 L1L2 L2 OrthogonalRegularizer
+    MaxNorm MinMaxNorm NonNeg UnitNorm DTypePolicy DTypePolicyMap FloatDTypePolicy Policy
+    __bytes__ __ellipsis__ __keras_tensor__ __numpy__ __slice__ __tensor__
+"""
+
+VALUES = frozenset(_VALUES.split())
 """Initialisers, regularisers, constraints and types of layers, and plain values."""
 
-FUNCTIONS = frozenset(
-    {
-        *("celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu"),
-        *("hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish"),
-        *("relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax", "softplus"),
-        *("softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh"),
-        *("tanh_shrink", "threshold"),
-    }
-)
+_FUNCTIONS = """
+    celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh
+    leaky_relu linear log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink
+    softmax softplus softsign sparse_plus sparse_sigmoid sparsemax squareplus swish tanh
+    tanh_shrink threshold
+"""
+
+FUNCTIONS = frozenset(_FUNCTIONS.split())
 """Activations."""
 
 OPERATION_MODULES = {

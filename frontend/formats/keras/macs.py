@@ -7,43 +7,32 @@ from collections.abc import Callable
 
 from rankslice.framework.graph import Layer, Weight
 from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS
-from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.operand_shapes import (
+    UnknownSizeError,
+    counted_macs,
+    output_shape,
+    shape_of,
+)
 
-_NOT_COUNTED = frozenset(
-    {
-        *("AdditiveAttention", "Attention", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D"),
-        *("ConvLSTM3D", "Dot", "EinsumDense", "GroupQueryAttention", "MelSpectrogram"),
-        *("MultiHeadAttention", "RNN", "STFTSpectrogram", "SpectralNormalization"),
-        *("TimeDistributed",),
-    }
-)
+_NOT_COUNTED = """
+    AdditiveAttention Attention Bidirectional ConvLSTM1D ConvLSTM2D ConvLSTM3D Dot EinsumDense
+    GroupQueryAttention MelSpectrogram MultiHeadAttention RNN STFTSpectrogram
+    SpectralNormalization TimeDistributed
+"""
 """Layers with products that are not counted here, or with other layers in them."""
-_FREE_OPERATIONS = frozenset(
-    {
-        *("Absolute", "Cast", "Clip", "Divide", "Exp", "ExpandDims", "GetItem", "Max", "Mean"),
-        *("Min", "Negative", "Pad", "Power", "Relu", "Relu6", "Rsqrt", "Sigmoid", "Silu"),
-        *("Split", "Sqrt", "Square", "Squeeze", "Stack", "Sum", "Tanh", "Transpose"),
-        *("TrueDivide", "Where"),
-    }
-)
-_FREE = (LAYERS - _NOT_COUNTED) | _FREE_OPERATIONS | APPLICATION_LAYERS.keys()
+_FREE_OPERATIONS = """
+    Absolute Cast Clip Divide Exp ExpandDims GetItem Max Mean Min Negative Pad Power Relu Relu6
+    Rsqrt Sigmoid Silu Split Sqrt Square Squeeze Stack Sum Tanh Transpose TrueDivide Where
+"""
+_FREE = {*_FREE_OPERATIONS.split(), *APPLICATION_LAYERS, *LAYERS} - {*_NOT_COUNTED.split()}
 
 
 def keras_macs(layer: Layer) -> int | None:
-    """Return the multiply-accumulate operations (MACs) that a call of a layer takes for one frame.
+    """Return the MACs of a call of a layer.
 
-    The same counts as for ONNX (:func:`rankslice.frontend.formats.onnx.macs.onnx_macs`). The
-    result is ``None`` for attention, layers that have others inside, and most operations that
-    are no layers.
+    ``None`` for attention, layers that have others inside, and most operations that are no layers.
     """
-    count = _COUNTS.get(layer.op)
-    if count is None:
-        is_free = layer.op in _FREE
-        return 0 if is_free else None
-    try:
-        return count(layer)
-    except UnknownSizeError:
-        return None
+    return counted_macs(layer, _COUNTS, is_free=layer.op in _FREE)
 
 
 def _weight(layer: Layer, name: str) -> Weight:

@@ -8,45 +8,33 @@ from collections.abc import Callable
 import onnx.defs
 
 from rankslice.framework.graph import Layer
-from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.operand_shapes import (
+    UnknownSizeError,
+    counted_macs,
+    output_shape,
+    shape_of,
+)
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_WITHOUT_PRODUCTS = frozenset(
-    f"com.microsoft.{name}"
-    for name in (
-        *("BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear"),
-        *("EmbedLayerNormalization", "FastGelu", "Gelu", "GemmaRotaryEmbedding", "GroupNorm"),
-        *("Pad", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool"),
-        *("QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear"),
-        *("QuickGelu", "RotaryEmbedding", "SkipGroupNorm", "SkipLayerNormalization"),
-        *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "Unique"),
-    )
-)
+_FREE_OPERATORS = """
+    BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear
+    EmbedLayerNormalization FastGelu Gelu GemmaRotaryEmbedding GroupNorm Pad QLinearAdd
+    QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul
+    QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding SkipGroupNorm
+    SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization Unique
+"""
+_WITHOUT_PRODUCTS = {f"com.microsoft.{name}" for name in _FREE_OPERATORS.split()}
 """Operators of onnxruntime that neither convolve nor multiply matrices."""
 
 
 def onnx_macs(layer: Layer) -> int | None:
-    """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
+    """Return a layer's MACs.
 
-    Convolutions, matrix products, recurrent layers and attention count, whatever their element
-    types; products with the zeros of a padding count too. Every other operator counts 0: adding,
-    scaling, normalising, pooling, activation. Additions of a bias count nothing.
-
-    The result is ``None`` where the number is not known: a size is missing, or the operator is
-    none of ONNX's or onnxruntime's, or has a body (``If``, ``Loop``).
+    ``None`` where a size is missing, or the operator is none of ONNX's or onnxruntime's, or has a
+    body (``If``, ``Loop``).
     """
-    count = _COUNTS.get(layer.op)
-    if count is None:
-        return 0 if _is_free(layer.op) else None
-    try:
-        return count(layer)
-    except (UnknownSizeError, IndexError):
-        return None
-
-
-def _is_free(op: str) -> bool:
-    known = "." not in op and onnx.defs.has(op) and op not in _WITH_BODIES
-    return known or op in _WITHOUT_PRODUCTS
+    is_known = "." not in layer.op and onnx.defs.has(layer.op) and layer.op not in _WITH_BODIES
+    return counted_macs(layer, _COUNTS, is_free=is_known or layer.op in _WITHOUT_PRODUCTS)
 
 
 def _convolution(kernel: int) -> Callable[[Layer], int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
-from rankslice.framework.graph import AttributeValue
+from rankslice.framework.graph import AttributeValue, unique_names
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -30,23 +29,8 @@ RANDOM_OPERATORS = frozenset(
 
 
 def layer_names(nodes: Sequence[NodeProto]) -> list[str]:
-    """Return a name for each node, all different: the node's own if it is the only one of it.
-
-    Others get their place in the file as a number: ``<Op>_<index>`` without a name of their own,
-    ``<name>_<index>`` with one that several nodes have, and ``_`` behind while that is taken.
-    """
-    count = Counter(node.name for node in nodes)
-    taken = set(count)
-    names: list[str] = []
-    for index, node in enumerate(nodes):
-        name = node.name
-        if not name or count[name] > 1:
-            name = f"{name or node.op_type}_{index}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-        names.append(name)
-    return names
+    """Return a name for each node: its own if it is the only one of it, else with its place."""
+    return unique_names([(node.name, node.op_type) for node in nodes])
 
 
 def operator(node: NodeProto) -> str:

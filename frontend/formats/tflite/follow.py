@@ -338,33 +338,24 @@ def _filled(call: Call) -> NDArray[Any]:
     return np.full(call.value(0).ravel().tolist(), call.value(1))
 
 
+_AS_IN_NUMPY = """
+    ABS ADD CEIL EQUAL FLOOR GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT
+    LOGICAL_OR MAXIMUM MINIMUM NOT_EQUAL
+"""
+
 _COMPUTED: dict[str, Callable[[Call], Any]] = {
+    **{name: _by_numpy(getattr(np, name.lower())) for name in _AS_IN_NUMPY.split()},
     **{name: _in_the_shape_of(RULES[name]) for name in ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")},
-    "ABS": _by_numpy(np.abs),
-    "ADD": _by_numpy(np.add),
     "BROADCAST_ARGS": lambda call: np.broadcast_shapes(*(tuple(v.tolist()) for v in _all(call))),
     "CAST": lambda call: call.value(0),
-    "CEIL": _by_numpy(np.ceil),
     "CONCATENATION": lambda call: np.concatenate(_all(call), axis=call.option("axis")),
     "DIV": _quotient,
-    "EQUAL": _by_numpy(np.equal),
     "FILL": _filled,
-    "FLOOR": _by_numpy(np.floor),
     "FLOOR_DIV": _by_numpy(np.floor_divide),
     "FLOOR_MOD": _by_numpy(np.mod),
     "GATHER": _gathered,
-    "GREATER": _by_numpy(np.greater),
-    "GREATER_EQUAL": _by_numpy(np.greater_equal),
-    "LESS": _by_numpy(np.less),
-    "LESS_EQUAL": _by_numpy(np.less_equal),
-    "LOGICAL_AND": _by_numpy(np.logical_and),
-    "LOGICAL_NOT": _by_numpy(np.logical_not),
-    "LOGICAL_OR": _by_numpy(np.logical_or),
-    "MAXIMUM": _by_numpy(np.maximum),
-    "MINIMUM": _by_numpy(np.minimum),
     "MUL": _by_numpy(np.multiply),
     "NEG": _by_numpy(np.negative),
-    "NOT_EQUAL": _by_numpy(np.not_equal),
     "PACK": lambda call: np.stack(_all(call), axis=call.option("axis")),
     "RANGE": _counted,
     "RANK": lambda call: np.array(len(call.shape(0))),

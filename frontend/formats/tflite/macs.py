@@ -6,37 +6,23 @@ import math
 from collections.abc import Callable, Iterable
 
 from rankslice.framework.graph import Layer
-from rankslice.frontend.formats.operand_shapes import UnknownSizeError, output_shape, shape_of
+from rankslice.frontend.formats.operand_shapes import counted_macs, output_shape, shape_of
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 
-_BUILTIN = frozenset(OPERATORS)
-_NOT_COUNTED = frozenset(
-    {
-        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "CALL", "CALL_ONCE"),
-        *("CONCAT_EMBEDDINGS", "CUSTOM", "DELEGATE", "IF", "LSH_PROJECTION", "RFFT2D", "SVDF"),
-        *("PLACEHOLDER_FOR_GREATER_OP_CODES", "WHILE"),
-    }
-)
+_NOT_COUNTED = """
+    BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN CALL CALL_ONCE CONCAT_EMBEDDINGS
+    CUSTOM DELEGATE IF LSH_PROJECTION RFFT2D SVDF PLACEHOLDER_FOR_GREATER_OP_CODES WHILE
+"""
 """Operators with bodies, and those whose products are not counted here."""
+_FREE = {name for name in OPERATORS if not name.startswith("STABLEHLO_")} - {*_NOT_COUNTED.split()}
 _LSTM_MATRICES = (*range(1, 9), 16)
 """Operands of an LSTM that are matrices: four for what comes in, four for the state, and the
 projection. Some are omitted."""
 
 
 def tflite_macs(layer: Layer) -> int | None:
-    """Return the multiply-accumulate operations (MACs) that a layer takes for one frame.
-
-    The same counts as for ONNX (:func:`rankslice.frontend.formats.onnx.macs.onnx_macs`). The
-    result is ``None`` for custom and StableHLO operators, control flow and where a size is missing.
-    """
-    count = _COUNTS.get(layer.op)
-    if count is None:
-        is_free = layer.op in _BUILTIN - _NOT_COUNTED and not layer.op.startswith("STABLEHLO_")
-        return 0 if is_free else None
-    try:
-        return count(layer)
-    except (UnknownSizeError, IndexError):
-        return None
+    """Return a layer's MACs; ``None`` for custom and StableHLO operators, and control flow."""
+    return counted_macs(layer, _COUNTS, is_free=layer.op in _FREE)
 
 
 def _convolution(window: slice, kernel: int = 1) -> Callable[[Layer], int]:

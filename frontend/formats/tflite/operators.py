@@ -1,9 +1,8 @@
-"""Names and settings of a TensorFlow Lite model's operators, and names of its tensors."""
+"""Names and settings of a TensorFlow Lite model's operators."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rankslice.framework.graph import AttributeValue
 from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
@@ -24,26 +23,6 @@ def operator_name(code: Table) -> str:
 def operator_number(code: Table) -> int:
     # Files made before there were 127 operators have it in the old field alone.
     return max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
-
-
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Return names that are all different: a tensor's own, if it is the only one of it.
-
-    Others get their place in the file as a number, ``<name>_<index>`` or ``tensor_<index>``, and
-    ``_`` behind while that is taken.
-    """
-    count = Counter(names)
-    taken = set(count)
-    found: list[str] = []
-    for index, name in enumerate(names):
-        unique = name
-        if not name or count[name] > 1:
-            unique = f"{name or 'tensor'}_{index}"
-            while unique in taken:
-                unique += "_"
-            taken.add(unique)
-        found.append(unique)
-    return found
 
 
 def attributes(operator: Table) -> Iterator[tuple[str, AttributeValue]]:

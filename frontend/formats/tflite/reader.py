@@ -19,6 +19,7 @@ from rankslice.framework.graph import (
     Tensor,
     Weight,
     dtype_bits,
+    unique_names,
 )
 from rankslice.framework.wording import quoted, size_option
 from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
@@ -36,7 +37,7 @@ from rankslice.frontend.formats.tflite.checks import (
     reference_mistakes,
 )
 from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes, open_tensors
-from rankslice.frontend.formats.tflite.operators import attributes, operator_name, unique_names
+from rankslice.frontend.formats.tflite.operators import attributes, operator_name
 from rankslice.frontend.formats.tflite.resize import (
     resized_shapes,
     shapes_in_a_run,
@@ -126,7 +127,7 @@ class _Reading:
             states(self._subgraphs, operator, inner)
             for operator, inner in zip(self._operators, self._bodies, strict=True)
         ]
-        self._names = unique_names([table.text("name") for table in self._tables])
+        self._names = unique_names([(table.text("name"), "tensor") for table in self._tables])
 
     def model(self, given: GivenSizes) -> TfliteModel:
         shapes, symbols = self._shapes(given)

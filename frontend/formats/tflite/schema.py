@@ -214,31 +214,12 @@ REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_
 OPERATORS = tuple(_OPERATORS.split())
 """Names of the builtin operators, by their number."""
 
-DTYPES = (
-    "float32",
-    "float16",
-    "int32",
-    "uint8",
-    "int64",
-    "string",
-    "bool",
-    "int16",
-    "complex64",
-    "int8",
-    "float64",
-    "complex128",
-    "uint64",
-    "resource",
-    "variant",
-    "uint32",
-    "uint16",
-    "int4",
-    "bfloat16",
-    "int2",
-    "uint4",
-    "float8e4m3fn",
-    "float8e5m2",
-)
+_DTYPES = """
+float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64
+resource variant uint32 uint16 int4 bfloat16 int2 uint4 float8e4m3fn float8e5m2
+"""
+
+DTYPES = tuple(_DTYPES.split())
 """numpy's names of the element types, by their number; in lower case where numpy has none."""
 
 _UNIONS = {

@@ -12,47 +12,22 @@ from collections.abc import Sequence
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
 from rankslice.frontend.formats.tflite.wire import Table
 
-BY_VALUE = {
-    "BATCH_TO_SPACE_ND": (1, 2),
-    "BROADCAST_TO": (1,),
-    "CONV_3D_TRANSPOSE": (0,),
-    "EXPAND_DIMS": (1,),
-    "FILL": (0,),
-    "MEAN": (1,),
-    "MIRROR_PAD": (1,),
-    "MULTINOMIAL": (1,),
-    "NON_MAX_SUPPRESSION_V4": (2,),
-    "NON_MAX_SUPPRESSION_V5": (2,),
-    "ONE_HOT": (1,),
-    "PAD": (1,),
-    "PADV2": (1,),
-    "RANDOM_STANDARD_NORMAL": (0,),
-    "RANDOM_UNIFORM": (0,),
-    "RANGE": (0, 1, 2),
-    "REDUCE_ALL": (1,),
-    "REDUCE_ANY": (1,),
-    "REDUCE_MAX": (1,),
-    "REDUCE_MIN": (1,),
-    "REDUCE_PROD": (1,),
-    "RESHAPE": (1,),
-    "RESIZE_BILINEAR": (1,),
-    "RESIZE_NEAREST_NEIGHBOR": (1,),
-    "RFFT2D": (1,),
-    "SCATTER_ND": (2,),
-    "SLICE": (1, 2),
-    "SPACE_TO_BATCH_ND": (1, 2),
-    "SPARSE_TO_DENSE": (1,),
-    "SPLIT_V": (1,),
-    "STRIDED_SLICE": (1, 2, 3),
-    "SUM": (1,),
-    "TILE": (1,),
-    "TOPK_V2": (1,),
-    "TRANSPOSE_CONV": (0,),
-    "UNSORTED_SEGMENT_MAX": (2,),
-    "UNSORTED_SEGMENT_MIN": (2,),
-    "UNSORTED_SEGMENT_PROD": (2,),
-    "UNSORTED_SEGMENT_SUM": (2,),
+_DECIDING = {
+    (0,): "CONV_3D_TRANSPOSE FILL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM TRANSPOSE_CONV",
+    (0, 1, 2): "RANGE",
+    (1,): """
+        BROADCAST_TO EXPAND_DIMS MEAN MIRROR_PAD MULTINOMIAL ONE_HOT PAD PADV2 REDUCE_ALL REDUCE_ANY
+        REDUCE_MAX REDUCE_MIN REDUCE_PROD RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RFFT2D
+        SPARSE_TO_DENSE SPLIT_V SUM TILE TOPK_V2
+    """,
+    (1, 2): "BATCH_TO_SPACE_ND SLICE SPACE_TO_BATCH_ND",
+    (1, 2, 3): "STRIDED_SLICE",
+    (2,): """
+        NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND UNSORTED_SEGMENT_MAX
+        UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
+    """,
 }
+BY_VALUE = {name: operands for operands, names in _DECIDING.items() for name in names.split()}
 """Operators whose results have shapes that values of these operands decide."""
 
 _BOUNDED = frozenset({"UNIQUE", "WHERE"})

@@ -22,7 +22,7 @@ from timing import print_table, ratios, spread
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sizes import Slot, make_slot
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 
 

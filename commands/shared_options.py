@@ -16,7 +16,7 @@ from rankslice.framework.wording import quoted
 
 if TYPE_CHECKING:
     from rankslice.commands.planning import MakeMapping
-    from rankslice.frontend.formats.given_sizes import GivenSizes
+    from rankslice.frontend.formats.input_shapes import GivenSizes
 
 _MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
@@ -134,7 +134,7 @@ class OpenSizes:
         Raises:
             RankSliceError: sizes are no natural numbers, or the two options contradict each other.
         """
-        from rankslice.frontend.formats.given_sizes import given_sizes
+        from rankslice.frontend.formats.input_shapes import given_sizes
 
         fixed, at_most = _as_tuples("shape", self.shape), _as_tuples("at_most", self.at_most)
         return given_sizes(fixed, at_most)

@@ -17,10 +17,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from rankslice.frontend.formats.conversion import Conversion
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import quiet, tensorflow
 from rankslice.frontend.formats.keras.writer import keras_submodel
+from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.models.train_digits import load, network_input
 

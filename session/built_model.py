@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats import Model, find_format, read_model
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import unsliced_model
 
 

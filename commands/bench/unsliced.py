@@ -13,7 +13,7 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import converted_name, unsliced_model
 from rankslice.session.deployment import deploy, plan_deployment
 

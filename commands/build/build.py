@@ -36,8 +36,8 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted, size_option
 from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
-from rankslice.frontend.formats.conversion import Conversion
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.frontend.plan.make_plan import with_facts

@@ -10,7 +10,7 @@ from rankslice.commands.build.replanning import Replanning
 from rankslice.commands.profile_file import read_profile
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import SURVIVAL_FILES, read_plan, unsliced_model
 from rankslice.session.survival import (
     PROFILE,

@@ -24,8 +24,8 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import AnyTensor, Graph, Tensor, dtype_bits
 from rankslice.framework.wording import joined, on_one_line, quoted, size_option
 from rankslice.frontend.formats import Model, format_of, submodel_files
-from rankslice.frontend.formats.conversion import KINDS, Conversion
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.frontend.formats.model_format import KINDS, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 

@@ -25,7 +25,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.formats import Model, format_of
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.run import prepare, run

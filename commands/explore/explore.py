@@ -44,7 +44,7 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.views.exploration_page import page_of
 

@@ -26,7 +26,7 @@ from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.records import read_record
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats import read_model
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
 

@@ -58,7 +58,7 @@ from rankslice.framework.profile import (
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.build_folder import check_ssh_config, converted_name
 

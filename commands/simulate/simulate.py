@@ -50,7 +50,7 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.session.arrival_times import USUAL, refuse_switching
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
 

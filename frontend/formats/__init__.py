@@ -9,9 +9,8 @@ from typing import Any
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.conversion import FLOAT32, Conversion
-from rankslice.frontend.formats.format import Format, Model, Part
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format, Model, Part
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 __all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]

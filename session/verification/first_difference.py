@@ -22,9 +22,9 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import joined, on_one_line, quoted
 from rankslice.frontend.formats import Model, submodel_files
-from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors

@@ -26,7 +26,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.framework.graph import Graph
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.session.run import prepare, run
 

@@ -30,7 +30,7 @@ from real_jobs import digits_folder, shared_keys
 
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.commands.build.build import BuildOptions, build
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 
 PROGRAM = Path(sys.executable).with_name("rankslice")
 

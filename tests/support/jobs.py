@@ -25,7 +25,7 @@ from rankslice.backend.runtime.sources import open_source
 from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import read_plan
 
 onnxruntime = load_onnxruntime()

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.keras.merging import merge_normalisations
 from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import quiet
 from rankslice.frontend.formats.keras.writer import keras_submodel
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
 

@@ -16,7 +16,7 @@ from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.graph import Graph, Tensor, constant_layers
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.writer import SINGLE_FILE_LIMIT, segment_pieces

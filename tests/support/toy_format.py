@@ -12,9 +12,8 @@ from pathlib import Path
 from onnx import TensorProto, ValueInfoProto, helper
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
-from rankslice.frontend.formats.conversion import Conversion
-from rankslice.frontend.formats.format import Format, Part
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.model_format import Conversion, Format, Part
 from rankslice.frontend.formats.pieces import SubModelFiles
 
 

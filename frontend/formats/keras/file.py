@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.formats.keras.config import config_mistakes
-from rankslice.frontend.formats.positioned_file import PositionedFile
+from rankslice.frontend.formats.pieces import PositionedFile
 
 MISSING = "pip install 'rankslice[keras]'"
 """What to do where TensorFlow, or h5py that comes with it, is missing."""

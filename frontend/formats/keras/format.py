@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rankslice.frontend.formats.conversion import KINDS
-from rankslice.frontend.formats.format import Format
 from rankslice.frontend.formats.keras.macs import keras_macs
 from rankslice.frontend.formats.keras.merging import merge_normalisations, split_warnings
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.writer import keras_submodel
-from rankslice.frontend.formats.tflite.fixed_sizes import open_size_mistakes
+from rankslice.frontend.formats.model_format import KINDS, Format
+from rankslice.frontend.formats.tflite.engine_limits import open_size_mistakes
 
 FORMAT = Format(
     name="keras",

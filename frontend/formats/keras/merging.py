@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from rankslice.framework.graph import Bond, Graph, Layer
 from rankslice.framework.wording import listed
-from rankslice.frontend.formats.format import Arrangement
+from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, used_layers
 
 

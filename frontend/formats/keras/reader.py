@@ -10,8 +10,7 @@ from typing import Any
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
-from rankslice.frontend.formats.input_shapes import InputSizes, settle_inputs
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes, InputSizes, settle_inputs
 from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, function_of
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet

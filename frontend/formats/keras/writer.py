@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
-from rankslice.frontend.formats.conversion import FLOAT32, Conversion
 from rankslice.frontend.formats.keras.calls import Call, function_of
 from rankslice.frontend.formats.keras.reader import KerasModel, open_shape
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import Piece, SubModelFiles
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.renamed import renamed_model

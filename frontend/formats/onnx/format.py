@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rankslice.frontend.formats.format import Format, Versions
+from rankslice.frontend.formats.model_format import Format, Versions
 from rankslice.frontend.formats.onnx.macs import onnx_macs
-from rankslice.frontend.formats.onnx.metadata import read_metadata
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
-from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.frontend.formats.onnx.reader import read_metadata, read_onnx
 from rankslice.frontend.formats.onnx.writer import segment_pieces
 
 FORMAT = Format(

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import RANDOM, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.onnx.checks import (
     function_mistakes,
     header_mistakes,
@@ -33,8 +33,8 @@ from rankslice.frontend.formats.onnx.nodes import (
 from rankslice.frontend.formats.onnx.refusals import branches_of_other_sizes, refusals
 from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, inference_model
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
-from rankslice.frontend.formats.onnx.wire import Scan, WireFile, scan_model
-from rankslice.frontend.formats.topology import topological_order
+from rankslice.frontend.formats.onnx.wire import BYTES, Scan, WireFile, scan_model
+from rankslice.frontend.partition.order import topological_order
 
 _INPUTS_HAVE_DEFAULTS = 4
 """From this version of ONNX's format on."""
@@ -241,3 +241,24 @@ def _layers(
         )
         for name, node, field in zip(layer_names(nodes), nodes, scan.nodes, strict=True)
     ]
+
+
+_METADATA, _KEY, _VALUE = 14, 1, 2
+_LONGEST = 1 << 20
+"""Of a pair, in bytes; longer ones are passed over."""
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata of an ONNX file; of a key that comes again, the last value."""
+    found = {}
+    with WireFile(path) as file:
+        for pair in file.fields(0, file.size):
+            if (pair.number, pair.wire) != (_METADATA, BYTES) or pair.end - pair.body > _LONGEST:
+                continue
+            texts = {
+                each.number: file.read(each.body, each.end).decode(errors="replace")
+                for each in file.fields(pair.body, pair.end)
+                if each.wire == BYTES
+            }
+            found[texts.get(_KEY, "")] = texts.get(_VALUE, "")
+    return found

@@ -20,8 +20,7 @@ from onnx import (
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import UNNAMED, Tensor, Weight, dtype_bits
 from rankslice.framework.wording import quoted, size_option
-from rankslice.frontend.formats.given_sizes import GivenSizes
-from rankslice.frontend.formats.input_shapes import InputSizes, Sizes, settle_inputs
+from rankslice.frontend.formats.input_shapes import GivenSizes, InputSizes, Sizes, settle_inputs
 from rankslice.frontend.formats.onnx.follow import (
     INFERENCE_ERRORS,
     Decision,

@@ -15,7 +15,7 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
 from rankslice.frontend.formats.onnx.wire import BYTES, Field, Scan, WireFile
-from rankslice.frontend.formats.positioned_file import PositionedFile
+from rankslice.frontend.formats.pieces import PositionedFile
 
 _RAW_DATA = 9
 _PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})

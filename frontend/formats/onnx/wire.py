@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.formats.positioned_file import PositionedFile
+from rankslice.frontend.formats.pieces import PositionedFile
 
 SMALL = 1024
 """Messages up to this many bytes are kept whole in the skeleton; longer ones lose payloads."""

@@ -1,10 +1,16 @@
-"""What boards are told of a ``.tflite`` sub-model, by its operators."""
+"""What a TensorFlow Lite model keeps from frame to frame, and what boards are told of it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
 from rankslice.backend.runtime.job.facts import RANDOM, VARIABLES, Facts
+from rankslice.framework.graph import Bond
+from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.tflite.operators import operator_number
 from rankslice.frontend.formats.tflite.schema import OPERATORS
+from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import Table
 
 _KEEPING = {
@@ -33,4 +39,56 @@ def tflite_facts(root: Table) -> Facts:
     return Facts(
         keeps=VARIABLES if has_variables else next(iter(kept), ""),
         operators=len(subgraphs[0].tables("operators")),
+    )
+
+
+_HANDLES = ("resource", "variant")
+
+
+def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> frozenset[str]:
+    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
+    return frozenset(_states(subgraphs, operator, bodies))
+
+
+def _states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> Iterator[str]:
+    yield from _own_states(operator)
+    yield from _states_of_tensors(subgraphs[0], operator)
+    for number in bodies:
+        body = subgraphs[number]
+        if any(tensor.number("is_variable") for tensor in body.tables("tensors")):
+            yield f"the variables of subgraph {number}"
+        for inner in body.tables("operators"):
+            yield from _own_states(inner)
+
+
+def _own_states(operator: Table) -> Iterator[str]:
+    options = operator.table("builtin_options")
+    if options and options.kind == "VarHandleOptions":
+        name = f"{options.text('container')}/{options.text('shared_name')}".lstrip("/")
+        yield f"the variable {quoted(name)}"
+    if options and options.kind == "HashtableOptions":
+        yield f"the hash table {options.number('table_id')}"
+
+
+def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
+    tensors = main.tables("tensors")
+    for side in ("inputs", "outputs", "intermediates"):
+        for number in operator.numbers(side):
+            if number < 0:
+                continue
+            tensor = tensors[number]
+            described = f"tensor {number} {quoted(tensor.text('name'))}"
+            if tensor.number("is_variable"):
+                yield f"the variable {described}"
+            elif dtype_of(tensor) in _HANDLES:
+                yield f"the {dtype_of(tensor)} in {described}"
+
+
+def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
+    users: dict[str, list[str]] = defaultdict(list)
+    for layer, found in zip(layers, kept, strict=True):
+        for state in sorted(found):
+            users[state].append(layer)
+    return tuple(
+        Bond(tuple(names), f"share {state}") for state, names in users.items() if len(names) > 1
     )

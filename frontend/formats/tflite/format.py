@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rankslice.frontend.formats.format import Format
-from rankslice.frontend.formats.tflite.fixed_sizes import open_size_mistakes
-from rankslice.frontend.formats.tflite.flex import flex_mistakes
+from rankslice.frontend.formats.model_format import Format
+from rankslice.frontend.formats.tflite.engine_limits import flex_mistakes, open_size_mistakes
 from rankslice.frontend.formats.tflite.macs import tflite_macs
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.writer import submodel_pieces

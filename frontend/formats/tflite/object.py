@@ -13,7 +13,6 @@ from typing import Any
 
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.formats.tflite.buffers import buffer_contents
 from rankslice.frontend.formats.tflite.checks import reference_mistakes
 from rankslice.frontend.formats.tflite.operators import operator_name
 from rankslice.frontend.formats.tflite.schema import (
@@ -24,7 +23,7 @@ from rankslice.frontend.formats.tflite.schema import (
     UNIONS,
     Field,
 )
-from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
 
 DEFAULTS: dict[tuple[str, str], int] = {
     **{

@@ -22,22 +22,23 @@ from rankslice.framework.graph import (
     unique_names,
 )
 from rankslice.framework.wording import quoted, size_option
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.input_shapes import (
+    NO_SIZES,
+    GivenSizes,
     InputSizes,
     Sizes,
     settle_inputs,
 )
-from rankslice.frontend.formats.tflite.bodies import Bodies
 from rankslice.frontend.formats.tflite.bounds import OPEN, Symbols, Trial, bound_of, trials
-from rankslice.frontend.formats.tflite.buffers import buffer_contents
 from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
     reference_mistakes,
 )
+from rankslice.frontend.formats.tflite.facts import bonds, states
 from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes, open_tensors
 from rankslice.frontend.formats.tflite.operators import attributes, operator_name
+from rankslice.frontend.formats.tflite.references import Bodies
 from rankslice.frontend.formats.tflite.resize import (
     resized_shapes,
     shapes_in_a_run,
@@ -46,8 +47,7 @@ from rankslice.frontend.formats.tflite.resize import (
 from rankslice.frontend.formats.tflite.rules import Shape
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes, unbounded_results
-from rankslice.frontend.formats.tflite.state import bonds, states
-from rankslice.frontend.formats.tflite.wire import FlatFile, Table, read_tables
+from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
 
 MAIN = 0
 """Number of the subgraph that is sliced; the others are bodies of control flow."""

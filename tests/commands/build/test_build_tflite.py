@@ -9,7 +9,7 @@ from tflite_models import edited, model_file
 
 from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.wire import Table
 

@@ -13,7 +13,7 @@ from onnx_models import save
 from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.commands.build.build_options import Quantisation
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 
 COUNTED = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[1] n) => (float[A] y)

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.commands.inspect import internals
 from rankslice.commands.inspect.internals import ask_onnxruntime
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1, 3, 8, 8] x) => (float[1, 3, 6, 6] y)

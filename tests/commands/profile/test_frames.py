@@ -18,7 +18,7 @@ from rankslice.commands.profile_file import read_profile
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.profile import SeenTensor
 from rankslice.frontend.formats import read_model
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 
 GRAPH = opened(line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y"), "t", "u")

@@ -8,7 +8,7 @@ import pytest
 from slices import check_crossing, check_slices
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 onnxruntime = load_onnxruntime()

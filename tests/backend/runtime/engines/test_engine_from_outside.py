@@ -164,7 +164,7 @@ NAMED = {
     "commands/inspect/optimised.py": "what onnxruntime makes of a model",
     "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
-    "framework/specs/platform_text.py": "what AutoDiCE's words for a GPU mean",
+    "framework/specs/read_platform.py": "what AutoDiCE's words for a GPU mean",
 }
 
 

@@ -21,7 +21,7 @@ from rankslice.backend.runtime.errors import BoundError, FrameError, JobError
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.job.facts import RANDOM
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.partition.partition import partition
 

@@ -15,7 +15,7 @@ from rankslice.commands.run.boxes.coco import LabelledImage, coco
 from rankslice.commands.run.boxes.detections import Detections
 from rankslice.commands.run.boxes.drawing import colour_of, draw
 from rankslice.commands.run.boxes.names import parsed_names
-from rankslice.frontend.formats.onnx.metadata import read_metadata
+from rankslice.frontend.formats.onnx.reader import read_metadata
 
 
 def of(*boxes: tuple[float, ...]) -> Detections:

@@ -15,7 +15,7 @@ from jobs import session, shared_core_key, unsliced_outputs
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 DETECTOR = """<ir_version: {version}, opset_import: ["" : 17]>

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx_models import read, run, save
 
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>'

@@ -9,7 +9,7 @@ from onnx_models import save
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph, Tensor
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 PEAK = """<ir_version: 8, opset_import: ["" : 17]> g (float[h, 4] x) => (float[] y)

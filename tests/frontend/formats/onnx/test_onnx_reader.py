@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import LIGHT_MODELS, layer, read, save
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

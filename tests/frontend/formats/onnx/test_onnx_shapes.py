@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnx_models import layer, read, save
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.partition.partition import partition
 
@@ -118,7 +118,7 @@ def test_huge_bounds_take_no_memory():
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from pathlib import Path
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 sizes = GivenSizes(at_most={"batch": (4,), "sequence": (240_000_000,)})
 print(read_onnx(Path(sys.argv[1]), sizes).graph.outputs[0].shape)

@@ -10,7 +10,7 @@ from onnx_models import LIGHT_MODELS, borders, random_inputs, run, save, session
 from slices import check_slices
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.writer import segment_pieces
 

@@ -21,7 +21,7 @@ from tflite_models import edited, model_file, written
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
 from rankslice.frontend.formats.tflite.wire import Table, packed
 from rankslice.frontend.partition.partition import partition

@@ -8,7 +8,7 @@ from tflite_models import NAMES, edited, model_file
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import constant_layers
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.wire import Table, packed
 from rankslice.frontend.partition.partition import partition, used_layers

@@ -12,7 +12,7 @@ from strategies import assignments
 from tflite_models import edited, model_file, written
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
 from rankslice.frontend.formats.tflite.wire import packed
 from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT

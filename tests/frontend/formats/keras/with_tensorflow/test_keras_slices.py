@@ -12,7 +12,7 @@ from keras_networks import NETWORKS, Sliced, difference, drawn, frames, saved, w
 from open_runs import Run, drawn_frame
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.keras.reader import KerasModel, read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
 from rankslice.frontend.formats.keras.writer import keras_submodel

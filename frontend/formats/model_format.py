@@ -1,20 +1,42 @@
-"""What the product knows of a format of model files."""
+"""What the product knows of a format of model files, and of conversions to another one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Graph, Layer
-from rankslice.frontend.formats.conversion import Conversion
-from rankslice.frontend.formats.given_sizes import GivenSizes
+from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
 from rankslice.frontend.partition.spans import SpanSegment
+
+KINDS = ("float32", "float16", "dynamic", "int8")
+"""How weights and activations are stored: both in float32; weights in float16; weights in int8,
+activations in float32; both in int8. Inputs and outputs are float32 always."""
+
+Frames: TypeAlias = Callable[[], Iterator[Sequence[NDArray[Any]]]]
+"""Gives frames, again and again: an array per model input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How sub-models are converted."""
+
+    kind: str = "float32"
+    """One of :data:`KINDS`."""
+    frames: Frames | None = None
+    """For ``int8``: frames like those that will come. Each sub-model is calibrated for what the
+    unsliced model in float32 makes of them at its inputs, so both ends of a channel agree."""
+
+
+FLOAT32 = Conversion()
 
 
 class Model(Protocol):
@@ -76,7 +98,7 @@ class Format(Generic[_M]):
     macs: Callable[[Layer], int | None]
     """Counts the multiply-accumulate operations of a layer for one frame; ``None``: not known."""
     conversions: tuple[str, ...] = ()
-    """Kinds of :data:`rankslice.frontend.formats.conversion.KINDS` that sub-models can have;
+    """Kinds of :data:`rankslice.frontend.formats.model_format.KINDS` that sub-models can have;
     empty if they are copies of parts of the file."""
     arrange: Callable[[Graph, Mapping[str, int]], Arrangement] = Arrangement
     """Puts layers that converting merges on the same rank."""

@@ -1,4 +1,4 @@
-"""Layers of a ``.tflite`` file that their rank's engine cannot run: open sizes, TensorFlow's own."""
+"""Layers of a ``.tflite`` file that a rank's engine cannot run: open sizes, TensorFlow's own."""
 
 from __future__ import annotations
 

@@ -93,38 +93,6 @@ class _Facts:
     """Small ones only."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OperatorCall:
-    """An operator, as rules see it."""
-
-    facts: _Facts
-    operands: tuple[int, ...]
-    results: int
-    settings: Table | None
-
-    @property
-    def count(self) -> int:
-        return len(self.operands)
-
-    def shape(self, operand: int) -> Shape:
-        try:
-            return self.facts.shapes[self.operands[operand]]
-        except KeyError:
-            raise UnknownSizeError from None
-
-    def value(self, operand: int) -> NDArray[Any]:
-        try:
-            return self.facts.values[self.operands[operand]]
-        except KeyError:
-            raise UnknownSizeError from None
-
-    def option(self, name: str, default: int = 0) -> int:
-        return self.settings.number(name, default) if self.settings else default
-
-    def options(self, name: str) -> tuple[int, ...]:
-        return self.settings.numbers(name) if self.settings else ()
-
-
 class _Follower:
     """Follows the operators of one file."""
 
@@ -175,8 +143,13 @@ class _Follower:
         """Learn the shapes of an operator's results, and their values if they can be computed."""
         name = self._codes[operator.number("opcode_index")]
         results = operator.numbers("outputs")
-        call = _OperatorCall(
-            facts, operator.numbers("inputs"), len(results), operator.table("builtin_options")
+        call = Call(
+            facts.tensors,
+            facts.shapes,
+            facts.values,
+            operator.numbers("inputs"),
+            len(results),
+            operator.table("builtin_options"),
         )
         if any(number >= 0 and number not in facts.shapes for number in results):
             for number, shape in zip(
@@ -189,9 +162,7 @@ class _Follower:
             if facts.shapes.get(number) == value.shape:
                 facts.values[number] = value
 
-    def _shapes(
-        self, name: str, call: _OperatorCall, results: Sequence[int], depth: int
-    ) -> Sequence[Shape]:
+    def _shapes(self, name: str, call: Call, results: Sequence[int], depth: int) -> Sequence[Shape]:
         try:
             if name in _WITH_BODIES:
                 return self._of_body(name, call, depth)
@@ -204,7 +175,7 @@ class _Follower:
     def _taken(self, most: Shape) -> Shape:
         return (self._beginning.rows(most[0]), *most[1:])
 
-    def _of_body(self, name: str, call: _OperatorCall, depth: int) -> Sequence[Shape]:
+    def _of_body(self, name: str, call: Call, depth: int) -> Sequence[Shape]:
         """Return the shapes that the subgraphs of control flow give, if all give the same."""
         if depth == _MAX_NESTED:
             raise UnknownSizeError
@@ -239,29 +210,29 @@ def _fits(tensor: Table, shape: Shape) -> bool:
     )
 
 
-def _carried(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[Shape]:
+def _carried(name: str, call: Call, results: Sequence[int]) -> Sequence[Shape]:
     """Return the shapes in the file for results of operators that only pass sizes on.
 
     An open size is written as 1. If every operand has the sizes that are written, then so have the
     results. An operator whose sizes values decide passes nothing on.
     """
-    tensors = call.facts.tensors
+    tensors = call.tensors
     operands = [number for number in call.operands if number >= 0]
     if name in BY_VALUE or any(
-        call.facts.shapes.get(number) != tensors[number].numbers("shape") for number in operands
+        call.shapes.get(number) != tensors[number].numbers("shape") for number in operands
     ):
         raise UnknownSizeError
     return [tensors[number].numbers("shape") if number >= 0 else () for number in results]
 
 
-def _values(name: str, call: _OperatorCall, results: Sequence[int]) -> Sequence[NDArray[Any]]:
+def _values(name: str, call: Call, results: Sequence[int]) -> Sequence[NDArray[Any]]:
     compute = _COMPUTED.get(name)
-    shapes = [call.facts.shapes.get(number) for number in results]
+    shapes = [call.shapes.get(number) for number in results]
     if compute is None or min(results, default=-1) < 0:
         return ()
     if call.option("fused_activation_function"):
         return ()
-    kind = dtype_of(call.facts.tensors[results[0]])
+    kind = dtype_of(call.tensors[results[0]])
     few = all(shape is not None and math.prod(shape) <= _MAX_FOLLOWED for shape in shapes)
     if kind not in _FOLLOWED_TYPES or not few:
         return ()

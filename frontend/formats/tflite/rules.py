@@ -7,11 +7,15 @@ operand; see :mod:`rankslice.frontend.formats.tflite.follow`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rankslice.frontend.formats.operand_shapes import UnknownSizeError
+from rankslice.frontend.formats.tflite.wire import Table
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -19,37 +23,42 @@ _SAME = 0
 """Number of the padding that keeps the sizes; the other one pads nothing."""
 
 
-class Call(Protocol):
-    """An operator and what is known of its operands.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator and what is known of its operands; what is not raises ``UnknownSizeError``."""
 
-    What is not known raises :class:`rankslice.frontend.formats.operand_shapes.UnknownSizeError`.
-    """
+    tensors: Sequence[Table]
+    """Of its subgraph, as the file describes them."""
+    shapes: Mapping[int, Shape]
+    """By the tensor's number, as far as known; so are the values."""
+    values: Mapping[int, NDArray[Any]]
+    """Small ones only."""
+    operands: tuple[int, ...]
+    results: int
+    """How many."""
+    settings: Table | None
 
     @property
     def count(self) -> int:
-        """Number of operands."""
-        ...
-
-    @property
-    def results(self) -> int:
-        """Number of results."""
-        ...
+        return len(self.operands)
 
     def shape(self, operand: int) -> Shape:
-        """Return the shape of an operand."""
-        ...
+        try:
+            return self.shapes[self.operands[operand]]
+        except KeyError:
+            raise UnknownSizeError from None
 
     def value(self, operand: int) -> NDArray[Any]:
-        """Return the values of an operand; they are few."""
-        ...
+        try:
+            return self.values[self.operands[operand]]
+        except KeyError:
+            raise UnknownSizeError from None
 
     def option(self, name: str, default: int = 0) -> int:
-        """Return a setting that is a number."""
-        ...
+        return self.settings.number(name, default) if self.settings else default
 
     def options(self, name: str) -> tuple[int, ...]:
-        """Return a setting that is a list of numbers; empty if there is none."""
-        ...
+        return self.settings.numbers(name) if self.settings else ()
 
 
 def broadcast(call: Call) -> Shape:

@@ -402,12 +402,12 @@ def _odd_pair(first: str, second: str, seen: set[frozenset[str]], where: str) ->
 
 
 def _platform(spec: _PlatformSpec, name: str) -> Platform:
-    default = spec.links.default
+    default, pairs = spec.links.default, spec.links.pairs
     return Platform(
         name=name,
         boards=tuple(_board(name, board) for name, board in spec.boards.items()),
         default_link=_link(default) if default is not None else None,
-        links=tuple((*_ends(pair), _link(pair)) for pair in spec.links.pairs),
+        links=tuple((pair.between[0], pair.between[1], _link(pair)) for pair in pairs),
     )
 
 
@@ -415,17 +415,10 @@ def _board(name: str, spec: _BoardSpec) -> Board:
     return Board(
         name=name,
         host=spec.host or name,
-        user=spec.user,
-        arch=spec.arch,
-        python=spec.python,
-        cores=spec.cores,
-        memory_mb=spec.memory_mb,
         gpus=_accelerators(spec.gpu),
         npus=_accelerators(spec.npu),
-        engine=spec.engine,
         cpu=_accelerator(spec.cpu) if spec.cpu is not None else None,
-        idle_w=spec.idle_w,
-        busy_w=spec.busy_w,
+        **spec.model_dump(exclude={"host", "gpu", "npu", "cpu"}),
     )
 
 
@@ -443,11 +436,6 @@ def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
         environment=tuple(spec.environment.items()),
         allow_fallback=spec.allow_fallback,
     )
-
-
-def _ends(spec: _PairSpec) -> tuple[str, str]:
-    first, second = spec.between
-    return first, second
 
 
 def _link(spec: _LinkSpec) -> Link:

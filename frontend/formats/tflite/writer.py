@@ -131,7 +131,9 @@ def _root(
     codes = model.root.tables("operator_codes")
     # Whoever looks at metadata looks for them in the flatbuffer.
     described = {entry.number("buffer") for entry in _kept_metadata(model)}
-    bodies = [_body(model.subgraphs[number], new) for number in numbers.subgraphs[1:]]
+    # Tensors of subgraphs that operators run keep their numbers.
+    of_bodies = {kind: new[kind] for kind in ("buffer", "opcode", "subgraph")}
+    bodies = [renumbered(model.subgraphs[number], of_bodies) for number in numbers.subgraphs[1:]]
     main = _main(model, numbers, inputs, outputs, new)
     values: dict[str, Value | None] = {
         "operator_codes": tuple(codes[number] for number in numbers.opcodes),
@@ -193,11 +195,6 @@ def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
     return tensor.changed(changes)
 
 
-def _body(subgraph: Table, new: Mapping[str, Mapping[int, int]]) -> Table:
-    """Return a subgraph that an operator runs; its tensors keep their numbers."""
-    return renumbered(subgraph, {kind: new[kind] for kind in ("buffer", "opcode", "subgraph")})
-
-
 def _settled(model: TfliteModel, subgraph: Table, behind: bool) -> Table:
     """Return a subgraph whose operators' settings are where the file will have them.
 
@@ -237,18 +234,19 @@ def _signatures(
     """Yield the signatures of the model that also hold for a sub-model: those of all of it."""
     if (*inputs,) != model.main.numbers("inputs") or (*outputs,) != model.main.numbers("outputs"):
         return
+    number_of = new["tensor"]
     for signature in model.root.tables("signature_defs"):
         entries = (*signature.tables("inputs"), *signature.tables("outputs"))
-        known = all(entry.number("tensor_index") in new["tensor"] for entry in entries)
+        known = all(entry.number("tensor_index") in number_of for entry in entries)
         if signature.number("subgraph_index") == MAIN and known:
             yield signature.changed(
                 {
-                    side: tuple(_tensor_map(entry, new) for entry in signature.tables(side))
+                    side: tuple(
+                        entry.changed(
+                            {"tensor_index": packed("I", number_of[entry.number("tensor_index")])}
+                        )
+                        for entry in signature.tables(side)
+                    )
                     for side in ("inputs", "outputs")
                 }
             )
-
-
-def _tensor_map(entry: Table, new: Mapping[str, Mapping[int, int]]) -> Table:
-    number = new["tensor"][entry.number("tensor_index")]
-    return entry.changed({"tensor_index": packed("I", number)})

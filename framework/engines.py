@@ -17,7 +17,6 @@ class EngineInfo:
     name: str
     """Its name in platform files and plans."""
     title: str
-    """Its name in messages."""
     formats: tuple[str, ...] | None
     """Formats of the sub-models that it runs; ``None``: it runs all of them."""
     computes: bool = True

@@ -20,7 +20,6 @@ UNNAMED = "?"
 """Stands for the name of an open size that has none."""
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
-"""What a setting of a layer can be."""
 
 _BITS = {"complex64": 64, "complex128": 128, "bool": 8, "bfloat16": 16, "float16": 16}
 
@@ -49,7 +48,6 @@ class ByteRange:
     offset: int
     """Bytes from the start of the file."""
     length: int
-    """Number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,6 @@ class Tensor:
 
 
 AnyTensor: TypeAlias = Tensor | JobTensor
-"""A tensor of a model, or of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +183,6 @@ class Graph:
     warnings: tuple[str, ...] = ()
     """What to know about it, in words: sizes that the file declares are not true, for example."""
     quantised: tuple[QuantisedInput, ...] = ()
-    """Those of the inputs that are."""
 
 
 def unique_names(names: Sequence[tuple[str, str]]) -> list[str]:

@@ -26,7 +26,6 @@ class Mapping:
     """A mapping file: ranks are numbered in the order in which its keys name them."""
 
     name: str
-    """Name of the file, for messages."""
     entries: tuple[MappingEntry, ...]
 
 
@@ -37,7 +36,6 @@ class Placements:
     ranks: tuple[Rank, ...]
     """By rank, without their work."""
     warnings: tuple[str, ...] = ()
-    """What works but deserves a look, one line each."""
     entries: tuple[int, ...] = ()
     """By rank: the number of the mapping's entry whose layers it has."""
 

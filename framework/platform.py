@@ -10,11 +10,9 @@ class Accelerator:
     """A GPU or NPU of a board, or its CPU, as the platform file describes it."""
 
     engine: str
-    """Inference engine that drives it."""
     options: tuple[tuple[str, str], ...] = ()
     """Delegate library or execution provider, and options, handed to the engine."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Environment variables that ranks on it are started with."""
     allow_fallback: bool = False
     """Whether layers that it cannot run may run on the CPU."""
 
@@ -67,7 +65,6 @@ class Platform:
     """A platform file."""
 
     name: str
-    """Name of the file, for messages; ``local`` for this machine."""
     boards: tuple[Board, ...]
     default_link: Link | None = None
     links: tuple[tuple[str, str, Link], ...] = ()

@@ -26,7 +26,6 @@ _OLDER = (1, 2, 3)
 one knows sizes that change."""
 
 OTHER_SIZES = "give the sizes that it was measured with (--shape, --at-most), or measure with these"
-"""What to do about a profile of other sizes."""
 
 _T = TypeVar("_T")
 

@@ -30,7 +30,6 @@ MOST_BYTES = 64 << 20
 RECORDS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (Facts, Job, Rank, Receive, Route, Segment, Send, Tensor, Turns)
 }
-"""What a driver is written in."""
 
 _SHAPE = "expected a driver that `rankslice build` made"
 

@@ -25,7 +25,6 @@ class _Names:
     maker: dict[str, str]
     """Name of the layer that makes a tensor, by the tensor's name."""
     inputs: frozenset[str]
-    """Names of the model's inputs, which are not layers."""
 
 
 @dataclass(frozen=True, slots=True)

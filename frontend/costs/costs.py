@@ -18,7 +18,6 @@ class LayerCost:
     """What one layer costs for one frame, and what it holds."""
 
     layer: str
-    """Its name."""
     macs: int | None
     """Multiply-accumulate operations; ``None`` if not known. See
     :func:`rankslice.frontend.formats.operand_shapes.counted_macs` for what counts."""
@@ -29,7 +28,6 @@ class LayerCost:
     """Those of the parameters that are means and variances of a BatchNormalization: not trained,
     and left out of many published counts."""
     weight_bytes: int
-    """Size of the weights it reads, of whatever type."""
     new_parameters: int
     """Parameters that no layer before it reads; over all layers they sum up to the model's."""
     new_weight_bytes: int

@@ -29,9 +29,7 @@ class Cut:
     macs: int
     """MACs of the layers before it; those that are not known count nothing."""
     parameters: int
-    """Parameters of the layers before it."""
     weight_bytes: int
-    """Size of the weights of the layers before it."""
     share: float
     """How far through the model it is, from 0 to 1: by MACs; in a model without any by layers."""
     parameter_share: float

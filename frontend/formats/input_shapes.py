@@ -32,7 +32,6 @@ class GivenSizes:
 
 
 NO_SIZES = GivenSizes()
-"""What a user says who says nothing."""
 
 
 def given_sizes(

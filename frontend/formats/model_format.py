@@ -30,7 +30,6 @@ class Conversion:
     """How sub-models are converted."""
 
     kind: str = "float32"
-    """One of :data:`KINDS`."""
     frames: Frames | None = None
     """For ``int8``: frames like those that will come. Each sub-model is calibrated for what the
     unsliced model in float32 makes of them at its inputs, so both ends of a channel agree."""
@@ -66,7 +65,6 @@ class Arrangement:
     graph: Graph
     rank_of: Mapping[str, int]
     warnings: tuple[str, ...] = ()
-    """Where the ranks are not those of the mapping."""
 
 
 @dataclass(frozen=True, slots=True)

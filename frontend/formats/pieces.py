@@ -33,11 +33,9 @@ class SubModelFiles:
     """What to write for one sub-model."""
 
     model: tuple[Piece, ...]
-    """Content of its file."""
     data: tuple[Piece, ...] | None = None
     """Content of the file ``<name>.data`` beside it; ``None`` if there is none."""
     facts: Facts = NO_FACTS
-    """What boards are told of it."""
 
 
 def pieces_length(pieces: Iterable[Piece]) -> int:

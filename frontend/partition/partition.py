@@ -35,7 +35,6 @@ _NO_TENSORS = {
     "sequence": "a sequence",
     "sparse_tensor": "a sparse tensor",
 }
-"""What values that are no tensors are called, by their kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ class Partition:
     """In a topological order of the segment graph: by level, then rank, then index, where the
     level counts segments and hops between ranks on the longest way to a segment."""
     minimal: bool
-    """Whether the number of segments is proven to be the smallest possible."""
 
 
 def used_layers(graph: Graph) -> frozenset[str]:
@@ -315,7 +313,6 @@ class _Span:
     """Layers that have to be on one rank, as tensors between them cannot be handed over."""
 
     first: int
-    """Position in the graph."""
     last: int
     tensors: tuple[Tensor, ...]
 

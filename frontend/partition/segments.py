@@ -48,9 +48,7 @@ class Blocks:
     blocks: tuple[Block, ...]
     """Items of each block, ascending; the blocks in the order of execution."""
     bound: int
-    """No sequence has fewer blocks than this."""
     states: int
-    """Number of states that the search expanded."""
 
     @property
     def minimal(self) -> bool:
@@ -146,9 +144,7 @@ class _Problem:
     direct: tuple[tuple[int, ...], ...]
     """Direct predecessors of each item, all of them smaller than it."""
     before: tuple[int, ...]
-    """All predecessors of each item."""
     after: tuple[int, ...]
-    """All successors of each item."""
     of_rank: Mapping[int, int]
     """The items of each rank, by ascending rank."""
 

@@ -24,7 +24,6 @@ class JoinedRanks:
     number: tuple[int, ...]
     """Of each rank of the mapping for a surge."""
     warnings: tuple[str, ...] = ()
-    """What works but deserves a look, one line each."""
 
     @property
     def idle(self) -> frozenset[int]:

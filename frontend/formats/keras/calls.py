@@ -29,7 +29,6 @@ class Call:
     reads: Mapping[int, str]
     """Names of these tensors, by their ``id``."""
     makes: tuple[str, ...]
-    """Names of the tensors that it gives, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +36,6 @@ class CallGraph:
     """A Keras model as calls."""
 
     inputs: tuple[tuple[str, Any], ...]
-    """Names and symbolic tensors."""
     calls: tuple[Call, ...]
     """In a topological order; in that of ``model.layers`` unless layers are shared or nested."""
     outputs: tuple[str, ...]

@@ -31,7 +31,6 @@ class Operator(NamedTuple):
     """Empty for ONNX's own."""
     name: str
     inputs: int
-    """How many the node lists."""
 
 
 def operators_of(node: NodeProto, functions: Functions) -> frozenset[Operator]:

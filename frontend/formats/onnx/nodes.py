@@ -12,7 +12,6 @@ FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 
 Functions = Mapping[FunctionKey, FunctionProto]
-"""Local functions of a model."""
 
 _LONGEST_LIST = 64
 

@@ -49,7 +49,6 @@ class OnnxModel:
     ir_version: int
     """Version of ONNX's own format. Before 4, weights must be listed as graph inputs."""
     opsets: tuple[tuple[str, int], ...]
-    """Operator sets: domain (empty: ONNX's own) and version."""
     graph_name: str
     header: tuple[ByteRange, ...]
     """Records of the file outside its graph: versions, operator sets, metadata, ..."""

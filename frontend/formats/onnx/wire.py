@@ -42,11 +42,9 @@ class Field(NamedTuple):
     wire: int
     """Wire type: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes."""
     start: int
-    """Offset of the tag in the file."""
     body: int
     """Offset of the value, after tag and length."""
     end: int
-    """Offset behind the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +160,9 @@ class Scan:
     """Fields of the model outside its graph (versions, operator sets, metadata, ...): whole
     records. Training information is left out: it names tensors that a sub-model may lack."""
     functions: tuple[Field, ...]
-    """Local functions in the file's order."""
     graph_notes: tuple[ByteRange, ...]
     """What is said about the graph as a whole, its description and metadata: whole records."""
     nodes: tuple[Field, ...]
-    """The graph's nodes in the file's order."""
     initializers: tuple[Field, ...]
     sparse_initializers: tuple[Field, ...]
     skeleton: bytes

@@ -27,7 +27,6 @@ _MAX_FOLLOWED = 1 << 10
 _MAX_OPERATORS = 200_000
 """Operators that are followed in all: bodies of loops are followed once for each operator."""
 _MAX_NESTED = 8
-"""Bodies within bodies."""
 _MAX_ELEMENTS = 1 << 40
 """Elements of a tensor: no machine has memory for more."""
 

@@ -35,7 +35,6 @@ class Call:
     """Small ones only."""
     operands: tuple[int, ...]
     results: int
-    """How many."""
     settings: Table | None
 
     @property

@@ -29,8 +29,13 @@ from rankslice.framework.plan import ModelInfo, Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.partition.partition import partition
 from rankslice.frontend.plan.make_plan import make_plan, with_facts
-from rankslice.frontend.plan.rankfile import hostfile, rankfile
-from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.plan.tables import (
+    hostfile,
+    rankfile,
+    receiver_table,
+    sender_table,
+    table_to_json,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 

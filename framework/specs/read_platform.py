@@ -68,6 +68,13 @@ _OTHER_GPU = Accelerator("litert")
 def parse_platform_text(text: str, name: str) -> Platform:
     """Return the platform that a text in one of AutoDiCE's forms describes.
 
+    Three forms are about, and all are read; separators are spaces, tabs, commas and semicolons:
+
+    * a name: ``nx01``;
+    * a name and an address: ``nx01:192.168.178.45``;
+    * a name, architecture, cores and GPU: ``nx01, arm, slots=0-5, gpu=NVIDIAVolta (CUDA)``, as in
+      Figure 2 of the paper (https://arxiv.org/abs/2207.12113), where ``gpu=`` may be missing.
+
     Boards without cores have unknown ones. The cores of ``slots=4`` are 0 to 3. A GPU with
     CUDA is driven by onnxruntime, any other by LiteRT.
     """

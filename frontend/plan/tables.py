@@ -1,19 +1,23 @@
-"""Who sends what to whom, for people and other tools: the tables of AutoDiCE (section III-C).
+"""What a build folder says to people, other tools and Open MPI: tables, rankfile and hostfile.
 
-The runtime does not read them: what a rank sends and receives stands in ``driver.py``. They and
-the files for mpirun are written from its job.
+The tables are those of AutoDiCE (section III-C). The runtime does not read them: what a rank sends
+and receives stands in ``driver.py``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.backend.runtime.job import Rank
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
-from rankslice.frontend.plan.rankfile import hostfile, rankfile
+from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.wording import quoted
 
 Table: TypeAlias = dict[str, dict[str, list[int]]]
 """Ranks by tensor by mapping key; every key is present."""
@@ -70,3 +74,47 @@ def table_to_json(table: Mapping[str, Mapping[str, list[int]]]) -> str:
     """Return the text of ``sender.json`` or ``receiver.json``: ASCII, a line per key."""
     lines = (f" {json.dumps(key)}: {json.dumps(tensors)}" for key, tensors in table.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_IPV6 = re.compile(r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}")
+
+
+def rankfile(placements: Sequence[Rank]) -> str:
+    """Return the text of a rankfile: ``rank 0=host slot=0-3,6``, one line per rank from 0.
+
+    Cores are the kernel's numbers, which are slots of Open MPI only if each core has one thread and
+    mpirun may use all. Open MPI 4.1 and 5 both read this form, and both want the ranks ascending
+    from 0 without a gap.
+    """
+    raise_mistakes(_mistakes(placements))
+    return "".join(
+        f"rank {rank}={placement.host} slot={core_ranges(placement.cores)}\n"
+        for rank, placement in enumerate(placements)
+    )
+
+
+def hostfile(placements: Sequence[Rank]) -> str:
+    """Return the text of a hostfile: ``host slots=N``, in the order in which ranks name hosts.
+
+    A host gets a slot for each core in use, and one for each rank at least.
+    """
+    raise_mistakes(_mistakes(placements))
+    hosts = dict.fromkeys(placement.host for placement in placements)
+    return "".join(f"{host} slots={_slots(host, placements)}\n" for host in hosts)
+
+
+def _slots(host: str, placements: Sequence[Rank]) -> int:
+    here = [placement for placement in placements if placement.host == host]
+    return max(len(here), len({core for placement in here for core in placement.cores}))
+
+
+def _mistakes(placements: Sequence[Rank]) -> Iterator[Mistake]:
+    for placement in placements:
+        where = f"rank {placement.rank}, key {quoted(placement.key)}"
+        if not (_HOST.fullmatch(placement.host) or _IPV6.fullmatch(placement.host)):
+            found = f"Open MPI cannot read {quoted(placement.host)} as a host"
+            expected = "expected a name of letters, digits, dots and dashes, or an IP address"
+            yield Mistake(f"{where}: board {quoted(placement.board)}", found, expected)
+        if not placement.cores:
+            yield Mistake(where, "it has no core", "an MPI process needs one to run on")

@@ -14,8 +14,13 @@ from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned
 
 from rankslice.backend.package import requirements, write_driver, write_packages
 from rankslice.backend.runtime.job import Rank
-from rankslice.frontend.plan.rankfile import hostfile, rankfile
-from rankslice.frontend.plan.tables import receiver_table, sender_table, table_to_json
+from rankslice.frontend.plan.tables import (
+    hostfile,
+    rankfile,
+    receiver_table,
+    sender_table,
+    table_to_json,
+)
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 

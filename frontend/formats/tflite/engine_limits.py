@@ -1,4 +1,8 @@
-"""Layers of a ``.tflite`` file that a rank's engine cannot run: open sizes, TensorFlow's own."""
+"""Layers of a ``.tflite`` file that a rank's engine cannot run: open sizes, TensorFlow's own.
+
+A converter that may use operators of TensorFlow itself (``SELECT_TF_OPS``), which LiteRT does not
+have, writes them as custom ones: ``FlexErf``.
+"""
 
 from __future__ import annotations
 

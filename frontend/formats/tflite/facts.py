@@ -1,4 +1,8 @@
-"""What a TensorFlow Lite model keeps from frame to frame, and what boards are told of it."""
+"""What a TensorFlow Lite model keeps from frame to frame, and what boards are told of it.
+
+A variable lives inside an interpreter. Layers that use the same one have to be in the same segment,
+or each would have a variable of its own.
+"""
 
 from __future__ import annotations
 

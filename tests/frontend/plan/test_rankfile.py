@@ -4,7 +4,7 @@ import pytest
 from placements import placements
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.plan.rankfile import hostfile, rankfile
+from rankslice.frontend.plan.tables import hostfile, rankfile
 
 FIRST, SECOND, THIRD = placements("edge01_cpu1-3", "edge01_gpu", "edge04_cpu4,5,8")
 PLACES = (replace(FIRST, cores=(1, 2, 3)), SECOND, replace(THIRD, cores=(4, 5, 8)))

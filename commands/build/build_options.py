@@ -8,7 +8,7 @@ from pathlib import Path
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.commands.shared_options import comma_separated
 from rankslice.framework.option_records import option
-from rankslice.frontend.formats.given_sizes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING
 from importlib import import_module
-from inspect import Parameter as Argument, Signature
+from inspect import Parameter as Argument, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +31,8 @@ _CONFIG_HELP = (
     f"Options may also stand in [b]{CONFIG}[/], in the working directory or beside the build"
     ' folder: a table per command, such as "\\[run]", with "fps = 30".'
 )
+_SHOWS_VALUES = "metavar" in signature(Parameter).parameters
+"""Whether cyclopts can be told how a value is called: version 4, for Python 3.10, cannot."""
 _VALUES = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 
 
@@ -133,7 +135,7 @@ def _command_app(name: str) -> App:
         name,
         help=f"{summary(name)}\n\n{_CONFIG_HELP}",
         usage=f"Usage: {escape(usage(command))}",
-        help_epilogue="\n\n".join([title, *lines]),
+        help_epilogue="\n".join([title, *lines]),
         default_command=_typed_function(command),
         config=_Config(command),
         group_parameters=Group("Options", sort_key=1),
@@ -175,7 +177,7 @@ def _parameter(option: Option) -> Argument:
     said = Parameter(
         name=(option.flag, *about.get("alias", ())),
         help=escape(option.help),
-        metavar=value_name(option) or None,
+        **_value_name(option),
         negative=f"--no-{option.name}" if about.get("has_both") else (),
         required=is_needed or None,
         show="typed_as" not in about,
@@ -190,6 +192,10 @@ def _parameter(option: Option) -> Argument:
         kind = kind | None  # type: ignore[assignment]
     default = Argument.empty if is_needed else default
     return Argument(option.name, position, annotation=Annotated[kind, said], default=default)
+
+
+def _value_name(option: Option) -> dict[str, Any]:
+    return {"metavar": value_name(option) or None} if _SHOWS_VALUES else {}
 
 
 def _text(option: Option, value: Any) -> Any:

@@ -34,6 +34,15 @@ _COMPARE = "compare"
 _SCENARIOS = ("single", "multi", "server", "offline")
 _Measured = Annotated[BenchOptions, offered(without=("keep_size",))]
 _BOTH = ("layout", "size", "mean", "scale", "frame_timeout_s", "start_timeout_s")
+RawValues = Annotated[
+    Path | None,
+    about(
+        "File for the raw values (default: OUT/bench.json). A page is written next to it, as"
+        " .html.",
+        Path,
+        writes=Writes(BENCH_KIND, may_be_stream=False),
+    ),
+]
 
 
 @function
@@ -143,15 +152,7 @@ def show_bench(
         bool,
         about("Split the variance of the latency among frames, the machine over time, and starts."),
     ] = False,
-    out: Annotated[
-        Path | None,
-        about(
-            "File for the raw values (default: OUT/bench.json). A page is written next to it, as"
-            " .html.",
-            Path,
-            writes=Writes(BENCH_KIND, may_be_stream=False),
-        ),
-    ] = None,
+    out: RawValues = None,
     json: Json = None,
 ) -> None:
     if targets[0] == _COMPARE:

@@ -47,6 +47,21 @@ class Variation:
     )
 
 
+OfTheRun = Annotated[
+    RunOptions,
+    offered(
+        *("frames", "fps", "arrivals", *SWITCHING, "window", "queue"),
+        frames={
+            "help": "Number of frames (default: 1000, or all of --arrivals).",
+            "least": 1,
+            "most": 10_000_000,
+        },
+        arrivals={"excludes": ("fps",)},
+        fps={"excludes": ()},
+    ),
+]
+
+
 @function
 def simulate(
     target: Annotated[Path, about("Build folder or model.", Path, is_argument=True)],
@@ -60,19 +75,7 @@ def simulate(
         Path | None, about("Profile of the layers, made by 'profile'.", Path)
     ] = None,
     sizes: OpenSizes,
-    options: Annotated[
-        RunOptions,
-        offered(
-            *("frames", "fps", "arrivals", *SWITCHING, "window", "queue"),
-            frames={
-                "help": "Number of frames (default: 1000, or all of --arrivals).",
-                "least": 1,
-                "most": 10_000_000,
-            },
-            arrivals={"excludes": ("fps",)},
-            fps={"excludes": ()},
-        ),
-    ],
+    options: OfTheRun,
     variation: Variation,
     traced: int = 0,
 ) -> Simulated:

@@ -185,8 +185,10 @@ class Option:
             yield Mistake(name, f"found {quoted(str(value))}", expected)
         least, most = self.about.get("least", -math.inf), self.about.get("most", math.inf)
         for number in _numbers(value):
-            if not (least <= number <= most and math.isfinite(number)):
-                yield Mistake(name, f"is {number:g}", f"expected {_bounds(least, most)}")
+            is_finite = isinstance(number, int) or math.isfinite(number)
+            if not (is_finite and least <= number <= most):
+                shown = str(number) if isinstance(number, int) else f"{number:g}"
+                yield Mistake(name, f"is {shown}", f"expected {_bounds(least, most)}")
 
 
 def _numbers(value: Any) -> Iterator[float]:

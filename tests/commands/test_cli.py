@@ -84,6 +84,7 @@ MISUSE = {
     "run out/out --fps inf": "--fps: is inf",
     "run out/out --fps nan": "--fps: is nan",
     "run out/out --window 0": "--window: is 0",
+    f"run out/out --window 1{'0' * 400}": "--window: is 1000",
     "run out/out --seed -1": "--seed: is -1",
     "run out/out --top -1": "--top: is -1",
     "run out/out --size 0x4": "'0x4' is not of the form HxW",

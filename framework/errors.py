@@ -79,7 +79,7 @@ class CollectedMistakes:
             raise RankSliceError(*self._found)
 
 
-_LONGEST_COMPARED = 100
+_MAX_COMPARED = 100
 """The time of a comparison grows with the product of the lengths."""
 
 
@@ -88,9 +88,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     One that differs in upper and lower case alone is the closest.
     """
-    if len(name) > _LONGEST_COMPARED:
+    if len(name) > _MAX_COMPARED:
         return ""
-    names = [each for each in known if len(each) <= _LONGEST_COMPARED]
+    names = [each for each in known if len(each) <= _MAX_COMPARED]
     close = [each for each in names if each.casefold() == name.casefold()]
     close = close or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {quoted(close[0])}?" if close else ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rankslice.backend.runtime.job import MOST_TURNS, Turns
 
-_MOST_CHOSEN = 12
+_MAX_CHOSEN = 12
 """Largest sum of weights that are chosen, unless there are more than half as many ranks."""
 
 _ALIKE = 1.02
@@ -40,7 +40,7 @@ def weights_for(times: Sequence[float]) -> tuple[int, ...]:
     share of the frames. Of sums of weights whose intervals differ by 2 % at most, the smallest
     is taken.
     """
-    most = min(MOST_TURNS, max(_MOST_CHOSEN, 2 * len(times)))
+    most = min(MOST_TURNS, max(_MAX_CHOSEN, 2 * len(times)))
     weights = [1] * len(times)
     found: list[tuple[float, tuple[int, ...]]] = []
     while True:

@@ -13,7 +13,7 @@ from rankslice.backend.runtime.job.wording import (
     quoted as quoted,
 )
 
-_LONGEST_LINE = 500
+_MAX_LINE = 500
 
 
 def harmless(text: str) -> str:
@@ -28,8 +28,8 @@ def harmless(text: str) -> str:
 
 def on_one_line(text: str) -> str:
     """Return ``text`` on one line, without control characters, shortened in the middle if long."""
-    if len(text) > _LONGEST_LINE:
-        half = _LONGEST_LINE // 2
+    if len(text) > _MAX_LINE:
+        half = _MAX_LINE // 2
         text = f"{text[:half]}...{text[-half:]}"
     return printable(text)
 

@@ -6,7 +6,7 @@ import hashlib
 import string
 
 _KEPT = frozenset((string.ascii_letters + string.digits + "_-,@.").encode())
-_LONGEST = 150
+_MAX_LENGTH = 150
 _SHORTENED = 100
 
 
@@ -22,7 +22,7 @@ def safe_file_name(name: str) -> str:
     encoded = "".join(map(_encoded, name.encode("utf-8", "surrogatepass")))
     if encoded.startswith((".", "-")):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
-    if len(encoded) <= _LONGEST:
+    if len(encoded) <= _MAX_LENGTH:
         return encoded or "%"
     digest = hashlib.sha256(encoded.encode()).hexdigest()[:32]
     return f"{encoded[:_SHORTENED]}%-{digest}"

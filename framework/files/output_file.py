@@ -64,7 +64,7 @@ PLATFORM = Kind(
     "a platform file",
     re.compile(rb"(?:(?:#[^\n]*|---[ \t\r]*|[ \t\r]*)\n)*(boards|links)[ \t]*:"),
 )
-_LONGEST_BEGINNING = 1 << 16
+_MAX_BEGINNING = 1 << 16
 """Platform files may begin with comments."""
 
 
@@ -214,5 +214,5 @@ _NOT_ORDINARY = {
 def _begins_as(path: Path, kind: Kind) -> bool:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        beginning = file.read(_LONGEST_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()
+        beginning = file.read(_MAX_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()
     return not beginning or kind.beginning.match(beginning) is not None

@@ -24,7 +24,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.wording import bare, joined, quoted
 
-MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 """Of a driver; one of 10,000 ranks has 8 MiB."""
 
 RECORDS: dict[str, type[Any]] = {
@@ -37,7 +37,7 @@ _SHAPE = "expected a driver that `rankslice build` made"
 def read_driver(path: Path) -> Job:
     """Return the job of a driver, which is neither run nor imported."""
     where = str(path)
-    content = read_ordinary(path, _SHAPE, MOST_BYTES)
+    content = read_ordinary(path, _SHAPE, _MAX_BYTES)
     try:
         tree = ast.parse(content)
     except SyntaxError as error:

@@ -71,7 +71,7 @@ def make_plan(
 def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
     """Return a plan whose segments have the facts of their sub-models; ``facts``: by file."""
 
-    def told(rank: Rank, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    def with_their_facts(rank: Rank, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         known = (replace(each, facts=facts[each.file]) for each in segments)
         if rank.accelerator != "cpu" or "api" in dict(rank.options):
             return tuple(known)
@@ -82,8 +82,9 @@ def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
         [
             replace(
                 rank,
-                runs=told(rank, rank.runs),
-                surge=rank.surge and replace(rank.surge, runs=told(rank, rank.surge.runs)),
+                runs=with_their_facts(rank, rank.runs),
+                surge=rank.surge
+                and replace(rank.surge, runs=with_their_facts(rank, rank.surge.runs)),
             )
             for rank in plan.ranks
         ]

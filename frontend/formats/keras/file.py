@@ -25,8 +25,8 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CONFIG = "config.json"
 _WEIGHTS = "model.weights.h5"
 _MEMBERS = frozenset({_CONFIG, "metadata.json", _WEIGHTS})
-_LONGEST_CONFIG = 64 << 20
-_LARGEST_EXPANSION = 50
+_MAX_CONFIG = 64 << 20
+_MAX_EXPANSION = 50
 """How much longer than the file its content may be, beyond the first 64 MiB."""
 _READING = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -96,14 +96,14 @@ def _member_mistakes(path: Path, archive: zipfile.ZipFile) -> Iterator[Mistake]:
     if twice := sorted(name for name, count in names.items() if count > 1):
         yield Mistake(where, f"holds {listed(twice)} more than once")
     sizes = {member.filename: member.file_size for member in members}
-    if sizes.get(_CONFIG, 0) > _LONGEST_CONFIG:
+    if sizes.get(_CONFIG, 0) > _MAX_CONFIG:
         yield Mistake(where, f"its {_CONFIG} unpacks to {sizes[_CONFIG]} bytes")
     if fault := _expansion(sum(sizes.values()), path.stat().st_size):
         yield Mistake(where, fault)
 
 
 def _expansion(content: int, stored: int) -> str:
-    if content <= _LONGEST_CONFIG + _LARGEST_EXPANSION * stored:
+    if content <= _MAX_CONFIG + _MAX_EXPANSION * stored:
         return ""
     return f"unpacks to {content} bytes, from {stored}: too much for a model"
 

@@ -17,7 +17,7 @@ from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, 
 
 _BATCH_NORMALIZATION = ("gamma", "beta", "moving_mean", "moving_variance")
 _NOT_SHOWN = frozenset({"name", "seed", "trainable"})
-_LONGEST_ATTRIBUTE = 16
+_MAX_ATTRIBUTE = 16
 _SEED = "seed_generator_state"
 _EXAMPLE = 224
 
@@ -236,6 +236,6 @@ def _attributes(operation: Any) -> Iterator[tuple[str, AttributeValue]]:
 
 
 def _is_short_list(value: object) -> bool:
-    if not isinstance(value, list | tuple) or len(value) > _LONGEST_ATTRIBUTE:
+    if not isinstance(value, list | tuple) or len(value) > _MAX_ATTRIBUTE:
         return False
     return all(isinstance(item, int) for item in value)

@@ -18,7 +18,7 @@ Body: TypeAlias = Callable[[GraphProto], Sequence[TypeProto]]
 """Gives the types of what a body makes, as far as they can be found."""
 
 _BOXES, _BOXES_RANK = 0, 3
-_MOST_BOXES_PER_CLASS = 2
+_MAX_BOXES_PER_CLASS = 2
 _THEN, _ELSE = "then_branch", "else_branch"
 
 
@@ -97,9 +97,9 @@ def _non_max_suppression(operands: Operands, output: int) -> Result | None:
     if boxes is None or scores is None or len(boxes) != len(scores) or len(boxes) != _BOXES_RANK:
         return None
     most = boxes[1]
-    if not operands.is_given(_MOST_BOXES_PER_CLASS):
+    if not operands.is_given(_MAX_BOXES_PER_CLASS):
         most = 0
-    elif (given := operands.number(_MOST_BOXES_PER_CLASS)) is not None:
+    elif (given := operands.number(_MAX_BOXES_PER_CLASS)) is not None:
         most = min(most, max(0, given))
     batch, classes, _ = scores
     return Result(TensorProto.INT64, (_open(batch * classes * most), (3, 3)))

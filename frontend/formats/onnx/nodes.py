@@ -13,7 +13,7 @@ FunctionKey = tuple[str, str, str]
 
 Functions = Mapping[FunctionKey, FunctionProto]
 
-_LONGEST_LIST = 64
+_MAX_LIST = 64
 
 RANDOM_OPERATORS = frozenset(
     {
@@ -49,9 +49,9 @@ def _value_of(attribute: AttributeProto) -> AttributeValue | None:
         return int(attribute.i)
     if kind == AttributeProto.FLOAT:
         return float(attribute.f)
-    if kind == AttributeProto.INTS and len(attribute.ints) <= _LONGEST_LIST:
+    if kind == AttributeProto.INTS and len(attribute.ints) <= _MAX_LIST:
         return tuple(attribute.ints)
-    if kind == AttributeProto.FLOATS and len(attribute.floats) <= _LONGEST_LIST:
+    if kind == AttributeProto.FLOATS and len(attribute.floats) <= _MAX_LIST:
         return tuple(attribute.floats)
     return _text(attribute.s) if kind == AttributeProto.STRING else None
 

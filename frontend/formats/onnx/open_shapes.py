@@ -30,7 +30,7 @@ from rankslice.frontend.formats.onnx.types import dtype_of_value
 _SMALLEST = (1, 8, 32, 64)
 """What open sizes are tried with; strided layers need some pixels, and multiples of their steps."""
 
-_MOST_TRIES, _MOST_LAYERS_TRIED = 16, 2048
+_MAX_TRIES, _MAX_LAYERS_TRIED = 16, 2048
 """How often sizes in between are tried, and layers in all these tries."""
 
 
@@ -70,7 +70,7 @@ def open_tensors(
             sizes = half | {name: bounds[name] for name in large}
             others.append(inference.at(sizes, share))
     # Sizes of results may peak anywhere below the bounds.
-    tries = min(_MOST_TRIES, _MOST_LAYERS_TRIED // len(model.graph.node)) if bounds else 0
+    tries = min(_MAX_TRIES, _MAX_LAYERS_TRIED // len(model.graph.node)) if bounds else 0
     parts = [_part(bounds, step, number, tries) for number in range(1, tries)]
     between = [inference.at(sizes, _Share.MOST) for sizes in parts]
     by_name = inference.by_name(largest)

@@ -243,7 +243,7 @@ def _layers(
 
 
 _METADATA, _KEY, _VALUE = 14, 1, 2
-_LONGEST = 1 << 20
+_MAX_PAIR = 1 << 20
 """Of a pair, in bytes; longer ones are passed over."""
 
 
@@ -252,7 +252,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     found = {}
     with WireFile(path) as file:
         for pair in file.fields(0, file.size):
-            if (pair.number, pair.wire) != (_METADATA, BYTES) or pair.end - pair.body > _LONGEST:
+            if (pair.number, pair.wire) != (_METADATA, BYTES) or pair.end - pair.body > _MAX_PAIR:
                 continue
             texts = {
                 each.number: file.read(each.body, each.end).decode(errors="replace")

@@ -57,20 +57,20 @@ def refusals(
     reason = _refusal(prepared) if _is_complete(prepared) else ""
     if not reason:
         return
-    types, found = _types({**weights, **tensors}), {}
+    types, refused = _types({**weights, **tensors}), {}
     values = {tensor.name: tensor for tensor in prepared.graph.initializer}
     left_out = weights.keys() - values.keys()
     for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True):
         if all(each in types for each in inputs_of(node)):
             alone = node_alone(Facts(model, types, values), node, filter(None, node.output))
             alone.functions.extend(model.functions)
-            told = _refusal(alone) if _is_complete(alone) else ""
-            if told and not (_INITIALIZING in told and left_out & {*node.input}):
-                found[name] = told
-    if found or _INITIALIZING not in reason:
-        names = listed([*found]) if 0 < len(found) < len(model.graph.node) else "the model"
-        told = next(iter(found.values()), reason)
-        yield f"{where}: onnxruntime refuses {names} on a CPU: {told}"
+            refusal = _refusal(alone) if _is_complete(alone) else ""
+            if refusal and not (_INITIALIZING in refusal and left_out & {*node.input}):
+                refused[name] = refusal
+    if refused or _INITIALIZING not in reason:
+        names = listed([*refused]) if 0 < len(refused) < len(model.graph.node) else "the model"
+        reason = next(iter(refused.values()), reason)
+        yield f"{where}: onnxruntime refuses {names} on a CPU: {reason}"
 
 
 def _is_complete(model: ModelProto) -> bool:

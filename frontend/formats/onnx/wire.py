@@ -29,7 +29,7 @@ _FIXED_LENGTH = {FIXED64: 8, FIXED32: 4}
 
 _WINDOW = 1 << 14
 _PIECE = 1 << 20
-_LONGEST_KEY = 20  # a tag and a length, each a varint of ten bytes at most
+_MAX_KEY = 20  # a tag and a length, each a varint of ten bytes at most
 _MAX_FIELDS = 20_000_000
 _MAX_SKELETON = 128 << 20
 _MAX_DEPTH = 90  # protobuf itself refuses messages nested deeper than 100
@@ -114,7 +114,7 @@ class WireFile(PositionedFile):
         """Yield the fields of the message that fills the file from ``start`` to ``end``."""
         window, base, position = b"", start, start
         while position < end:
-            if position + _LONGEST_KEY > base + len(window) < end:
+            if position + _MAX_KEY > base + len(window) < end:
                 window, base = self.read(position, min(position + _WINDOW, end)), position
             field = self._field(window, base, position)
             if field.end > end:

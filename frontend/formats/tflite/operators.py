@@ -9,7 +9,7 @@ from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
 from rankslice.frontend.formats.tflite.wire import Table
 
 _CUSTOM = "CUSTOM"
-_LONGEST_ATTRIBUTE = 256  # bytes
+_MAX_ATTRIBUTE = 256  # bytes
 
 
 def operator_name(code: Table) -> str:
@@ -38,5 +38,5 @@ def attributes(operator: Table) -> Iterator[tuple[str, AttributeValue]]:
                 continue
             elif not item.is_vector:
                 yield item.name, options.number(item.name)
-            elif len(value) <= _LONGEST_ATTRIBUTE:
+            elif len(value) <= _MAX_ATTRIBUTE:
                 yield item.name, options.numbers(item.name)

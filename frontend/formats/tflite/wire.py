@@ -32,7 +32,7 @@ _MAX_TABLES = 400_000
 _MAX_BYTES = 128 << 20
 _MAX_DEPTH = 16
 _SHORT = ("shape", "shape_signature", "inputs", "outputs", "intermediates")
-_LONGEST_SHORT = 10_000  # numbers
+_MAX_SHORT = 10_000  # numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class _Reader:
 
     def _bytes(self, item: Field, start: int) -> bytes | ByteRange:
         count = _number(self._read(start, 4))
-        if item.name in _SHORT and count > _LONGEST_SHORT:
+        if item.name in _SHORT and count > _MAX_SHORT:
             raise self.file.malformed(start, f"a list of {count} numbers as {item.name}")
         if item.type == "payload":
             self.file.check(start + 4, count)

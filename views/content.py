@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Literal
@@ -9,6 +10,9 @@ from typing import ClassVar, Literal
 UNKNOWN = "–"
 """In tables, of figures that are not known."""
 _NO_FIGURES = ("", "-", UNKNOWN, "?")
+_NUMBER = r"\d[\d,]*(\.\d+)?(e[+-]?\d+)?"
+_FIGURE = re.compile(rf"[<=±~]*-?{_NUMBER}(-{_NUMBER})?(?![\w.-])")
+"""A text that begins with a number: ``<=1.54 kB``, ``0.9 to 1.1``, ``600-1500 MHz``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +34,7 @@ class Table:
 
 def _are_figures(cells: tuple[str, ...]) -> bool:
     known = [cell for cell in cells if cell not in _NO_FIGURES]
-    return bool(known) and all(map(_is_figure, known))
-
-
-def _is_figure(cell: str) -> bool:
-    """Return whether a text begins with a number: ``<=1.54 kB``, ``0.9 to 1.1``, ``±2 %``."""
-    first, *_ = cell.split() or [""]
-    try:
-        float(first.strip("<=±~,").replace(",", ""))
-    except ValueError:
-        return False
-    return True
+    return bool(known) and all(map(_FIGURE.match, known))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,10 @@ def test_clauses_become_sentences_and_names_stay_as_they_are() -> None:
 
 def test_figures_are_aligned_to_the_right() -> None:
     rows = (
-        ("rank 0", "1.5", "±2 %", "<=1.54 kB", "–", "127.0.0.1", "1"),
-        ("rank 1", "-", "0.9 to 1.1", "12 B", "–", "", "edge01"),
+        ("rank 0", "1.5", "±2 %", "<=1.54 kB", "600-1500 MHz", "–", "127.0.0.1", "1", "2026-11-25"),
+        ("rank 1", "-", "0.9 to 1.1", "1e+06 B", "1,500 MHz", "–", "", "edge01", "3x4"),
     )
-    assert (1, 2, 3) == Table("", tuple("abcdefg"), rows).right
+    assert (1, 2, 3, 4) == Table("", tuple("abcdefghi"), rows).right
 
 
 def test_the_same_page_has_the_same_bytes() -> None:

@@ -15,8 +15,8 @@ from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.engines import ENGINES
+from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.files.hashing import FileHashes
-from rankslice.framework.files.names import safe_file_name
 from rankslice.framework.plan import Plan, plan_to_json
 
 VIDEO_REQUIREMENTS = ("opencv-python-headless>=4.8", "pillow>=10.1")

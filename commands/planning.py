@@ -34,7 +34,7 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.in_turns import in_turns, kept
 from rankslice.frontend.partition.partition import Partition, partition
 from rankslice.frontend.plan.make_plan import make_plan
-from rankslice.frontend.plan.routes import join_ranks, with_surge
+from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""

@@ -274,10 +274,7 @@ PLUGINS = {
 """Folders of plug-ins -> the names of their files that others of the kind may have, too."""
 
 SHARED_NAMES = """
-    arguments arrival_times charts classes cores errors facts failure files
-    format job keeper memory messages names options output
-    page parts processes quiet record records routes shapes spans state
-    switching tables texts timeline turns unsliced weights wording
+    arrival_times errors messages options processes records wording
 """
 """Names that files of different kinds still have; no others may."""
 

@@ -19,7 +19,7 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.package import VIDEO_STAND_INS
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.read_text import read_text
 

@@ -17,7 +17,7 @@ from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_w
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.file_names import safe_file_name
 
 
 @dataclass(frozen=True, slots=True)

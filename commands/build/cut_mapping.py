@@ -11,7 +11,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.specs.core_lists import core_ranges
 from rankslice.framework.wording import quoted
 
 _OPTION = "--cuts"

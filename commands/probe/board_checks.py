@@ -23,7 +23,7 @@ from rankslice.commands.probe.findings import (
 )
 from rankslice.framework.engines import ENGINES, computes
 from rankslice.framework.platform import Accelerator, Board
-from rankslice.framework.specs.cores import core_ranges, format_cores
+from rankslice.framework.specs.core_lists import core_ranges, format_cores
 from rankslice.framework.wording import joined
 
 _MIN_PYTHON = (3, 10)

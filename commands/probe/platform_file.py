@@ -22,7 +22,7 @@ from rankslice.backend.boards.probed import (
     Route,
 )
 from rankslice.backend.boards.usable_accelerators import Usable, accelerators_of
-from rankslice.framework.specs.cores import core_ranges, format_cores
+from rankslice.framework.specs.core_lists import core_ranges, format_cores
 from rankslice.framework.wording import digits, joined, on_one_line
 
 _BANDWIDTH_DIFFERS = 0.1

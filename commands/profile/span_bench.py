@@ -27,7 +27,7 @@ from rankslice.commands.profile.targets import Target
 from rankslice.commands.profile.time_limit import Expectation
 from rankslice.exploration.times.span_times import Span
 from rankslice.framework.errors import CollectedMistakes
-from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import ByteRange
 from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files

@@ -18,10 +18,10 @@ from rankslice.backend.runtime.job import Rank, Turns
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.specs.core_lists import core_ranges
 from rankslice.framework.specs.keys import refuse_turns
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.turns import by_weights
+from rankslice.framework.weighted_turns import by_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.mapping import Mapping, Placements
 from rankslice.framework.plan import Plan
 from rankslice.framework.specs.keys import lacks_weights
-from rankslice.framework.turns import by_weights, weights_for
+from rankslice.framework.weighted_turns import by_weights, weights_for
 from rankslice.framework.wording import bare, digits, joined
 
 

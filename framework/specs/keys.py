@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from rankslice.backend.runtime.job import MOST_TURNS, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.specs.cores import CORES_PATTERN, MAX_CORES, core_list
-from rankslice.framework.turns import by_weights
+from rankslice.framework.specs.core_lists import CORES_PATTERN, MAX_CORES, core_list
+from rankslice.framework.weighted_turns import by_weights
 from rankslice.framework.wording import bare, joined, quoted
 
 _RESOURCE = re.compile(

@@ -12,7 +12,7 @@ from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placements
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.framework.specs.cores import each_once, format_cores
+from rankslice.framework.specs.core_lists import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
 from rankslice.framework.wording import bare, joined, quoted
 

@@ -26,7 +26,7 @@ from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
-from rankslice.framework.specs.cores import CORES_PATTERN, core_list, count_or_list, each_once
+from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
     PATTERNS,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.specs.cores import count_or_list
+from rankslice.framework.specs.core_lists import count_or_list
 from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import bare, joined, quoted
 

@@ -18,7 +18,7 @@ from rankslice.backend.runtime.job import (
     Turns,
 )
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import Graph, Layer, Tensor as GraphTensor
 from rankslice.framework.plan import ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted

@@ -16,7 +16,7 @@ from rankslice.backend.runtime.job import Rank
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
-from rankslice.framework.specs.cores import core_ranges
+from rankslice.framework.specs.core_lists import core_ranges
 from rankslice.framework.wording import quoted
 
 Table: TypeAlias = dict[str, dict[str, list[int]]]

@@ -9,8 +9,8 @@ import onnx
 
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.onnx.facts import Operator, onnx_facts, operators_of
-from rankslice.frontend.formats.tflite.facts import tflite_facts
+from rankslice.frontend.formats.onnx.board_facts import Operator, onnx_facts, operators_of
+from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.wire import FlatFile, read_tables
 
 

@@ -19,11 +19,11 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.framework.turns import by_weights
+from rankslice.framework.weighted_turns import by_weights
 from rankslice.frontend.partition.in_turns import in_turns
 from rankslice.frontend.partition.partition import partition
 from rankslice.frontend.plan.make_plan import make_plan
-from rankslice.frontend.plan.routes import join_ranks, with_surge
+from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 
 FIGURE_2 = line_graph(
     """MaxPool1: input -> Buff1

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.wording import described, quoted
-from rankslice.frontend.formats.keras.classes import (
+from rankslice.frontend.formats.keras.allowed_classes import (
     APPLICATION_LAYERS,
     CELLS,
     FUNCTIONS,

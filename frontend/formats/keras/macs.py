@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from rankslice.framework.graph import Layer, Weight
-from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS
+from rankslice.frontend.formats.keras.allowed_classes import APPLICATION_LAYERS, LAYERS
 from rankslice.frontend.formats.operand_shapes import (
     UnknownSizeError,
     counted_macs,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS
+from rankslice.frontend.formats.keras.allowed_classes import APPLICATION_LAYERS
 from rankslice.frontend.formats.keras.file import MISSING
 
 _SETTINGS = {

@@ -13,13 +13,13 @@ from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import RANDOM, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.onnx.board_facts import Operator, operators_of
 from rankslice.frontend.formats.onnx.checks import (
     function_mistakes,
     header_mistakes,
     is_text,
     tensor_mistakes,
 )
-from rankslice.frontend.formats.onnx.facts import Operator, operators_of
 from rankslice.frontend.formats.onnx.follow import is_fixed
 from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,

@@ -29,13 +29,13 @@ from rankslice.frontend.formats.input_shapes import (
     Sizes,
     settle_inputs,
 )
+from rankslice.frontend.formats.tflite.board_facts import bonds, states
 from rankslice.frontend.formats.tflite.bounds import OPEN, Symbols, Trial, bound_of, trials
 from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
     reference_mistakes,
 )
-from rankslice.frontend.formats.tflite.facts import bonds, states
 from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes, open_tensors
 from rankslice.frontend.formats.tflite.operators import attributes, operator_name
 from rankslice.frontend.formats.tflite.references import Bodies

@@ -9,8 +9,8 @@ from pathlib import Path
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.facts import tflite_facts
 from rankslice.frontend.formats.tflite.operators import operator_number
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Layer, Tensor
 from rankslice.frontend.formats.pieces import SubModelFiles, coalesce, pieces_length
+from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.facts import tflite_facts
 from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
 from rankslice.frontend.formats.tflite.references import references, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed

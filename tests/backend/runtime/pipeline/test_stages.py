@@ -27,7 +27,7 @@ from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import Source, arrivals as arrivals_module
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
-from rankslice.framework.turns import by_weights
+from rankslice.framework.weighted_turns import by_weights
 
 NUMBER = Tensor("t", "int64", (1,))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.keras.classes import APPLICATION_LAYERS, LAYERS, REASONS
+from rankslice.frontend.formats.keras.allowed_classes import APPLICATION_LAYERS, LAYERS, REASONS
 from rankslice.frontend.formats.keras.config import config_mistakes
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import tensorflow

@@ -15,7 +15,7 @@ import pytest
 from keras_networks import drawn, saved
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.keras.classes import LAYERS, REASONS
+from rankslice.frontend.formats.keras.allowed_classes import LAYERS, REASONS
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import quiet

@@ -10,7 +10,7 @@ from plans import planned, routed
 
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.mapping import Placements
-from rankslice.frontend.plan.routes import JoinedRanks, join_ranks
+from rankslice.frontend.plan.surge_route import JoinedRanks, join_ranks
 
 CHAIN = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
 

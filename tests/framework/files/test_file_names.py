@@ -3,7 +3,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from rankslice.framework.files.names import safe_file_name
+from rankslice.framework.files.file_names import safe_file_name
 
 
 @pytest.mark.parametrize("name", ["edge01_cpu0-3.2", "edge04_arm0,1,10", "pi_gpu@4", "A_x86"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.job import ALL, MOST_TURNS, Turns
-from rankslice.framework.turns import by_weights, weights_for
+from rankslice.framework.weighted_turns import by_weights, weights_for
 
 
 @st.composite

@@ -92,6 +92,7 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     loose = branches_of_other_sizes(bound, weights, tensors)
     alone = inference_model(model, weights) if loose else prepared
     layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
+    functions = function_table(model.functions)
     return OnnxModel(
         path=path,
         graph=replace(
@@ -104,7 +105,10 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         header=scan.header,
         graph_notes=scan.graph_notes,
         functions=_functions(path, scan, model),
-        operators=_operators(model),
+        operators={
+            name: operators_of(node, functions)
+            for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True)
+        },
         branches_of_other_sizes=loose,
         fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
@@ -169,47 +173,38 @@ def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weig
 def _inner_data(
     path: Path, scan: Scan, model: ModelProto
 ) -> dict[ByteRange, tuple[ByteRange, ...]]:
-    nodes, functions = model.graph.node, model.functions
+    nodes = model.graph.node
     owners = [
         (f"layer {quoted(name)}", field, [node])
         for name, field, node in zip(layer_names(nodes), scan.nodes, nodes, strict=True)
     ]
     owners += [
         (f"function {quoted(function.name)}", field, [*function.node])
-        for field, function in zip(scan.functions, functions, strict=True)
+        for field, function in zip(scan.functions, model.functions, strict=True)
     ]
     found = {
-        ByteRange(path, field.start, field.end - field.start): inner_data(
-            f"{path}: {name}", path, held
-        )
+        field.record(path): inner_data(f"{path}: {name}", path, held)
         for name, field, held in owners
     }
     return {record: data for record, data in found.items() if data}
 
 
 def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:
-    functions = function_table(model.functions)
-    nodes = model.graph.node
+    functions, nodes = function_table(model.functions), model.graph.node
+    records = [
+        (key, field.record(path))
+        for field, function in zip(scan.functions, model.functions, strict=True)
+        for key in function_table([function])
+    ]
     needed = {
         name: called_functions(node, functions)
         for name, node in zip(layer_names(nodes), nodes, strict=True)
     }
-    records = [
-        (key, ByteRange(path, field.start, field.end - field.start))
-        for field, function in zip(scan.functions, model.functions, strict=True)
-        for key in function_table([function])
-    ]
     return {
         name: tuple(record for key, record in records if key in keys)
         for name, keys in needed.items()
         if keys
     }
-
-
-def _operators(model: ModelProto) -> dict[str, frozenset[Operator]]:
-    functions, nodes = function_table(model.functions), model.graph.node
-    pairs = zip(layer_names(nodes), nodes, strict=True)
-    return {name: operators_of(node, functions) for name, node in pairs}
 
 
 def _layers(
@@ -230,7 +225,7 @@ def _layers(
             inputs=tuple(known[name] for name in inputs_of(node) if name not in weights),
             outputs=tuple(known[name] for name in node.output if name),
             weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
-            record=ByteRange(path, field.start, field.end - field.start),
+            record=field.record(path),
             deterministic=not (is_drawn := draws_random_numbers(node, functions)),
             lasting=(RANDOM,) if is_drawn else (),
             operands=tuple(

@@ -58,7 +58,7 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
     else:
         data = _stored_data(where, file, field, dtype, nbytes)
     size = nbytes if dtype_bits(dtype) else field.end - field.body
-    return Weight(tensor.name, dtype, shape, size, file.record(field), data)
+    return Weight(tensor.name, dtype, shape, size, field.record(file.path), data)
 
 
 def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
@@ -89,7 +89,7 @@ def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Wei
             Mistake(where, "is sparse and stored in another file", "store it in the model file")
         )
     size = field.end - field.body
-    return Weight(sparse.values.name, dtype, shape, size, file.record(field), None)
+    return Weight(sparse.values.name, dtype, shape, size, field.record(file.path), None)
 
 
 def _type_and_shape(

@@ -46,6 +46,10 @@ class Field(NamedTuple):
     """Offset of the value, after tag and length."""
     end: int
 
+    def record(self, path: Path) -> ByteRange:
+        """Return the bytes of the whole field, tag and length included."""
+        return ByteRange(path, self.start, self.end - self.start)
+
 
 @dataclass(frozen=True, slots=True)
 class _Message:
@@ -97,9 +101,6 @@ class WireFile(PositionedFile):
         if len(found) < end - start:
             raise self.malformed(start + len(found), "the file ends early")
         return found
-
-    def record(self, field: Field) -> ByteRange:
-        return ByteRange(self.path, field.start, field.end - field.start)
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
         return RankSliceError(
@@ -186,12 +187,12 @@ def scan_model(file: WireFile) -> Scan:
         raise file.malformed(0, "it holds no graph" if file.size else "the file is empty")
     return Scan(
         header=tuple(
-            file.record(field)
+            field.record(file.path)
             for field in top
             if field.number not in (_GRAPH, _TRAINING, _FUNCTION)
         ),
         functions=tuple(f for f in top if f.number == _FUNCTION and f.wire == BYTES),
-        graph_notes=tuple(file.record(field) for field in graph if field.number in _NOTES),
+        graph_notes=tuple(field.record(file.path) for field in graph if field.number in _NOTES),
         nodes=tuple(field for field in graph if field.number == _NODE),
         initializers=tuple(field for field in graph if field.number == _INITIALIZER),
         sparse_initializers=tuple(field for field in graph if field.number == _SPARSE),

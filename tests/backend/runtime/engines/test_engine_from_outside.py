@@ -160,8 +160,8 @@ def test_an_engine_without_a_row_is_unknown(tmp_path: Path) -> None:
 
 
 NAMED = {
-    "commands/inspect/inside.py": "which engine can be looked into, and how",
-    "commands/inspect/optimised.py": "what onnxruntime makes of a model",
+    "commands/inspect/internals.py": "which engine can be looked into, and how",
+    "commands/inspect/internals_process.py": "what onnxruntime makes of a model",
     "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
     "framework/specs/read_platform.py": "what AutoDiCE's words for a GPU mean",

@@ -11,22 +11,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rooms import ROOMS
 
 from rankslice.framework.engines import ENGINES
 
 ROOT = Path(__file__).parents[1]
-ROOMS = (
-    "backend",
-    "commands",
-    "exploration",
-    "framework",
-    "frontend",
-    "measurement",
-    "networks",
-    "serve",
-    "session",
-    "views",
-)
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
 CHECKOUT = [
     *FILES,

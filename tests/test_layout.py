@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rooms import ROOMS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,18 +18,6 @@ else:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "rankslice"
-ROOMS = (
-    "backend",
-    "commands",
-    "exploration",
-    "framework",
-    "frontend",
-    "measurement",
-    "networks",
-    "serve",
-    "session",
-    "views",
-)
 DATA = ("mappings", "models", "platforms", "templates")
 FOLDERS = sorted((*ROOMS, *DATA))
 

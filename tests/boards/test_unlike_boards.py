@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended, rankslice
 from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
+from rooms import ROOMS
 
 from boards import Board, Boards
 from boards.accounts import add_account
@@ -98,10 +99,7 @@ def test_names_of_the_users_own_ssh_configuration_need_no_option(tmp_path: Path)
         assert [] == [line for board in rack for line in of_job(board)]
 
 
-PROGRAM = (
-    *("framework", "frontend", "backend", "exploration", "measurement", "networks", "commands"),
-    *("templates", "platforms", "mappings", "models", "src"),
-)
+PROGRAM = (*ROOMS, "templates", "platforms", "mappings", "models", "src")
 """Folders of the checkout that a machine needs to start jobs."""
 
 

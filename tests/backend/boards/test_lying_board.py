@@ -64,11 +64,11 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.job import Rank
-from rankslice.commands import output
 from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+from rankslice.views.terminal import new_console
 
 pytestmark = NEEDS_RSYNC
 
@@ -315,7 +315,7 @@ def lies(answers: list[dict[str, Any]], *, every: bool) -> Iterator[list[str]]:
 def printed(error: RankSliceError) -> str:
     """Return what a terminal gets of an error."""
     screen = io.StringIO()
-    console = output.new_console(file=screen)
+    console = new_console(file=screen)
     for mistake in error.mistakes:
         console.print(str(mistake), markup=False, soft_wrap=True)
     return screen.getvalue()

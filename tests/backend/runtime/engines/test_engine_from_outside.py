@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from jobs import FIRST_CORE
+from rooms import ROOMS
 
 import rankslice.backend.runtime.engines as engines
 from rankslice.backend.boards.conversation import packages_of_jobs
@@ -160,8 +161,8 @@ def test_an_engine_without_a_row_is_unknown(tmp_path: Path) -> None:
 
 
 NAMED = {
-    "commands/inspect/internals.py": "which engine can be looked into, and how",
-    "commands/inspect/internals_process.py": "what onnxruntime makes of a model",
+    "commands/inspect/internals.py": "which engine can be asked, and how",
+    "commands/inspect/internals_process.py": "what asks each engine",
     "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
     "framework/specs/read_platform.py": "what AutoDiCE's words for a GPU mean",
@@ -170,7 +171,7 @@ NAMED = {
 
 def test_no_other_file_names_an_engine() -> None:
     found = set()
-    for room in ("backend", "commands", "exploration", "framework", "frontend", "measurement"):
+    for room in {*ROOMS} - {"networks"}:
         for file in (ROOT / room).rglob("*.py"):
             name = file.relative_to(ROOT).as_posix()
             texts = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))

@@ -40,7 +40,7 @@ def main() -> NoReturn:
         sys.exit(2 if isinstance(error, MisuseError) else 1)
     except KeyboardInterrupt:
         talk.print("interrupted")
-        sys.exit(1)
+        sys.exit(128 + signal.SIGINT)
     sys.exit(0)
 
 

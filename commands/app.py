@@ -90,7 +90,10 @@ def run_program(words: Sequence[str]) -> None:
     try:
         call, bound, _ = program.parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:
-        raise MisuseError(" ".join(str(error).split()).rstrip(".")) from None
+        said = " ".join(str(error).split()).partition(" Available commands:")[0]
+        is_guessed = "Did you mean" in said or not said.startswith("Unknown command")
+        listed = "" if is_guessed else "; 'rankslice --help' lists the commands"
+        raise MisuseError(said.rstrip(".") + listed) from None
     call(*bound.args, **bound.kwargs)
 
 

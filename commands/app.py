@@ -17,7 +17,9 @@ from cyclopts.exceptions import CycloptsError
 from rich.markup import escape
 
 from rankslice.commands.command import Command, loaded_command
+from rankslice.framework.errors import nearest
 from rankslice.framework.option_records import MisuseError, Option
+from rankslice.framework.wording import quoted
 
 COMMANDS = (
     *("inspect", "build", "run", "report", "replay", "trace", "probe", "deploy", "profile"),
@@ -265,11 +267,18 @@ class _Config:
                 continue
             typed = {id(argument) for argument in arguments if argument.tokens}
             try:
-                Toml(path=file)(app, commands, arguments)
+                toml = Toml(path=file)
+                for table in toml.config:
+                    if table not in COMMANDS:
+                        expected = nearest(table, COMMANDS) or "expected a table per command"
+                        raise MisuseError(f"no command {quoted(table)}; {expected}")
+                toml(app, commands, arguments)
                 for argument in arguments:
                     if argument.tokens and id(argument) not in typed:
                         self._check(argument)
             except (CycloptsError, MisuseError) as error:
+                if isinstance(error, CycloptsError):
+                    error.verbose = False
                 told = str(error)
                 raise CycloptsError(told if str(file) in told else f"{file}: {told}") from None
 

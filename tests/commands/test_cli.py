@@ -210,7 +210,7 @@ def test_options_stand_in_a_file_beside_the_build_folder(
 
 WRONG_CONFIGS = {
     "[run]\nfames = 4": 'error: Unknown option: "[fames]"',
-    "[nur]\nframes = 4": "rankslice.toml: no command 'nur'; did you mean 'run'?",
+    "[rnu]\nframes = 4": "rankslice.toml: no command 'rnu'; did you mean 'run'?",
     "[run]\nframes = 'many'": "--frames: 'many' is not a whole number",
     "run = 3": "must be a mapping",
     "[run\n": "rankslice.toml",

@@ -89,8 +89,6 @@ def _source(value: Any) -> Any:
 
 
 class _Writer:
-    """Writes records as calls, a line each where they are short enough."""
-
     def __init__(self, comments: Mapping[int, str]) -> None:
         """``comments``: on ranks, by number."""
         self._comments = comments
@@ -119,7 +117,6 @@ class _Writer:
         return self._joined(f"{type(value).__name__}(", fields_of, indent, before)
 
     def _fields(self, record: Any, indent: str) -> Iterator[str]:
-        """Yield the fields that do not have their usual value, with their names where needed."""
         hints = field_types(type(record))
         bare = _WITHOUT_NAMES.get(type(record), 0)
         for number, field in enumerate(each for each in fields(record) if each.init):
@@ -146,7 +143,6 @@ class _Writer:
 
 
 def _layers(plan: Plan, rank: int) -> str:
-    """Say which layers a rank has."""
     layers = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
     if not layers:
         return "only on the route for a surge" if plan.surge else "layers that are not known"

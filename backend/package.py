@@ -118,7 +118,6 @@ def renew_packages(folder: Path, plan: Plan) -> None:
 
 
 def _contents(folder: Path, plan: Plan, board: str) -> Iterator[str]:
-    """Yield the files of a build folder that a board's package has."""
     ranks = {placement.rank for placement in plan.ranks if placement.board == board}
     yield from _COMMON_FILES
     yield from sorted(
@@ -138,7 +137,6 @@ def _contents(folder: Path, plan: Plan, board: str) -> Iterator[str]:
 def _write_requirements(
     package: Path, board: str, wanted: Sequence[str], add_wheels: AddWheels | None
 ) -> None:
-    """Write the list of what pip installs on the board, and the wheels if asked to."""
     (package / "requirements.txt").write_text("".join(f"{name}\n" for name in wanted))
     if add_wheels is not None:
         add_wheels(board, wanted, package / "wheels")
@@ -181,7 +179,6 @@ def requirements(ranks: Sequence[Rank]) -> tuple[str, ...]:
 
 
 def _needs(rank: Rank) -> tuple[str, ...]:
-    """Return what pip installs for a rank's engine."""
     engine, options = ENGINES[rank.engine], dict(rank.options)
     if plugin := options.get("plugin"):
         return (*engine.plugin_requirements, *(() if is_library(plugin) else (plugin,)))
@@ -217,7 +214,6 @@ def _write_archive(package: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to a file, or a copy where that is not possible."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rankslice.backend.runtime.job import MOST_TURNS, Turns
+from rankslice.backend.runtime.job import MAX_TURNS, Turns
 
 _MAX_CHOSEN = 12
 """Largest sum of weights that are chosen, unless there are more than half as many ranks."""
@@ -40,7 +40,7 @@ def weights_for(times: Sequence[float]) -> tuple[int, ...]:
     share of the frames. Of sums of weights whose intervals differ by 2 % at most, the smallest
     is taken.
     """
-    most = min(MOST_TURNS, max(_MAX_CHOSEN, 2 * len(times)))
+    most = min(MAX_TURNS, max(_MAX_CHOSEN, 2 * len(times)))
     weights = [1] * len(times)
     found: list[tuple[float, tuple[int, ...]]] = []
     while True:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rankslice.backend.runtime.job import MOST_TURNS, Turns
+from rankslice.backend.runtime.job import MAX_TURNS, Turns
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.core_lists import CORES_PATTERN, MAX_CORES, core_list
 from rankslice.framework.weighted_turns import by_weights
@@ -93,9 +93,9 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
         if star and (not _NUMBER.fullmatch(weight) or weight == "0")
     )
     weights = [int(weight or 1) for _, _, weight in parts]
-    if (period := sum(weights) // math.gcd(*weights)) > MOST_TURNS:
+    if (period := sum(weights) // math.gcd(*weights)) > MAX_TURNS:
         found = f"the weights, divided by their common factor, add up to {period}"
-        raise RankSliceError(Mistake(where, found, f"expected at most {MOST_TURNS}: round them"))
+        raise RankSliceError(Mistake(where, found, f"expected at most {MAX_TURNS}: round them"))
     return tuple((key, each) for (key, *_), each in zip(parts, by_weights(weights), strict=True))
 
 

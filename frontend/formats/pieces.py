@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from rankslice.backend.runtime.job.facts import NO_FACTS, Facts
+from rankslice.backend.runtime.job.records import NO_FACTS, Facts
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import open_ordinary
 from rankslice.framework.graph import ByteRange

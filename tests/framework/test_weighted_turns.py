@@ -10,7 +10,7 @@ from itertools import count, islice, product
 import pytest
 from hypothesis import given, strategies as st
 
-from rankslice.backend.runtime.job import ALL, MOST_TURNS, Turns
+from rankslice.backend.runtime.job import ALL, MAX_TURNS, Turns
 from rankslice.framework.weighted_turns import by_weights, weights_for
 
 
@@ -158,7 +158,7 @@ def test_unequal_ones_are_mixed_as_in_smooth_weighted_round_robin() -> None:
 
 
 def test_two_groups_with_the_longest_periods_have_few_frames_in_common() -> None:
-    assert 9900 == math.lcm(MOST_TURNS, MOST_TURNS - 1)
+    assert 9900 == math.lcm(MAX_TURNS, MAX_TURNS - 1)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_two_groups_with_the_longest_periods_have_few_frames_in_common() -> None
         ([0, 0], (1, 1)),
         ([1] * 20, (1,) * 20),
         ([1] * 19 + [2], (2,) * 19 + (1,)),
-        ([1] * MOST_TURNS, (1,) * MOST_TURNS),
+        ([1] * MAX_TURNS, (1,) * MAX_TURNS),
     ],
 )
 def test_weights_are_in_proportion_to_rates(times: list[float], weights: tuple[int, ...]) -> None:

@@ -118,7 +118,6 @@ class TellsOperators(Protocol):
 
 
 def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
-    """Return how the job wants a rank's sub-models to be run."""
     return EngineSettings(
         threads=max(1, len(rank.cores)),
         exact=exact,
@@ -148,7 +147,6 @@ def open_engine(name: str, settings: EngineSettings) -> Engine:
 
 
 def wrong_option(engine: str, option: str, found: str, expected: str) -> JobError:
-    """Return the error of an option of the platform file with a value that it cannot have."""
     return JobError(f"{engine}: option {option} is {found!r}, expected {expected}")
 
 
@@ -171,7 +169,6 @@ def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None
 
 
 def has_own_process(name: str, settings: EngineSettings) -> bool:
-    """Tell whether the engine called ``name`` computes in a process of its own."""
     has = getattr(_module(name), "has_own_process", None) if name in _names() else None
     return has is not None and bool(has(settings))
 

@@ -89,7 +89,6 @@ class _Driver:
             raise self._error(name, code)
 
     def returned(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint64) -> int:
-        """Call a function that writes a result to its first argument; return that."""
         result = kind()
         self.call_long(name, ctypes.byref(result), *arguments)
         return int(result.value)
@@ -159,11 +158,9 @@ class CudaStream:
         return ""
 
     def make_current(self) -> None:
-        """Let the calling thread use the GPU."""
         self._driver.call("cuCtxSetCurrent", self._context)
 
     def allocate(self, size: int) -> int:
-        """Return the address of ``size`` bytes on the GPU."""
         address = self._driver.returned("cuMemAlloc_v2", max(1, size))
         self._resources.callback(self._give_back, "cuMemFree_v2", address)
         return address
@@ -192,15 +189,12 @@ class CudaStream:
         self._resources.callback(self._unlock, place)
 
     def copy_in(self, device: int, host: int, size: int) -> None:
-        """Queue a copy from page-locked memory to the GPU."""
         self._driver.call("cuMemcpyHtoDAsync_v2", device, host, size, self.handle)
 
     def copy_out(self, host: int, device: int, size: int) -> None:
-        """Queue a copy from the GPU to page-locked memory."""
         self._driver.call("cuMemcpyDtoHAsync_v2", host, device, size, self.handle)
 
     def wait(self) -> None:
-        """Wait until all that is queued is done."""
         self._driver.call_long("cuStreamSynchronize", self.handle)
 
     def end_capture(self) -> None:

@@ -57,8 +57,6 @@ def open_engine(settings: EngineSettings) -> CompiledEngine:
 
 
 class CompiledEngine:
-    """One compiled model with its tensor buffers."""
-
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._package = find_package()
@@ -68,7 +66,6 @@ class CompiledEngine:
         self._acceleration: Acceleration | None = None
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Compile the sub-model for the accelerator, and compare its signature with the job's."""
         self._compile(path, self._settings.facts.operators)
         key = next(iter(self._model.get_signature_list()))
         self._order = (
@@ -143,7 +140,6 @@ class CompiledEngine:
         return folders
 
     def _set_options(self, options: Any, wanted: dict[str, str]) -> None:
-        """Write the platform file's options into LiteRT's group of options for it."""
         kind = self._settings.accelerator
         if kind == "npu":
             vendor = wanted.pop("vendor", "")
@@ -203,7 +199,6 @@ class CompiledEngine:
             ) from None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        """Copy the inputs in, compute, copy the outputs out."""
         given, made = self._buffers
         for tensor, values in zip(self._order[0], inputs, strict=True):
             given[tensor.number].write(values)
@@ -217,11 +212,9 @@ class CompiledEngine:
             np.copyto(target, values.reshape(target.shape), casting="no")
 
     def acceleration(self) -> Acceleration | None:
-        """Tell what the library's log told."""
         return self._acceleration
 
     def close(self) -> None:
-        """Drop the model."""
         self._buffers = ([], [])
         self._model = None
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import FrameError, JobError, is_of_memory
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
-from ..job.facts import VARIABLES
+from ..job.records import VARIABLES
 from ..sizes import Slot
 from . import Engine, EngineSettings, wrong_option
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
@@ -35,7 +35,6 @@ _UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
 
 
 def version() -> str:
-    """Return the package that has LiteRT here, and its version."""
     return find_package().name
 
 
@@ -64,7 +63,6 @@ def open_engine(settings: EngineSettings) -> Engine:
 
 
 def has_own_process(settings: EngineSettings) -> bool:
-    """Tell whether the settings mean compiled models."""
     return _api(settings) == "compiled"
 
 
@@ -105,7 +103,6 @@ class InterpreterEngine:
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Build the interpreter, apply the delegate, and compare the signature with the job's."""
         self._path = path
         is_open = any(spec.is_open for spec in (*inputs, *outputs))
         if is_open and self._delegate:
@@ -136,7 +133,6 @@ class InterpreterEngine:
             self._open = OpenRuns(self._interpreter, self._plain, numbers, repeats=repeats)
 
     def _plain(self, without_xnnpack: bool) -> Any:
-        """Return another interpreter, without memory for tensors yet."""
         return self._package.interpreter(
             self._path, self._settings.threads, (), only_delegates=without_xnnpack
         )
@@ -216,7 +212,6 @@ class InterpreterEngine:
         )
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        """Copy the inputs in, compute, copy the outputs out."""
         if self._open is not None:
             self._open.run(inputs, outputs)
             return
@@ -233,11 +228,9 @@ class InterpreterEngine:
             copy_output(self._interpreter.tensor(number)(), target)
 
     def acceleration(self) -> Acceleration | None:
-        """Tell what the delegate runs, or XNNPACK on the CPU."""
         return self._acceleration
 
     def close(self) -> None:
-        """Drop the interpreter, then its delegate."""
         self._inputs = self._outputs = ()
         self._open = self._interpreter = None
         self._delegates = []

@@ -65,7 +65,6 @@ class OpenRuns:
             copy_output(used.values(number), slot)
 
     def _computed(self, inputs: Sequence[NDArray[Any]]) -> _Sized:
-        """Return the interpreter that has computed a frame."""
         if not self._repeats or all(values.size for values in inputs):
             try:
                 self._usual = self._usual or self._sized(plain=False)
@@ -126,7 +125,6 @@ class _Sized:
 
 
 def fill_input(interpreter: Any, number: int, values: NDArray[Any]) -> None:
-    """Copy values into an input of their shape."""
     if values.shape:
         np.copyto(interpreter.tensor(number)(), values, casting="no")
     else:

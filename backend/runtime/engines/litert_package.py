@@ -74,7 +74,6 @@ class LiteRtPackage:
 
 
 def _check_delegate(library: str) -> None:
-    """Raise :class:`JobError` if a library cannot be loaded, or is no delegate."""
     try:
         functions = ctypes.CDLL(library)
     except OSError as error:

@@ -39,8 +39,6 @@ def open_engine(settings: EngineSettings) -> NullEngine:
 
 
 class NullEngine:
-    """Sleeps instead of computing."""
-
     def __init__(self, sleep_s: float) -> None:
         self._sleep_s = sleep_s
 
@@ -48,7 +46,6 @@ class NullEngine:
         """Nothing is read: the sub-model's file need not exist."""
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        """Sleep, then copy the leading bytes."""
         if self._sleep_s:
             time.sleep(self._sleep_s)
         if not inputs:
@@ -61,7 +58,6 @@ class NullEngine:
             target[:size] = source[:size]
 
     def warm_up_hindrance(self) -> str:
-        """There is nothing to warm up."""
         return "it computes nothing"
 
     def acceleration(self) -> None:

@@ -46,8 +46,6 @@ _MAX_SLOTS = 4096
 
 
 class _Slot(NamedTuple):
-    """A slot as the copies see it."""
-
     array: NDArray[Any]
     """Itself: so it stays what and where it is."""
     address: int
@@ -85,7 +83,6 @@ class CudaFrames:
         """The thread that ran the session last."""
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Do without something; a reason that is already there stays."""
         for each in (name, *(_NEEDS_BUFFERS if name == BUFFERS else ())):
             self.without.setdefault(each, reason)
 
@@ -102,7 +99,6 @@ class CudaFrames:
         return name not in self.without
 
     def uses(self) -> tuple[str, ...]:
-        """Return all that is used."""
         return tuple(name for name in _OPTIONS if self.has(name))
 
     def open(self) -> None:
@@ -120,7 +116,6 @@ class CudaFrames:
             self.leave_out(BLOCKING, reason)
 
     def session_options(self) -> dict[str, str]:
-        """Return the provider's options."""
         options = dict(self._options)
         if self.has(BUFFERS) and self._stream is not None:
             options["user_compute_stream"] = str(self._stream.handle)
@@ -156,7 +151,6 @@ class CudaFrames:
 
     @property
     def is_bound(self) -> bool:
-        """Whether frames go through buffers on the GPU."""
         return self._compute is not None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> str:
@@ -183,7 +177,6 @@ class CudaFrames:
         inputs: Sequence[NDArray[Any]],
         outputs: Sequence[NDArray[Any]],
     ) -> None:
-        """Queue all of a frame, and wait."""
         assert self._compute is not None
         stream.make_current()
         for tensor, array in zip(self._inputs, inputs, strict=True):
@@ -226,7 +219,6 @@ class _Tensor:
         self._staging: NDArray[Any] | None = None
 
     def slot(self, array: NDArray[Any]) -> _Slot:
-        """Return what is known of a slot, or make it known."""
         found = self._slots.get(id(array))
         if found is None:
             if len(self._slots) >= _MAX_SLOTS:

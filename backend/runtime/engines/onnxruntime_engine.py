@@ -36,7 +36,6 @@ _TYPES = {"float": "float32", "double": "float64"}
 
 
 def version() -> str:
-    """Return ``onnxruntime`` and its version."""
     return f"onnxruntime {load_onnxruntime().__version__}"
 
 
@@ -71,7 +70,6 @@ class OnnxRuntimeEngine:
         self._open: OpenRuns | None = None
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Create the session and compare its signature with the job's."""
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
@@ -103,7 +101,6 @@ class OnnxRuntimeEngine:
         return facts.keeps or (f"it has {facts.control_flow}" if facts.control_flow else "")
 
     def _start(self) -> None:
-        """Create the session, without what of CUDA's the provider refuses."""
         if self._cuda is not None:
             self._cuda.open()
         while True:
@@ -115,7 +112,6 @@ class OnnxRuntimeEngine:
                     raise
 
     def _bind_buffers(self, cuda: CudaFrames) -> None:
-        """Bind buffers on the GPU, or go on without if that cannot be."""
         if not cuda.has(BUFFERS):
             return
         reason = "" if cuda.has(GRAPH) else self._why_no_buffers()
@@ -128,7 +124,6 @@ class OnnxRuntimeEngine:
             self._restart(cuda, BUFFERS, reason)
 
     def _restart(self, cuda: CudaFrames, name: str, reason: str) -> None:
-        """Load again, without something that does not work here."""
         self.close()
         cuda.leave_out(name, reason)
         self._start()
@@ -173,7 +168,6 @@ class OnnxRuntimeEngine:
         return found
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
-        """Run the session on the slots' own memory, or through buffers on the GPU."""
         try:
             self.bind(inputs, outputs)()
         except RuntimeError as error:
@@ -230,13 +224,11 @@ class OnnxRuntimeEngine:
         return "it may divide integers by zero" if divides else ""
 
     def acceleration(self) -> Acceleration | None:
-        """Tell what the execution provider runs, and how; ``None`` on the CPU."""
         if self._acceleration is None or self._cuda is None:
             return self._acceleration
         return replace(self._acceleration, uses=self._cuda.uses(), without=dict(self._cuda.without))
 
     def operators(self) -> OperatorSpans | None:
-        """End the profile and return what it says; ``None``: the settings ask for none."""
         if not self._settings.profile or self._session is None:
             return None
         path = Path(self._session.end_profiling())
@@ -250,7 +242,6 @@ class OnnxRuntimeEngine:
             qnn.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Drop the session."""
         self._session = None
         if self._cuda is not None:
             self._cuda.close()

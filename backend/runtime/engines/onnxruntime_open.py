@@ -71,7 +71,6 @@ class OpenRuns:
         outputs: Sequence[Slot],
         foretold: _Shapes | None,
     ) -> _Shapes:
-        """Compute a frame; return the shapes of the outputs."""
         binding = session.io_binding()
         for spec, values in zip(self._inputs, inputs, strict=True):
             binding.bind_input(*memory_of(spec, values.ctypes.data, values.shape))

@@ -34,7 +34,6 @@ def plugin_of(provider: str) -> str:
 
 
 def is_library(plugin: str) -> bool:
-    """Tell whether what the platform file has as plug-in is a file, and no distribution."""
     return "/" in plugin or plugin.endswith(".so")
 
 
@@ -71,7 +70,6 @@ def find_device(onnxruntime: Any, name: str, plugin: str, wanted: str) -> Any:
 
 
 def _library_of(plugin: str) -> str:
-    """Return the file of a plug-in's library."""
     if is_library(plugin):
         return plugin
     files = _files_of(plugin)
@@ -97,7 +95,6 @@ def _files_of(package: str) -> Sequence[PackagePath] | None:
 
 
 def _register(onnxruntime: Any, name: str, library: str) -> None:
-    """Have onnxruntime load a library, once in this process."""
     if name in _registered:
         return
     if not hasattr(onnxruntime, "register_execution_provider_library"):

@@ -157,7 +157,6 @@ def _is_tensorrt(name: str) -> bool:
 
 
 def _options_for_threads(name: str, options: dict[str, str]) -> tuple[str, ...]:
-    """Return the options by which a provider that computes on the CPU gets its threads."""
     if name.startswith("Xnnpack"):
         return ("intra_op_num_threads",)
     on_cpu = options.get("device_type", "CPU").upper().startswith("CPU")

@@ -58,7 +58,6 @@ _waiting: list[_Process] = []
 
 
 def start_processes(count: int) -> None:
-    """Start processes for engines that are opened later."""
     _waiting.extend(_Process() for _ in range(count))
 
 
@@ -85,15 +84,12 @@ class _Process:
         helper_processes.add(self._process.pid)
 
     def send(self, message: bytes | memoryview) -> None:
-        """Send a message; the GIL is released while it waits."""
         self._try(lambda: self.connection.send_bytes(message))
 
     def hand_over(self, descriptor: int) -> None:
-        """Send a descriptor."""
         self._try(lambda: send_handle(self.connection, descriptor, self._process.pid))
 
     def receive(self) -> bytes:
-        """Wait for a message; the GIL is released meanwhile."""
         return self._try(self.connection.recv_bytes)
 
     def _try(self, step: Callable[[], _Result]) -> _Result:
@@ -120,7 +116,6 @@ class _Process:
         return None
 
     def close(self) -> None:
-        """End the process, unless that was done."""
         if self.connection.closed:
             return
         self.connection.close()
@@ -159,7 +154,6 @@ class OwnProcessEngine:
         self._memories = tuple(memories)
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Let the other process load the sub-model, on this thread's cores."""
         refuse_open_sizes(path.name, (*inputs, *outputs), "a compiled model")
         self._process.name = path.name
         request = {
@@ -181,7 +175,6 @@ class OwnProcessEngine:
         self._acceleration = as_record(Acceleration, answer["acceleration"])
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
-        """Tell where the tensors are, and wait for the other process."""
         process, places = self._process, [self._place(array) for array in (*inputs, *outputs)]
         process.send(b"".join(places))
         for place, array in zip(places, inputs, strict=False):
@@ -205,11 +198,9 @@ class OwnProcessEngine:
         return _MESSAGE
 
     def acceleration(self) -> Acceleration | None:
-        """Tell what the other process's engine tells."""
         return self._acceleration
 
     def close(self) -> None:
-        """End the other process."""
         self._places = {}
         self._process.close()
 
@@ -229,7 +220,6 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 def serve(parent: int, connection: int, log: int) -> None:
-    """Run in the other process: load a sub-model, then run it whenever told, to the end."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
@@ -248,8 +238,6 @@ def serve(parent: int, connection: int, log: int) -> None:
 
 
 class _Frame(NamedTuple):
-    """The tensors of a frame."""
-
     inputs: list[NDArray[Any]]
     outputs: list[NDArray[Any]]
     sent: list[NDArray[np.uint8]]
@@ -257,8 +245,6 @@ class _Frame(NamedTuple):
 
 
 class _Served:
-    """A sub-model in its engine, and the memories where its tensors are."""
-
     def __init__(self, channel: Connection) -> None:
         """Take the rank's request, load, and answer."""
         self._channel = channel

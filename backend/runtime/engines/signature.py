@@ -75,7 +75,6 @@ def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
 
 
 def _admits(declared: tuple[int, ...] | None, spec: Tensor) -> bool:
-    """Return whether a tensor of the file can have the planned sizes."""
     if declared is None:
         return True
     symbols = spec.symbols or ("",) * len(spec.shape)

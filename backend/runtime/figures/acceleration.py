@@ -30,7 +30,6 @@ class Acceleration:
 
     @property
     def is_full(self) -> bool:
-        """Whether all operators are known to run on the accelerator."""
         return self.operators is not None and self.operators == self.of
 
 
@@ -51,7 +50,6 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
 
 
 def total(found: Iterable[Acceleration | None]) -> Acceleration | None:
-    """Return the sum over a rank's sub-models; ``None`` if none is accelerated."""
     parts = [part for part in found if part is not None]
     if not parts:
         return None

@@ -27,8 +27,6 @@ class SensorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Meter:
-    """One number of a sensor."""
-
     name: str
     look: Callable[[], int | None]
     """Returns it; ``None`` if it cannot be read."""

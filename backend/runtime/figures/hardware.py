@@ -95,7 +95,6 @@ class Hardware:
 
 
 def _temperatures(system: Path) -> Iterator[tuple[str, _Look]]:
-    """Yield thermal zones by their types; where there is none, hardware monitors."""
     zones = paths_below(system / "class/thermal", "thermal_zone*")
     for zone in zones:
         kind = text_of(zone / "type") or zone.name

@@ -36,8 +36,6 @@ class _Event(NamedTuple):
 
 
 class EventReader:
-    """Reads what comes into a ring while its rank runs."""
-
     def __init__(self, folder: int, rank: int) -> None:
         """Open a rank's file in a folder, given as its descriptor.
 

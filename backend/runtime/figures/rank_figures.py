@@ -79,8 +79,6 @@ class RouteFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFigures:
-    """What the source measured."""
-
     frames: Number
     """How many entered."""
     window: Annotated[int, between(1, 1 << 62)]
@@ -103,8 +101,6 @@ class SourceFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFigures:
-    """What the sink measured."""
-
     postprocess_ms: Times
     """Of taking a frame's outputs and appending them to the results."""
     failed: Number = 0
@@ -177,11 +173,9 @@ class RankFigures(RouteFigures):
 
     @property
     def name(self) -> str:
-        """What the rank is called in tables."""
         return f"rank {self.rank} ({self.key})"
 
 
 def ends_of(ranks: Sequence[RankFigures]) -> tuple[SourceFigures, SinkFigures]:
-    """Return what source and sink measured, which some of a job's ranks have."""
     source = next(rank.source for rank in ranks if rank.source is not None)
     return source, next(rank.sink for rank in ranks if rank.sink is not None)

@@ -99,7 +99,6 @@ class StepTimes:
 
 
 def cpu_s() -> float:
-    """Return the processor time of all threads of this rank so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime + sum(map(cpu_s_of, helper_processes))
 

@@ -98,8 +98,6 @@ OF_THE_JOB = {
 
 
 class _Rank:
-    """A rank, seen from outside: its events, its process and the processes that help it."""
-
     def __init__(self, reader: EventReader) -> None:
         self.reader = reader
         self._events = LastSecond(reader)

@@ -1,14 +1,26 @@
 """The job as a driver describes it, and what follows from it: the same on boards and launcher."""
 
-from .facts import NO_FACTS, Facts
-from .places import Channel, PlacedSegment
-from .records import Job, Rank, Receive, Route, Segment, Send, Tensor, rank_name, typed_view
-from .turns import ALL, EACH, MOST_TURNS, Steps, Turns
+from .records import (
+    NO_FACTS,
+    Channel,
+    Facts,
+    Job,
+    PlacedSegment,
+    Rank,
+    Receive,
+    Route,
+    Segment,
+    Send,
+    Tensor,
+    rank_name,
+    typed_view,
+)
+from .turns import ALL, EACH, MAX_TURNS, Steps, Turns
 
 __all__ = [
     "ALL",
     "EACH",
-    "MOST_TURNS",
+    "MAX_TURNS",
     "NO_FACTS",
     "Channel",
     "Facts",

@@ -10,23 +10,21 @@ from itertools import chain, count, islice
 from typing import Any
 
 from ..errors import JobError
-from .facts import Facts
-from .records import Job, Rank, Route, Segment, Tensor
+from .records import Facts, Job, Rank, Route, Segment, Tensor
 from .strict import Fault, as_record, faults
-from .turns import MOST_TURNS, Turns
+from .turns import MAX_TURNS, Turns
 from .wording import joined, quoted
 
 SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
 """What a file of a segment is called."""
 
-MOST_FRAMES = 1 << 16
+MAX_FRAMES = 1 << 16
 """Largest window."""
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 def check_job(job: Any) -> Iterator[Fault]:
-    """Yield what is wrong with what a driver calls its job: types first, then contradictions."""
     found = [*faults(Job, job)]
     yield from found or contradictions(as_record(Job, job))
 
@@ -39,7 +37,7 @@ def sound(job: Any, where: str) -> Job:
     Raises:
         JobError: it is none, or contradicts itself. The message has a line for each contradiction.
     """
-    found = [*islice(check_job(job), _MOST_SHOWN)]
+    found = [*islice(check_job(job), _MAX_SHOWN)]
     if found:
         told = (": ".join(filter(None, (where, *fault[:2]))) for fault in found)
         ends = (f"; {expected}" if expected else "" for _, _, expected in found)
@@ -49,7 +47,6 @@ def sound(job: Any, where: str) -> Job:
 
 
 def contradictions(job: Job) -> Iterator[Fault]:
-    """Yield what contradicts itself: where it stands, what was found, what was expected."""
     found = [*_ends(job), *_tensors(job), *chain.from_iterable(map(_rank, job.ranks, count()))]
     found += _files(job)
     yield from found
@@ -71,10 +68,9 @@ def contradictions(job: Job) -> Iterator[Fault]:
 
 
 def _ends(job: Job) -> Iterator[Fault]:
-    """Yield windows that cannot be, and ranks that are not there."""
     for name, window in (("window", job.window), ("surge_window", job.surge_window)):
-        if window is not None and window not in range(1, MOST_FRAMES + 1):
-            yield name, f"found {window}", f"expected a number from 1 to {MOST_FRAMES}"
+        if window is not None and window not in range(1, MAX_FRAMES + 1):
+            yield name, f"found {window}", f"expected a number from 1 to {MAX_FRAMES}"
     if not job.ranks:
         yield "ranks", "there are none", "expected one at least"
     for name, rank in (("source", job.source), ("sink", job.sink)):
@@ -93,7 +89,6 @@ def _ends(job: Job) -> Iterator[Fault]:
 
 
 def _tensors(job: Job) -> Iterator[Fault]:
-    """Yield tensors that are wrong in themselves, or there twice."""
     tables = {"inputs": job.inputs, "between": job.between, "outputs": job.outputs}
     for table, tensors in tables.items():
         for number, tensor in enumerate(tensors):
@@ -126,7 +121,6 @@ def _tensor(tensor: Tensor, path: str) -> Iterator[Fault]:
 
 
 def _rank(rank: Rank, number: int) -> Iterator[Fault]:
-    """Yield what is wrong with where a rank runs, and with the frames that it handles."""
     path = f"ranks[{number}]"
     if rank.rank != number:
         yield f"{path}.rank", f"found {rank.rank}", f"expected {number}"
@@ -139,8 +133,8 @@ def _rank(rank: Rank, number: int) -> Iterator[Fault]:
 
 
 def _turns(turns: Turns, path: str) -> Iterator[Fault]:
-    if not 1 <= turns.period <= MOST_TURNS:
-        yield f"{path}.period", f"found {turns.period}", f"expected 1 to {MOST_TURNS}"
+    if not 1 <= turns.period <= MAX_TURNS:
+        yield f"{path}.period", f"found {turns.period}", f"expected 1 to {MAX_TURNS}"
     elif not turns.positions or list(turns.positions) != sorted(
         {*turns.positions} & {*range(turns.period)}
     ):
@@ -149,7 +143,6 @@ def _turns(turns: Turns, path: str) -> Iterator[Fault]:
 
 
 def _files(job: Job) -> Iterator[Fault]:
-    """Yield files of segments outside their folder, or named twice."""
     seen: set[str] = set()
     for number, rank in enumerate(job.ranks):
         for path, way in ((f"ranks[{number}]", rank), (f"ranks[{number}].surge", rank.surge)):
@@ -165,7 +158,6 @@ def _files(job: Job) -> Iterator[Fault]:
 
 
 def _facts(facts: Facts, path: str) -> Iterator[Fault]:
-    """Yield facts that cannot be, or cannot be shown."""
     for name, text in (("keeps", facts.keeps), ("control_flow", facts.control_flow)):
         if not text.isprintable():
             yield f"{path}.{name}", "it has characters that cannot be printed", ""
@@ -174,7 +166,6 @@ def _facts(facts: Facts, path: str) -> Iterator[Fault]:
 
 
 def _names(way: Rank | Route, path: str, ranks: int, tensors: set[str]) -> Iterator[Fault]:
-    """Yield what names a tensor or a rank that is not there."""
     named = [(f"receives[{n}]", each.tensor) for n, each in enumerate(way.receives)]
     named += [(f"sends[{n}]", each.tensor) for n, each in enumerate(way.sends)]
     for n, segment in enumerate(way.runs):

@@ -28,7 +28,6 @@ class Only:
 
 
 def between(least: float, most: float) -> Only:
-    """Return the condition that a number lies between two limits, or equals one."""
     return Only(lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
@@ -61,7 +60,6 @@ def _told(value: object) -> str:
 
 
 def is_optional(hint: Any) -> bool:
-    """Return whether a type is a union with ``None``."""
     return get_origin(hint) in (UnionType, Union)
 
 
@@ -70,7 +68,6 @@ _KNOWN: dict[Any, dict[str, Any]] = {}
 
 
 def field_types(kind: Any) -> dict[str, Any]:
-    """Return the types of what a dataclass is made of, with their conditions."""
     if kind not in _KNOWN:
         _KNOWN[kind] = _field_types(kind)
     return _KNOWN[kind]
@@ -82,7 +79,6 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 
 def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:
-    """Yield what is wrong with a value of which a field does not take all."""
     inner, only = get_args(hint)
     found = [*faults(inner, value, path)]
     yield from found
@@ -91,7 +87,6 @@ def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:
 
 
 def _list_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
-    """Yield what is wrong with a value that should be a list of ``hint``."""
     if not isinstance(value, list | tuple):
         yield path, f"found {_told(value)}", "expected a list"
         return
@@ -102,7 +97,6 @@ def _list_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
 
 
 def _object_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
-    """Yield what is wrong with a value that should be an object."""
     if hint == PAIRS:
         value = dict(value) if isinstance(value, tuple) else value
         hints = dict.fromkeys(value, str) if isinstance(value, dict) else {}
@@ -145,7 +139,6 @@ def as_record(hint: Any, value: Any) -> Any:
 
 
 def vars_of(record: Any) -> dict[str, Any]:
-    """Return what a dataclass is made of, by field."""
     return {name: getattr(record, name) for name in field_types(type(record))}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-_MOST_SHOWN = 8
+_MAX_SHOWN = 8
 """Positions that are named one by one."""
 
 
@@ -23,17 +23,15 @@ class Turns:
         """Return it for people: ``all``, or ``0, 2 of 3``; of many ``99 of every 100``."""
         if self == ALL:
             return "all"
-        if len(self.positions) > _MOST_SHOWN:
+        if len(self.positions) > _MAX_SHOWN:
             return f"{len(self.positions)} of every {self.period}"
         return f"{', '.join(map(str, self.positions))} of {self.period}"
 
     @property
     def share(self) -> Fraction:
-        """Which part of all frames it is."""
         return Fraction(len(self.positions), self.period)
 
     def shared_with(self, other: Turns) -> Fraction:
-        """Return which part of all frames is handled by both."""
         common = math.gcd(self.period, other.period)
         pairs = sum((a - b) % common == 0 for a in self.positions for b in other.positions)
         return Fraction(pairs, math.lcm(self.period, other.period))
@@ -53,11 +51,9 @@ class Turns:
         return math.ceil(latest)
 
     def has(self, frame: int) -> bool:
-        """Return whether a frame is among them."""
         return frame % self.period in self.positions
 
     def frame(self, index: int) -> int:
-        """Return the number of the frame that is handled after ``index`` others."""
         rounds, position = divmod(index, len(self.positions))
         return rounds * self.period + self.positions[position]
 
@@ -109,7 +105,7 @@ class Turns:
 ALL = Turns()
 """All frames."""
 
-MOST_TURNS = 100
+MAX_TURNS = 100
 """Largest period: so the turns of two groups of ranks have at most 9,900 frames in common."""
 
 
@@ -128,7 +124,6 @@ class Steps:
         return index + self.jumps[index % len(self.jumps)]
 
     def takes(self, index: int) -> bool:
-        """Return whether a frame is taken."""
         return self.jumps[index % len(self.jumps)] > 0
 
 

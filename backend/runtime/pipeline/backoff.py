@@ -44,7 +44,6 @@ class Backoff:
     def __init__(
         self, longest_s: float = LONGEST_S, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin now."""
         self._longest_s = longest_s
         self._clock = clock
         self._idle_since = clock()
@@ -53,22 +52,18 @@ class Backoff:
         self._shortest_s = 0.0
 
     def reset(self) -> None:
-        """A message was moved."""
         self._idle_since = self._clock()
 
     def begin_wait(self) -> None:
-        """The thread has no work; it looks at once."""
         self._waits_since = self._clock()
 
     def end_wait(self) -> None:
-        """The thread has work again."""
         if self._waits_since is not None:
             self._waits_s.append(self._clock() - self._waits_since)
             self._shortest_s = min(self._waits_s)
             self._waits_since = None
 
     def pause_s(self, *, moves_large: bool) -> float:
-        """Return the seconds to sleep before the next look."""
         now = self._clock()
         if self._waits_since is None:
             self._waits_since = now

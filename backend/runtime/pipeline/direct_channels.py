@@ -97,7 +97,6 @@ class DirectChannels:
                 inbox.make_room()
 
     def post(self, thread: str) -> Post:
-        """Return how a thread takes and sends tokens."""
         thread = self._thread(thread)
         if thread not in self._posts:
             self._posts[thread] = Post(self.outbox(thread))
@@ -205,7 +204,6 @@ class DirectChannels:
                 ring.on_freed += (partial(free, ring, entry, view.channel),)
 
     def _readers(self, ring: int) -> list[str]:
-        """Return the threads that read a view: no thread of stages hears the heartbeats."""
         found = readers_of(self._wiring).get(ring, {MAIN})
         return sorted({self._thread(thread) for thread in found})
 

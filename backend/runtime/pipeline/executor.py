@@ -26,7 +26,6 @@ def step_of(stage: Stage) -> str:
 
 
 def _around_frame(stage: Stage) -> tuple[str, str]:
-    """Return what stands before and after the frame's number in the name of a step."""
     return f"{stage.describe()}, frame ", f" of {stage.route}" if stage.route else ""
 
 
@@ -112,17 +111,14 @@ class Executor:
 
     @property
     def at(self) -> str:
-        """The step that runs, or that ran last."""
         return step_of(self._at) if self._at is not None else ""
 
     @property
     def finished(self) -> bool:
-        """Whether all stages have come to their end."""
         return not self._stages
 
     @property
     def waited_s(self) -> float:
-        """Time in which there was nothing to do, in seconds."""
         return max(0.0, self._waits[0] - self._worked_meanwhile_s)
 
     def _waited_until(self, now_s: float) -> float:
@@ -140,7 +136,6 @@ class Executor:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
         return threading.get_ident() == self._ident
 
     def wake(self) -> None:
@@ -156,12 +151,10 @@ class Executor:
         self._should_look = True
 
     def stop(self) -> None:
-        """End the thread after the step it is in."""
         self._stopped = True
         self._waiter.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the thread's end."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -253,7 +246,6 @@ class Executor:
         return self._messages.look()
 
     def _wait(self) -> Stage | None:
-        """Look and sleep by turns until a stage is ready, which none was just now; return it."""
         begin, waited_s = time.perf_counter(), self._waits[0]
         self._waits = waited_s, begin
         self.is_waiting = True

@@ -48,12 +48,10 @@ class Outgoing:
 
     @property
     def finished(self) -> bool:
-        """Whether all frames and the end of the stream have left."""
         return self._end_sent and self._ring.read[self._reader] == self._next
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a frame, or the end, has been sent but has not left yet."""
         is_ending = self._end_started and not self._end_sent
         return is_ending or self._next > self._ring.read[self._reader]
 
@@ -80,7 +78,6 @@ class Outgoing:
         return self._next != before
 
     def complete(self, slot: int, is_end: bool) -> None:
-        """Note a finished send; give slots back in order."""
         if is_end:
             self._end_sent = True
             return
@@ -114,12 +111,10 @@ class Incoming:
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the stream was received."""
         return self._ring.end is not None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there is a slot for a frame that has not arrived."""
         return not self.finished and self._ring.has_room()
 
     def advance(self, transport: Transport, lane: int) -> bool:
@@ -166,7 +161,6 @@ class Incoming:
 
 
 def _in_slot(slot: int, first: int, depth: int) -> int:
-    """Return which frame of a ring lies in a slot, of those from ``first``."""
     return first + (slot - first) % depth
 
 
@@ -227,7 +221,6 @@ class CommunicationLoop:
 
     @property
     def has_channels(self) -> bool:
-        """Whether frames or credits travel as messages."""
         return bool(self._frame_ends)
 
     def wake(self) -> None:
@@ -256,12 +249,10 @@ class CommunicationLoop:
         return moved
 
     def begin_step(self, step_s: float) -> None:
-        """Note that a step begins; it may take ``step_s`` seconds."""
         if step_s >= self._watched_step_s and self._step_pause_s(step_s) < self._main_pause_s:
             self._waiter.set()
 
     def begin_wait(self) -> None:
-        """Note that the computing thread has no work; it looks at once."""
         self._backoff.begin_wait()
 
     def pause_s(self) -> float:
@@ -271,7 +262,6 @@ class CommunicationLoop:
         return self._backoff.pause_s(moves_large=self._large_bytes() > 0)
 
     def end_wait(self) -> None:
-        """Note that the computing thread has work again."""
         self._backoff.end_wait()
 
     def _is_tended(self) -> bool:
@@ -298,7 +288,6 @@ class CommunicationLoop:
         return any(end.is_under_way for end in self._frame_ends)
 
     def _large_bytes(self) -> int:
-        """Return the size of the largest message under way; 0 if none is large."""
         found = (end.nbytes for end in self._large_ends if end.is_under_way and end.nbytes > _LARGE)
         return max(found, default=0)
 

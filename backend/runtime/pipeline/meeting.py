@@ -24,8 +24,6 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Where the ranks of the job run."""
-
     processes: tuple[int, ...]
     """Process numbers, each on its own board."""
     neighbours: Mapping[int, Neighbour] = field(default_factory=dict)
@@ -84,7 +82,6 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
 
 
 def _why_not_direct(job: Job, found: Found, *, wanted: bool) -> str:
-    """Say why ranks of one board exchange messages; empty: they share memory."""
     missing = sorted(pairs_within_boards(job) - found.pairs)
     if not missing or not wanted:
         return "--no-direct" if missing else ""

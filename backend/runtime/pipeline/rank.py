@@ -124,7 +124,6 @@ class _Rank:
         )
 
     def _record_ends(self) -> None:
-        """Have the inputs and outputs of the model recorded, if tensors are."""
         recorder, job = self._setup.recorder, self._setup.job
         if recorder is None:
             return
@@ -172,7 +171,6 @@ class _Rank:
             self._waiter.watch(inbox.descriptor, inbox.take)
 
     def _make_threads(self) -> dict[str, Executor]:
-        """Return the thread of each kind of stage."""
         ends = {"source": self._source, "sink": self._sink}
         others: dict[str, Stage] = {n: stage for n, stage in ends.items() if stage is not None}
         joined = [others[name] for name in others if name in self._joined]
@@ -211,7 +209,6 @@ class _Rank:
         self._loop.wake()
 
     def run(self) -> RankFigures:
-        """Run until the stream has ended everywhere; return this rank's measurements."""
         setup = self._setup
         if setup.cores:
             check_binding(setup.cores)
@@ -308,7 +305,6 @@ class _Rank:
 
 
 def _recorder(setup: Setup, folder: Path) -> Recorder:
-    """Return what records tensors in a folder."""
     job, number = setup.job, setup.transport.rank
     recorder = Recorder(folder, job, number, recorded_frames(job, setup.options))
     setup.resources.callback(recorder.close)
@@ -316,7 +312,6 @@ def _recorder(setup: Setup, folder: Path) -> Recorder:
 
 
 def _open_frames(setup: Setup) -> OpenedSource | None:
-    """Bind to the cores; open the source."""
     if setup.cores:
         bind_to_cores(setup.cores)
     return open_frames(setup)
@@ -325,7 +320,6 @@ def _open_frames(setup: Setup) -> OpenedSource | None:
 def _open_channels(
     setup: Setup, wiring: Wiring, peers: Peers, opened: OpenedSource | None
 ) -> DirectChannels:
-    """Return all memory of the rank."""
     elsewhere = has_own_process(setup.spec.engine, setup.engine_settings)
     joined = setup.joined(is_timed=opened is not None and opened.is_timed)
     channels = DirectChannels(

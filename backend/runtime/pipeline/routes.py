@@ -18,20 +18,16 @@ from .stages import ROOM, Input, SinkStage, SourceStage
 
 LOOK_EVERY_S = 0.25
 """In a surge without arrivals."""
-MOST_CHANGES = 10_000
+MAX_CHANGES = 10_000
 """That are kept: a stream may have no end."""
 
 
 class Switching(Protocol):
-    """Chooses the route."""
-
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
         """Return the route that frames should take, and why; ``route`` is the present one."""
 
 
 class RouteChoice:
-    """The route that frames take: it changes once nothing is inside."""
-
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
         self._begin_s: float | None = None
@@ -41,7 +37,7 @@ class RouteChoice:
         """The route that frames take as soon as nothing is inside."""
         self._reason = ""
         self.changes: list[Change] = []
-        """The first :data:`MOST_CHANGES`."""
+        """The first :data:`MAX_CHANGES`."""
 
     def look(self, seen: Seen, frame: int) -> None:
         """Decide, and change the route if that is possible now."""
@@ -52,14 +48,12 @@ class RouteChoice:
         if self.wanted != self.route and frame == seen.came_out:
             self.route = self.wanted
             name, since_s = ROUTE_NAMES[self.route], seen.now_s - self._begin_s
-            if len(self.changes) < MOST_CHANGES:
+            if len(self.changes) < MAX_CHANGES:
                 self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where frames enter a route."""
-
     outputs: Sequence[Ring]
     window: int
     """Frames inside at most."""
@@ -81,7 +75,6 @@ class RoutedSource(SourceStage):
         shares_clock: bool = False,
         events: EventRing | None = None,
     ) -> None:
-        """Take an opened source; see :class:`SourceStage`."""
         rings = [ring for entry in entries for ring in entry.outputs]
         window = max(entry.window for entry in entries)
         super().__init__(
@@ -94,7 +87,6 @@ class RoutedSource(SourceStage):
 
     @property
     def way(self) -> int:  # type: ignore[override]
-        """Number of the route of all frames that are inside."""
         return self.choice.route
 
     def figures(self) -> SourceFigures:
@@ -105,7 +97,6 @@ class RoutedSource(SourceStage):
         return replace(measured, window=window, surge_window=surge_window, switches=taken)
 
     def is_ready(self) -> bool:
-        """A frame waits and its route has room, or the source is exhausted."""
         if self._arrivals.is_exhausted():
             return True
         self._choose()
@@ -129,8 +120,6 @@ class RoutedSource(SourceStage):
 
 
 class RoutedSink(SinkStage):
-    """Takes the results of frames from the route on which they come."""
-
     def __init__(
         self,
         sinks: Sequence[Sink],
@@ -138,13 +127,11 @@ class RoutedSink(SinkStage):
         credit: Ring,
         window: int = 0,
     ) -> None:
-        """Take opened sinks, and what the sink sees of each route; see :class:`SinkStage`."""
         super().__init__(sinks, [each for inputs in exits for each in inputs], credit, window)
         self._keeps_places = False
         self._exits = exits
 
     def is_ready(self) -> bool:
-        """The results of a frame are there and the credit has room, or the stream is over."""
         self._reads = self._find()
         (credit,) = self._outputs
         self.lacks = ROOM if self._reads and not credit.has_room() else ""

@@ -47,7 +47,7 @@ from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
 """Rate of a usual camera."""
-MOST_LENT = 64
+MAX_LENT = 64
 """Frames of a source that are used where they lie."""
 _JUDGED_AFTER_S = 10.0
 """A step's deadline is over by then, and its watch has reported so."""
@@ -55,8 +55,6 @@ _JUDGED_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a rank is made from."""
-
     job: Job
     folder: Path
     """Where the sub-models lie."""
@@ -73,12 +71,10 @@ class Setup:
 
     @property
     def spec(self) -> Rank:
-        """The rank's part of the job."""
         return self.job.ranks[self.transport.rank]
 
     @property
     def engine_settings(self) -> EngineSettings:
-        """How the rank's sub-models are to be run."""
         return engine_settings(self.spec, exact=self.options.exact)
 
     @property
@@ -88,7 +84,6 @@ class Setup:
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """How many frames may be inside the pipeline, by route."""
         return tuple(self.options.window or route.window for route in self.job.routes)
 
     def joined(self, *, is_timed: bool) -> frozenset[str]:
@@ -167,7 +162,6 @@ class LoadedSegments:
         return replace(settings, profile=str(profile.resolve()))
 
     def write_operators(self) -> None:
-        """Write when operators ran, if the options ask for it."""
         options = self._setup.options
         if options.events is None or not options.operators:
             return
@@ -211,13 +205,10 @@ class LoadedSegments:
 
     @property
     def frames(self) -> int:
-        """How many frames the rank has computed, on all routes."""
         return sum(each.count for each in self.times)
 
 
 class OpenedSource(NamedTuple):
-    """Where frames come from, and when."""
-
     source: Source
     arrivals: Arrivals
 
@@ -256,7 +247,7 @@ def lent_rings(
     rings, sent = wiring.source.outputs, {send.reader.ring for send in wiring.sends}
     if sent & {*rings} or any(wiring.rings[ring].is_shared for ring in rings):
         return {}
-    frames = opened.source.lent(MOST_LENT)
+    frames = opened.source.lent(MAX_LENT)
     is_whole = all(is_aligned(array) for arrays in frames for array in arrays)
     return dict(zip(rings, frames, strict=True)) if frames and is_whole else {}
 
@@ -290,7 +281,6 @@ def source_stage(
 
 
 def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: bool) -> Switching:
-    """Return what chooses one of two routes; ``is_timed``: frames come by the clock."""
     if options.switch != "auto":
         return Fixed(ROUTE_NAMES.index(options.switch))
     if not is_timed:

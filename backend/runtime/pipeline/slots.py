@@ -15,7 +15,6 @@ from ..sizes import ALIGNMENT, Slot, make_slot, private_memory, slot_bytes
 
 
 def ring_bytes(tensor: Tensor, depth: int) -> int:
-    """Return the size of the memory for ``depth`` slots, each aligned to 64 bytes."""
     return depth * _stride(tensor)
 
 
@@ -82,7 +81,6 @@ class Ring:
         self.slots: tuple[Slot, ...] = tuple(make_slot(tensor, raw) for raw in self.raw)
 
     def has_room(self) -> bool:
-        """Whether the writer may write frame ``written`` now."""
         return all(read > self.written - self.depth for read in self.read)
 
     def has_frame(self, reader: int) -> bool:
@@ -114,7 +112,6 @@ class Ring:
         self.on_written += (call if steps == EACH else call_if_taken,)
 
     def finish(self) -> None:
-        """End the stream after the frames written so far; called by the writer."""
         self.end = self.written
         for tell in self.on_written:
             tell()
@@ -150,7 +147,6 @@ class LentRing(Ring):
     def __init__(
         self, tensor: Tensor, depth: int, readers: Sequence[Steps], frames: Sequence[NDArray[Any]]
     ) -> None:
-        """Take all frames, as often as it takes to have ``depth`` slots."""
         super().__init__(tensor, 0, readers)
         self.slots = (*frames,) * -(-depth // len(frames))
         self.depth = len(self.slots)
@@ -194,7 +190,6 @@ class SharedView(View):
     """A view that several threads read: of two that free the same frame one is the last."""
 
     def __init__(self, *view: Any) -> None:
-        """Lay the slots out as :class:`View` does."""
         super().__init__(*view)
         self._freeing = threading.Lock()
 

@@ -33,7 +33,7 @@ MOST_FAILURES = 100
 """Failed frames that a report names."""
 ROOM, CREDITS = "room", "credits"
 """What a stage may lack: a slot for what it writes; older frames to come out."""
-_MOST_PLACES, _MOST_LENT_PLACES = 64, 256
+_MAX_PLACES, _MAX_LENT_PLACES = 64, 256
 """Kept per stage, and where a source lends its frames."""
 
 
@@ -49,15 +49,12 @@ class Input:
         """Gives the slot of the next frame back."""
 
     def has_frame(self) -> bool:
-        """Whether the next frame is there."""
         return self.ring.has_frame(self.reader)
 
     def has_ended(self) -> bool:
-        """Whether no further frame will come."""
         return self.ring.has_ended(self.reader)
 
     def is_settled(self) -> bool:
-        """Whether the next frame is there, or none will come."""
         ring, reader = self.ring, self.reader
         return ring.read[reader] < ring.written or ring.has_ended(reader)
 
@@ -75,7 +72,6 @@ class Input:
         return values_in(ring.slots[slot])
 
     def failure(self) -> Failure | None:
-        """Why the next frame has failed, if it has."""
         ring = self.ring
         record = ring.records[ring.read[self.reader] % ring.depth]
         return Failure.from_bytes(record) if record[0] else None
@@ -92,17 +88,14 @@ class MergedInput(Input):
         self.done = lambda: self._next().done()
 
     def _next(self) -> Input:
-        """Return the part with the frame that the reader needs next."""
         return min(self._parts, key=_next_frame)
 
     @property
     def ring(self) -> Ring:  # type: ignore[override]
-        """The ring of that part."""
         return self._next().ring
 
     @property
     def reader(self) -> int:  # type: ignore[override]
-        """Its number there."""
         return self._next().reader
 
 
@@ -179,7 +172,7 @@ class Stage(ABC):
         rings = [*outputs, *(each.ring for each in inputs)]
         self._period = math.lcm(*(ring.depth or 1 for ring in rings))
         is_lent = any(isinstance(ring, LentRing) for ring in rings)
-        self._most_places = _MOST_LENT_PLACES if is_lent else _MOST_PLACES
+        self._most_places = _MAX_LENT_PLACES if is_lent else _MAX_PLACES
         self._keeps_places = not any(
             ring.tensor.is_open or ring.turns != ALL for ring in rings
         ) and all(type(each) is Input and each.ring.steps[each.reader] == EACH for each in inputs)
@@ -189,7 +182,6 @@ class Stage(ABC):
         """Name the stage: ``segment 1``."""
 
     def is_ready(self) -> bool:
-        """All inputs are there and all outputs have room, or the stream is over."""
         self.lacks = ""
         for each in self._inputs:
             ring = each.ring
@@ -267,7 +259,6 @@ class Stage(ABC):
         return place
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
-        """Return what computes outputs from inputs."""
         return _nothing
 
     def _failure(self, error: FrameError) -> Failure:
@@ -296,7 +287,6 @@ class Stage(ABC):
         self.finished = True
 
     def pause_s(self) -> float | None:
-        """Return after how many seconds a stage that is clocked may be ready."""
         return None
 
 
@@ -305,8 +295,6 @@ def _nothing(*_: int) -> None:
 
 
 class SegmentStage(Stage):
-    """Runs one sub-model on each frame."""
-
     def __init__(
         self,
         index: int,
@@ -329,7 +317,6 @@ class SegmentStage(Stage):
         self._on_computed = on_computed
 
     def describe(self) -> str:
-        """Name the segment."""
         return f"segment {self.index}"
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
@@ -357,8 +344,6 @@ class SegmentStage(Stage):
 
 
 class SourceStage(Stage):
-    """Lets frames in as they arrive, up to the window."""
-
     precedence = 2
     kind = READ
     _counts_routes = False
@@ -491,11 +476,9 @@ class SourceStage(Stage):
         self._done_s = now_s
 
     def pause_s(self) -> float | None:
-        """Return the seconds until the next arrival, if frames come by the clock."""
         return self._arrivals.pause_s()
 
     def describe(self) -> str:
-        """Name the stage."""
         return "source"
 
     def take_credits(self) -> bool:
@@ -518,8 +501,6 @@ class SourceStage(Stage):
 
 
 class SinkStage(Stage):
-    """Takes the model outputs of each frame out of the pipeline."""
-
     precedence = 0
     kind = WRITE
 
@@ -579,5 +560,4 @@ class SinkStage(Stage):
         super()._end()
 
     def describe(self) -> str:
-        """Name the stage."""
         return "sink"

@@ -24,7 +24,6 @@ def sharpen_timers() -> None:
 
 
 def _polled(descriptors: Iterable[int], timeout_s: float | None) -> list[int]:
-    """Do what ``select`` does, for descriptors that it does not take."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -61,7 +60,6 @@ class Waiter:
         self._watched[descriptor] = on_ready
 
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no longer."""
         self._watched.pop(descriptor, None)
 
     def set(self) -> None:

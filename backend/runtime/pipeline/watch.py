@@ -31,15 +31,12 @@ _DEADLINE_FACTOR = 20
 
 
 class Ticker:
-    """Decides when the next tick is due."""
-
     def __init__(self, period_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._period_s = period_s
         self._clock = clock
         self._next_s = clock() + period_s
 
     def is_due(self) -> bool:
-        """Whether a period has passed since the last tick; if so, this is the next one."""
         now = self._clock()
         if now < self._next_s:
             return False
@@ -55,7 +52,6 @@ class StarvationWatch:
     """
 
     def __init__(self, process: int) -> None:
-        """Watch a process from now on."""
         self._process = process
         self._cpu_s = cpu_s_of(process)
 
@@ -107,14 +103,12 @@ class Heartbeat:
         self._last_step = ""
 
     def listen(self) -> None:
-        """Take the beats that have arrived."""
         while self._heard.has_frame(0):
             slot = self._heard.raw[self._heard.read[0] % self._heard.depth]
             self._last_step = slot.tobytes().rstrip(b"\0").decode(errors="replace")
             self._heard.free(0)
 
     def beat(self, step: str) -> None:
-        """Send the next rank the step that this one works on."""
         if self._beats.end is None and self._beats.has_room():
             text = step.encode()[: BEAT.nbytes].ljust(BEAT.nbytes, b"\0")
             slot = self._beats.raw[self._beats.written % self._beats.depth]
@@ -151,11 +145,9 @@ class Heartbeat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the rank before has ended its beats."""
         return not self._hears or self._heard.end is not None
 
     def finish(self) -> None:
-        """End the beats, if they have not ended."""
         if self._beats.end is None:
             self._beats.finish()
 

@@ -60,7 +60,6 @@ NO_PAIRS: Pairs = frozenset()
 
 
 def pairs_within_boards(job: Job) -> Pairs:
-    """Return the pairs of ranks that are on the same board, as the job says."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for each in job.ranks:
         ranks[each.board].append(each.rank)
@@ -69,8 +68,6 @@ def pairs_within_boards(job: Job) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class RingSpec:
-    """One ring of slots."""
-
     tensor: Tensor
     depth: int
     readers: tuple[Steps, ...] = ()
@@ -85,16 +82,12 @@ class RingSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One of the readers of a ring."""
-
     ring: int
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """What a stage reads and writes."""
-
     inputs: tuple[tuple[Reader, ...], ...]
     """By tensor: a reader for each rank that makes it, several if these take turns."""
     outputs: tuple[int, ...]
@@ -102,7 +95,6 @@ class StageSpec:
 
     @property
     def readers(self) -> tuple[Reader, ...]:
-        """All readers of its inputs."""
         return tuple(reader for parts in self.inputs for reader in parts)
 
 
@@ -152,7 +144,6 @@ class Wiring:
 
     @property
     def receives_credits(self) -> bool:
-        """Whether completion credits come by messages."""
         return any(each.channel == CREDIT_CHANNEL for each in self.receives)
 
 
@@ -177,7 +168,6 @@ class _Wires:
         self.exits: list[tuple[tuple[Reader, ...], ...]] = []
 
     def add(self, spec: RingSpec) -> int:
-        """Add a ring; return its index."""
         self.rings.append(spec)
         return len(self.rings) - 1
 
@@ -189,7 +179,6 @@ class _Wires:
         segments: Sequence[PlacedSegment],
         channels: Sequence[Channel],
     ) -> None:
-        """Add what the rank does on a route; ``segments``, ``channels``: those of the rank."""
         rank = self.rank
         self._of_tensor = defaultdict(dict)
         is_source, is_sink = rank == job.source, rank == job.sink
@@ -237,7 +226,6 @@ class _Wires:
         return Reader(ring, len(spec.readers))
 
     def _readers(self, tensor: str, turns: Turns) -> tuple[Reader, ...]:
-        """Add a reader to each ring of a tensor that has frames of those given."""
         return tuple(
             self._reader(ring, turns)
             for ring in self._of_tensor[tensor].values()
@@ -305,7 +293,6 @@ class _Ways:
             self._read_at(channel.source, origin, self._made_at[origin][1] + 1)
 
     def is_direct(self, one: int, other: int) -> bool:
-        """Whether two ranks share memory."""
         return _is_pair(self._direct, one, other)
 
     def _find_homes(self) -> list[Channel]:
@@ -329,12 +316,10 @@ class _Ways:
         return sorted(found, key=lambda channel: channel.number)
 
     def _comes_later(self, channel: Channel) -> tuple[float, int]:
-        """Have those with more frames come first."""
         carried = self.carried[channel.number]
         return -len(carried.positions) / carried.period, channel.number
 
     def _homes(self, messages: Sequence[Channel], channel: Channel) -> Iterator[int]:
-        """Yield the ranks from whose slots the destination of a channel can read."""
         wanted = self.carried[channel.number]
         for other in messages:
             has_all = self.carried[other.number].covers(wanted)
@@ -342,7 +327,6 @@ class _Ways:
                 yield other.destination
 
     def _read(self, rank: int, tensor: str, level: int) -> None:
-        """Note that a stage of a rank reads a tensor."""
         for maker in self._makers[tensor]:
             origin = tensor, maker
             if maker == rank:
@@ -448,7 +432,6 @@ def readers_of(wiring: Wiring) -> dict[int, set[str]]:
 
 
 def writers_of(wiring: Wiring) -> dict[int, str]:
-    """Return which thread writes each ring; what is received has none."""
     return {ring: thread for thread, stage in stages(wiring) for ring in stage.outputs}
 
 

@@ -78,7 +78,6 @@ class Load:
         return f" is busy for {ms(self.share)} {of}{before}{parts}"
 
     def text(self, period_ms: float) -> str:
-        """Return the same as a sentence, with what would help."""
         helps = f"; {' or '.join(self.would_help)} would make it faster"
         return f"{self.name}{self.does(period_ms)}{helps * bool(self.would_help)}"
 
@@ -144,8 +143,6 @@ def fewer_layers(ranks: int, turns: Turns) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The rate of a run."""
-
     completed: int
     """How many frames came out."""
     fps: float | None
@@ -262,7 +259,6 @@ def _limit(ranks: Sequence[RankFigures], rate: float, source: SourceFigures) -> 
 
 
 def _loads(ranks: Sequence[RankFigures]) -> Iterator[Load]:
-    """Yield what each rank, core, and thread of source and sink takes, and who reads results."""
     has_boards = len({rank.host for rank in ranks}) > 1
     reading = (_READ_FASTER, "another --source-board") if has_boards else (_READ_FASTER,)
     users: dict[tuple[str, int], list[RankFigures]] = defaultdict(list)

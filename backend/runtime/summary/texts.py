@@ -13,7 +13,6 @@ from ..job import Tensor
 
 
 def frames_text(number: int) -> str:
-    """Return a number of frames: ``1 frame``, ``30 frames``."""
     return f"{number} frame{'s' if number != 1 else ''}"
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onnx import NodeProto
 
-from rankslice.backend.runtime.job.facts import RANDOM, Facts
+from rankslice.backend.runtime.job.records import RANDOM, Facts
 from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.onnx.nodes import RANDOM_OPERATORS, Functions, executed, key_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rankslice.backend.runtime.job.facts import RANDOM, VARIABLES, Facts
+from rankslice.backend.runtime.job.records import RANDOM, VARIABLES, Facts
 from rankslice.framework.graph import Bond
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.tflite.operators import operator_number

@@ -19,7 +19,7 @@ from rankslice.backend.runtime.engines.onnxruntime_engine import OnnxRuntimeEngi
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.errors import BoundError, FrameError, JobError
 from rankslice.backend.runtime.job import Facts, Tensor
-from rankslice.backend.runtime.job.facts import RANDOM
+from rankslice.backend.runtime.job.records import RANDOM
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite

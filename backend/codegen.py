@@ -22,7 +22,7 @@ from rankslice.backend.runtime.job.strict import PAIRS, field_types
 from rankslice.framework.files.templates import template_text
 from rankslice.framework.plan import Plan
 
-_LONGEST_NAME_IN_COMMENT = 60
+_MAX_NAME_LETTERS = 60
 _WIDTH = 100
 _WITHOUT_NAMES = {Rank: 2, Tensor: 3, Turns: 2, Receive: 1, Segment: 1, Send: 1}
 """How many fields of a record stand without their names."""
@@ -96,13 +96,9 @@ class _Writer:
         """Of the records that were written."""
 
     def source(self, value: Any, hint: Any, indent: str, before: int = 0) -> str:
-        """Return the source of a value.
+        """Return the source of a value of a type.
 
-        Args:
-            value: a record, or a value in one.
-            hint: its type.
-            indent: of the line in which it stands.
-            before: characters before it on that line, besides the indent, and after it.
+        ``before``: characters before it on its line, besides the indent, and after it.
         """
         if hint == PAIRS:
             parts = [f"{Literal(name)}: {Literal(text)}" for name, text in value]
@@ -146,5 +142,5 @@ def _layers(plan: Plan, rank: int) -> str:
     layers = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
     if not layers:
         return "only on the route for a surge" if plan.surge else "layers that are not known"
-    first, last = (Literal(layers[at][:_LONGEST_NAME_IN_COMMENT]) for at in (0, -1))
+    first, last = (Literal(layers[at][:_MAX_NAME_LETTERS]) for at in (0, -1))
     return f"{len(layers)} layer{'s' * (len(layers) > 1)}, {first} to {last}"

@@ -61,8 +61,8 @@ def write_packages(
         plan: which boards there are, and which segments each one runs.
         video: frames may come from videos and cameras.
         archive: also write ``packages/<board>.tar``.
-        add_wheels: called with a board, what pip installs there, and a folder to fill with it.
-        hashes: where the hashes of some files may be known already, or on their way.
+        add_wheels: puts into a folder what pip installs on a board.
+        hashes: those of some files, known already or on their way.
     """
     boards = dict.fromkeys(placement.board for placement in plan.ranks)
     with nullcontext(hashes) if hashes else FileHashes() as known:
@@ -151,12 +151,8 @@ def write_profiler_package(
 ) -> None:
     """Write a package that measures sub-models: the runtime, and the files of which they consist.
 
-    Args:
-        folder: to fill.
-        board: its name.
-        ranks: accelerators of the board to measure.
-        sources: the model and files beside it; the package has them as ``sources/0`` and so on.
-        add_wheels: as for :func:`write_packages`.
+    ``ranks``: accelerators of the board to measure. ``sources``: the model and files beside it,
+    which the package has as ``sources/0`` and so on.
     """
     _copy_runtime(folder / "runtime")
     for number, source in enumerate(sources):

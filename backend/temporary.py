@@ -9,14 +9,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 
 
 def temporary_folder(parent: Path | None = None) -> PrivateFolder:
-    """Return a new private folder, which is removed when it is released.
-
-    Args:
-        parent: the folder to make it in; by default the one for temporary files.
-
-    Raises:
-        RankSliceError: it cannot be made.
-    """
+    """Return a new private folder, which is removed when it is released."""
     try:
         return make_private(parent)
     except OSError as error:

@@ -27,12 +27,10 @@ _TIMEOUT_S = 900
 
 
 def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -> AddWheels | None:
-    """Return the function that puts wheels into a board's package; ``None``: no wheels wanted.
+    """Return what puts wheels into a board's package; ``None``: no wheels wanted.
 
-    Args:
-        boards: all that may get a package.
-        source: a folder of wheels, or :data:`DOWNLOAD`; empty: no wheels.
-        also: further requirements, besides those of a package.
+    ``source``: a folder of wheels, or :data:`DOWNLOAD`; empty: none. ``also``: what boards need
+    besides a package's requirements.
     """
     by_name = {board.name: board for board in boards}
 
@@ -45,13 +43,9 @@ def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -
 def collect_wheels(
     board: Board, requirements: Sequence[str], source: str | Path, target: Path
 ) -> None:
-    """Put the wheels for a board's architecture and Python into a folder.
+    """Put the wheels for a board's architecture and Python into a new folder.
 
-    Args:
-        board: its ``arch`` and ``python`` must be known.
-        requirements: for pip; what they depend on is included.
-        source: a folder of wheels, or :data:`DOWNLOAD`.
-        target: the folder to make.
+    ``source``: a folder of wheels, or :data:`DOWNLOAD`. What requirements depend on is included.
 
     Raises:
         RankSliceError: the board's architecture or Python is not known, or there is no wheel.
@@ -90,11 +84,7 @@ def _mistake(board: Board, found: str) -> RankSliceError:
 
 
 def kind_options(board: Board) -> list[str]:
-    """Return pip's options for the board's kind of machine.
-
-    Raises:
-        RankSliceError: its architecture or its Python is not known.
-    """
+    """Return pip's options for the board's kind of machine."""
     place = f"board {board.name}"
     arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
     if not _ARCHITECTURE.fullmatch(arch):

@@ -96,8 +96,8 @@ class _Driver:
     def _error(self, name: str, code: int) -> CudaError:
         text = ctypes.c_char_p()
         self._short["cuGetErrorName"](code, ctypes.byref(text))
-        told = (text.value or b"an unknown error").decode("ascii", "replace")
-        return CudaError(f"{name.partition('_')[0]}: {told} ({code})")
+        reason = (text.value or b"an unknown error").decode("ascii", "replace")
+        return CudaError(f"{name.partition('_')[0]}: {reason} ({code})")
 
 
 def _declared(library: ctypes.CDLL, name: str) -> Any:
@@ -113,11 +113,7 @@ class CudaStream:
     """
 
     def __init__(self, gpu: int, *, sleeps: bool) -> None:
-        """Open the GPU with a number and make a stream on it.
-
-        Args:
-            gpu: as CUDA numbers them.
-            sleeps: whether threads that wait for the GPU sleep; otherwise they may poll.
+        """``gpu``: as CUDA numbers them. ``sleeps``: threads that wait for it do not poll.
 
         Raises:
             CudaError: there is no driver or no such GPU, or it has no memory left.

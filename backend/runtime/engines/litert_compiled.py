@@ -160,8 +160,8 @@ class CompiledEngine:
 
     def _explain(self, error: Exception, log: str) -> str:
         """Return why compiling failed: what the library has printed says more than the error."""
-        told = [_reason(entry) for entry in _ENTRY.split(log) if entry.startswith("E")]
-        reasons = list(dict.fromkeys(filter(None, told)))[:2] or [first_line(error)]
+        texts = [_reason(entry) for entry in _ENTRY.split(log) if entry.startswith("E")]
+        reasons = list(dict.fromkeys(filter(None, texts)))[:2] or [first_line(error)]
         return (
             f"{self._package.name} cannot compile it for the {self._settings.accelerator}:"
             f" {'; '.join(reasons)}"

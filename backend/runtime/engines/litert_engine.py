@@ -239,14 +239,9 @@ class InterpreterEngine:
 def replaced_operators(
     operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]
 ) -> set[int]:
-    """Return the operators that partitions replace: those between their outputs and inputs.
+    """Return which operators, by their places, lie between partitions' outputs and inputs.
 
-    Args:
-        operators: nodes that are operators, as the interpreter tells their details.
-        partitions: nodes that a delegate has put in.
-
-    Returns:
-        Places in ``operators``.
+    Both are nodes as the interpreter describes them; a delegate has put the partitions in.
     """
     maker = {
         int(tensor): number

@@ -42,24 +42,15 @@ class OpenRuns:
     def __init__(
         self, interpreter: Any, make: Callable[[bool], Any], numbers: Numbers, *, repeats: bool
     ) -> None:
-        """Take an interpreter, and what makes others.
+        """Take an interpreter, and what makes others (``True``: without XNNPACK).
 
-        Args:
-            interpreter: its inputs have any sizes.
-            make: returns one, without memory for tensors yet; ``True``: without XNNPACK.
-            numbers: of the tensors.
-            repeats: whether a frame may be run twice, and by interpreters in turn.
+        ``repeats``: a frame may be run twice, and by interpreters in turn.
         """
         self._make, self._numbers, self._repeats = make, numbers, repeats
         self._usual: _Sized | None = _Sized(interpreter, numbers.inputs)
         self._plain: _Sized | None = None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        """Compute a frame.
-
-        Raises:
-            JobError: LiteRT cannot work on these sizes, or an output is beyond its bound.
-        """
         used = self._computed(inputs)
         for number, slot in zip(self._numbers.outputs, outputs, strict=True):
             copy_output(used.values(number), slot)
@@ -133,11 +124,6 @@ def fill_input(interpreter: Any, number: int, values: NDArray[Any]) -> None:
 
 
 def copy_output(values: NDArray[Any], slot: Slot) -> None:
-    """Copy values into a slot.
-
-    Raises:
-        JobError: the tensor cannot have their shape.
-    """
     if isinstance(slot, OpenSlot):
         slot.write(values)
         return

@@ -34,11 +34,6 @@ class LiteRtPackage:
     module: Any
 
     def load_delegate(self, library: str, options: dict[str, str]) -> Any:
-        """Return a delegate.
-
-        Raises:
-            JobError: the library is not there, or refuses its options.
-        """
         _check_delegate(library)
         try:
             return self.module.load_delegate(library, options or None)
@@ -53,12 +48,8 @@ class LiteRtPackage:
     ) -> Any:
         """Return an interpreter for a file, without memory for tensors yet.
 
-        Args:
-            path: the file.
-            threads: on the CPU.
-            delegates: from :meth:`load_delegate`; they must outlive the interpreter.
-            only_delegates: leave what they do not take to the plain kernels, so that nothing
-                else shows up among the delegated operators.
+        ``delegates`` must outlive it. ``only_delegates``: leave what they do not take to the plain
+        kernels, so that nothing else shows up among the delegated operators.
         """
         resolvers = self.module.OpResolverType
         resolver = resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if only_delegates else resolvers.AUTO

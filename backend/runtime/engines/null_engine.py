@@ -23,11 +23,7 @@ _LEADING_BYTES = 16
 
 
 def open_engine(settings: EngineSettings) -> NullEngine:
-    """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds.
-
-    Raises:
-        JobError: the option is no time.
-    """
+    """Return the engine; its option ``sleep_ms`` is the time of a run in milliseconds."""
     text = settings.options.get("sleep_ms", "0")
     try:
         sleep_ms = float(text)

@@ -61,11 +61,7 @@ class CudaFrames:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Take the platform file's options.
-
-        Raises:
-            JobError: one of those that are not the provider's is neither 0 nor 1.
-        """
+        """Take the platform file's options."""
         self._options = dict(options)
         self.without: dict[str, str] = {}
         """What is not used -> why."""

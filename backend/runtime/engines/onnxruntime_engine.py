@@ -265,11 +265,7 @@ def session_options(onnxruntime: Any, settings: EngineSettings) -> Any:
 
 
 def create_session(onnxruntime: Any, path: Path, options: Any, provider: Provider) -> Any:
-    """Return the session of a model on an execution provider, and the CPU where that cannot.
-
-    Raises:
-        JobError: onnxruntime cannot load it.
-    """
+    """Return the session of a model on an execution provider, and the CPU where that cannot."""
     try:
         providers: list[Any] = [(provider.name, provider.options)]
         if provider.is_cpu:

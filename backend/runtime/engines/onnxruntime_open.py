@@ -46,11 +46,6 @@ class OpenRuns:
         self._known: dict[_Shapes, _Shapes] = {}
 
     def run(self, session: Any, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        """Compute a frame.
-
-        Raises:
-            JobError: an output is beyond its bound.
-        """
         shapes = tuple(values.shape for values in inputs)
         foretold = self._known.get(shapes) if self._foretells else None
         if foretold is not None:

@@ -48,12 +48,7 @@ def memory_of(
 ) -> tuple[Any, ...]:
     """Return what onnxruntime's bindings take of a tensor: where its values lie, and as what.
 
-    Args:
-        spec: the tensor.
-        address: of its values.
-        shape: in this frame, where it has open sizes.
-        device: whose memory it is.
-        of: number of the device.
+    ``shape``: in this frame, where it has open sizes. ``of``: number of the device.
     """
     dtype = np.dtype(spec.storage[0])
     # Old versions demand numpy's type where there is one.

@@ -24,11 +24,7 @@ _registered: set[str] = set()
 
 
 def plugin_of(provider: str) -> str:
-    """Return the installed distribution that usually has a provider; empty: there is none.
-
-    Args:
-        provider: as in ``WebGpu``.
-    """
+    """Return the installed distribution that usually has a provider; empty: there is none."""
     package = PLUGINS.get(provider, "")
     return package if package and _files_of(package) is not None else ""
 
@@ -43,13 +39,9 @@ def is_plugin(name: str) -> bool:
 
 
 def find_device(onnxruntime: Any, name: str, plugin: str, wanted: str) -> Any:
-    """Return the device on which a plug-in is to compute.
+    """Return the device of a kind (``CPU``, ``GPU``, ``NPU``) on which a plug-in is to compute.
 
-    Args:
-        onnxruntime: the module.
-        name: of the provider, in full.
-        plugin: the file of its library, or the distribution that has it.
-        wanted: ``CPU``, ``GPU`` or ``NPU``, the kind of device.
+    ``plugin``: the file of its library, or the distribution that has it.
 
     Raises:
         JobError: the library is not there, does not fit, or offers no such device here.

@@ -89,11 +89,7 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
 
 
 def qnn_profile(profile: str) -> Path:
-    """Return the file into which QNN writes its own profile.
-
-    Args:
-        profile: how the paths of profiles begin.
-    """
+    """Return the file into which QNN writes its own profile."""
     return Path(f"{profile}-qnn.csv")
 
 

@@ -135,12 +135,7 @@ class OwnProcessEngine:
     """The rank's side: tells where tensors are, and waits."""
 
     def __init__(self, module: str, settings: Any) -> None:
-        """Take a process that waits, or start one.
-
-        Args:
-            module: in this folder, with ``open_engine``; the other process loads it.
-            settings: for the engine.
-        """
+        """Take a process that waits, or start one; it loads ``module``, of this folder."""
         self._module = module
         self._settings = settings
         self._process = _waiting.pop() if _waiting else _Process()

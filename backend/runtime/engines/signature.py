@@ -85,11 +85,7 @@ def _admits(declared: tuple[int, ...] | None, spec: Tensor) -> bool:
 
 
 def refuse_open_sizes(file: str, specs: Iterable[Tensor], used: str) -> None:
-    """Raise an error if a tensor has open sizes, as what is ``used`` takes fixed ones only.
-
-    Raises:
-        JobError: one has.
-    """
+    """Raise an error if a tensor has open sizes, as what is ``used`` takes fixed ones only."""
     for spec in specs:
         if spec.is_open:
             raise JobError(

@@ -49,8 +49,8 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     )
 
 
-def total(found: Iterable[Acceleration | None]) -> Acceleration | None:
-    parts = [part for part in found if part is not None]
+def total(accelerations: Iterable[Acceleration | None]) -> Acceleration | None:
+    parts = [part for part in accelerations if part is not None]
     if not parts:
         return None
     others = dict.fromkeys(kind for part in parts for kind in part.others)
@@ -68,6 +68,5 @@ def total(found: Iterable[Acceleration | None]) -> Acceleration | None:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    found = [*numbers]
-    known = [number for number in found if number is not None]
-    return sum(known) if len(known) == len(found) else None
+    known = [*numbers]
+    return None if None in known else sum(number or 0 for number in known)

@@ -44,11 +44,6 @@ class _Meter:
         raise SensorError("it could no longer be read")
 
     def joules(self, then: int, now: int, seconds: float) -> float:
-        """Return the energy between two looks.
-
-        Raises:
-            SensorError: the numbers cannot be.
-        """
         if self.unit_w is not None:
             if min(then, now) < 0:
                 watts = self.unit_w * min(then, now)
@@ -155,12 +150,7 @@ def find_sensor(
 
     Of several channels the one of the whole board is used; otherwise the sum of processor packages
     and NVIDIA GPUs, or the first channel, counters of energy before power sensors, which must be
-    sampled.
-
-    Args:
-        root: under which Linux shows ``sys``.
-        period_s: mean time between two readings of a power sensor.
-        nvml: library for NVIDIA's GPUs.
+    sampled, every ``period_s`` on average. ``root``: under which Linux shows ``sys``.
     """
     readable: list[Channel] = []
     with suppress(OSError):

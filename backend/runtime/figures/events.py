@@ -84,11 +84,7 @@ class EventRing:
 
 
 def open_ring(folder: int, rank: int, capacity: int = USUAL_EVENTS) -> EventRing:
-    """Return the ring of a rank, in a new file of its own; a folder is given as its descriptor.
-
-    Raises:
-        OSError: there is no room.
-    """
+    """Return the ring of a rank, in a new file of its own; a folder is given as its descriptor."""
     name = f"{NAME}{rank}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)

@@ -46,13 +46,7 @@ class Hardware:
     def __init__(
         self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
     ) -> None:
-        """Find what can be read.
-
-        Args:
-            root: under which Linux shows ``sys`` and ``proc``.
-            nvml: library for NVIDIA's GPUs.
-            tegrastats: NVIDIA's program on Jetson boards.
-        """
+        """``root``: under which Linux shows ``sys`` and ``proc``."""
         system = root / "sys"
         kinds: dict[str, Iterator[tuple[str, _Look]]] = {
             "temperature": _temperatures(system),
@@ -83,8 +77,8 @@ class Hardware:
         """Kinds of values of which this account can read none."""
 
     def values(self) -> dict[str, float]:
-        told = {name: look() for name, look in self._looks.items()}
-        values = {name: value for name, value in told.items() if value is not None}
+        looks = {name: look() for name, look in self._looks.items()}
+        values = {name: value for name, value in looks.items() if value is not None}
         if self._tegra is not None:
             values = {**self._tegra.values, **values}
         return values
@@ -166,17 +160,17 @@ class _Counters:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._told: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._looks = 0
 
     def __call__(self) -> float | None:
-        parts = -(-len(self._paths) // _AT_ONCE) if self._told else 1
+        parts = -(-len(self._paths) // _AT_ONCE) if self._counts else 1
         for path in self._paths[self._looks % max(1, parts) :: max(1, parts)]:
             value = number_in(path)
             if value is not None:
-                self._told[path] = value
+                self._counts[path] = value
         self._looks += 1
-        return float(sum(self._told.values())) if self._told else None
+        return float(sum(self._counts.values())) if self._counts else None
 
 
 class _Tegrastats:

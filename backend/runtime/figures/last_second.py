@@ -128,9 +128,6 @@ class LastSecond:
         ``frames_per_s``, ``compute_share`` and ``wait_share`` are the rank's; the source's has
         those of the job besides: ``completed``, ``rate_fps``, ``latency_p50_ms``,
         ``latency_p99_ms``, ``frames_inside`` and ``frames_waiting`` (their mean number).
-
-        Args:
-            now_ns: of CLOCK_MONOTONIC.
         """
         events, is_cut = self._reader.take()
         if not events and not self._looked_ns:

@@ -51,11 +51,6 @@ class Nvml:
     """All GPUs of a board together, as a rule summed; ``None`` if one of them reports no value."""
 
     def __init__(self, library: str) -> None:
-        """Start the library.
-
-        Raises:
-            OSError: it cannot be loaded.
-        """
         self._library = ctypes.CDLL(library)
         self._call("nvmlInit_v2")
         count = ctypes.c_uint()
@@ -66,26 +61,26 @@ class Nvml:
 
     def energy_uj(self) -> int | None:
         """Return the energy since the driver was loaded, in microjoules."""
-        told = self._numbers("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_uint64())
-        return 1000 * sum(told) if told else None
+        values = self._numbers("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_uint64())
+        return 1000 * sum(values) if values else None
 
     def power_mw(self) -> int | None:
-        told = self._numbers("nvmlDeviceGetPowerUsage", ctypes.c_uint())
-        return sum(told) if told else None
+        values = self._numbers("nvmlDeviceGetPowerUsage", ctypes.c_uint())
+        return sum(values) if values else None
 
     def utilisation_percent(self) -> float | None:
         """Return the share of the last moments in which a GPU computed, as their mean."""
-        told = self._numbers("nvmlDeviceGetUtilizationRates", _Utilisation(), "gpu")
-        return sum(told) / len(told) if told else None
+        values = self._numbers("nvmlDeviceGetUtilizationRates", _Utilisation(), "gpu")
+        return sum(values) / len(values) if values else None
 
     def temperature_c(self) -> float | None:
         """Return the temperature of the hottest GPU, in degrees Celsius."""
-        told = self._numbers("nvmlDeviceGetTemperature", ctypes.c_uint(), "value", _OF_THE_GPU)
-        return float(max(told)) if told else None
+        values = self._numbers("nvmlDeviceGetTemperature", ctypes.c_uint(), "value", _OF_THE_GPU)
+        return float(max(values)) if values else None
 
     def used_bytes(self) -> int | None:
-        told = self._numbers("nvmlDeviceGetMemoryInfo", _Memory(), "used")
-        return sum(told) if told else None
+        values = self._numbers("nvmlDeviceGetMemoryInfo", _Memory(), "used")
+        return sum(values) if values else None
 
     def used_bytes_of(self, processes: Collection[int]) -> int | None:
         """Return the memory that processes use; ``None`` if the library lists none of them.

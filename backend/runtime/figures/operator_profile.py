@@ -92,11 +92,7 @@ class _Event:
 
 
 def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
-    """Return what a profile of onnxruntime says.
-
-    Args:
-        path: the profile, JSON.
-        qnn: the profile of the provider QNN, CSV; it may be missing.
+    """Return what a profile of onnxruntime says (JSON), and QNN's own (CSV) if it is there.
 
     Raises:
         OSError, ValueError, TypeError, KeyError: it cannot be read.
@@ -220,13 +216,10 @@ def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
                 operators, cycles, microseconds = [], 0, 0
 
 
-def write_operators(folder: Path, told: RankOperators) -> None:
-    """Write the file of a rank into a folder.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(told)}, separators=(",", ":"))
+def write_operators(folder: Path, operators: RankOperators) -> None:
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, **asdict(operators)}, separators=(",", ":")
+    )
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(folder / f"{NAME}{told.rank}", flags, 0o600), "w") as file:
+    with os.fdopen(os.open(folder / f"{NAME}{operators.rank}", flags, 0o600), "w") as file:
         file.write(text)

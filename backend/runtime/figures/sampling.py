@@ -53,16 +53,7 @@ class Sampler:
     """Looks at a board and at those ranks of a job that are there."""
 
     def __init__(self, folder: int, root: Path = ROOT, *, nvml: str = LIBRARY) -> None:
-        """Find what can be read.
-
-        Args:
-            folder: descriptor of the folder with the ranks' rings of events.
-            root: under which Linux shows ``sys`` and ``proc``.
-            nvml: library for NVIDIA's GPUs.
-
-        Raises:
-            OSError: the system has no room for another open file.
-        """
+        """``folder``: descriptor of that with the ranks' rings. ``root``: of sys and proc."""
         self._folder = os.dup(folder)
         self._root = root
         self._hardware = Hardware(root, nvml=nvml)
@@ -107,15 +98,15 @@ class _Rank:
         """Return its figures; none before it has begun, nor after its end."""
         head = self.reader.head()
         helpers = head.get("helpers")
-        found = [head.get("process"), *(helpers if isinstance(helpers, list) else ())]
-        if "events" in head or not all(type(number) is int for number in found):
+        processes = [head.get("process"), *(helpers if isinstance(helpers, list) else ())]
+        if "events" in head or not all(type(number) is int for number in processes):
             return {}
-        told = [stat_of(number, root) for number in found]
-        if told[0] is None or told[0].has_ended:
+        stats = [stat_of(number, root) for number in processes]
+        if stats[0] is None or stats[0].has_ended:
             return {}
-        seen = [each for each in told if each is not None and not each.has_ended]
-        cpu_s = sum(each.cpu_s for each in seen)
-        values = {"cpu_s": cpu_s, "memory_mb": sum(each.resident_bytes for each in seen) / 1e6}
+        running = [stat for stat in stats if stat is not None and not stat.has_ended]
+        cpu_s = sum(stat.cpu_s for stat in running)
+        values = {"cpu_s": cpu_s, "memory_mb": sum(stat.resident_bytes for stat in running) / 1e6}
         if self._before is not None:
             passed_s = max(1, now_ns - self._before[0]) / 1e9
             values["processor_share"] = max(0.0, cpu_s - self._before[1]) / passed_s

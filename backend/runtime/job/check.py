@@ -39,9 +39,9 @@ def sound(job: Any, where: str) -> Job:
     """
     found = [*islice(check_job(job), _MAX_SHOWN)]
     if found:
-        told = (": ".join(filter(None, (where, *fault[:2]))) for fault in found)
+        texts = (": ".join(filter(None, (where, *fault[:2]))) for fault in found)
         ends = (f"; {expected}" if expected else "" for _, _, expected in found)
-        raise JobError("\n".join(map(str.__add__, told, ends)))
+        raise JobError("\n".join(map(str.__add__, texts, ends)))
     checked: Job = as_record(Job, job)
     return checked
 

@@ -405,11 +405,7 @@ class _Levels:
 
 
 def places_of(job: Job) -> tuple[tuple[PlacedSegment, ...], int]:
-    """Return the segments with their levels, and the longest path from source to sink.
-
-    Raises:
-        JobError: segments wait for each other.
-    """
+    """Return the segments with their levels, and the longest path from source to sink."""
     levels = _Levels(job)
     before = [len(rank.runs) for rank in job.usual.ranks] if job.usual else [0] * len(job.ranks)
     segments = []

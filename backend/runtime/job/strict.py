@@ -50,12 +50,12 @@ def faults(hint: Any, value: object, path: str = "") -> Iterator[Fault]:
         yield from _list_faults(get_args(hint)[0], value, path)
     elif hint is float:
         if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
-            yield path, f"found {_told(value)}", f"expected {_WORDS[hint]}"
+            yield path, f"found {_described(value)}", f"expected {_WORDS[hint]}"
     elif type(value) is not hint:
-        yield path, f"found {_told(value)}", f"expected {_WORDS[hint]}"
+        yield path, f"found {_described(value)}", f"expected {_WORDS[hint]}"
 
 
-def _told(value: object) -> str:
+def _described(value: object) -> str:
     return described([*value] if isinstance(value, tuple) else value)
 
 
@@ -83,12 +83,12 @@ def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:
     found = [*faults(inner, value, path)]
     yield from found
     if not found and value is not None and not only.accepts(value):
-        yield path, f"found {_told(value)}", f"expected {only.what}"
+        yield path, f"found {_described(value)}", f"expected {only.what}"
 
 
 def _list_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
     if not isinstance(value, list | tuple):
-        yield path, f"found {_told(value)}", "expected a list"
+        yield path, f"found {_described(value)}", "expected a list"
         return
     if hint in _WORDS and hint is not float and all(type(item) is hint for item in value):
         return  # of many numbers each would take its time
@@ -106,7 +106,7 @@ def _object_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
         hints = field_types(hint)
         value = vars_of(value) if type(value) is hint else value
     if not isinstance(value, dict):
-        yield path, f"found {_told(value)}", "expected an object"
+        yield path, f"found {_described(value)}", "expected an object"
         return
     for name in value:
         if name not in hints or not isinstance(name, str):
@@ -129,9 +129,9 @@ def as_record(hint: Any, value: Any) -> Any:
     if hint == PAIRS:
         return tuple(dict(value).items())
     if is_dataclass(hint):
-        given = value if isinstance(value, dict) else vars_of(value)
+        values = value if isinstance(value, dict) else vars_of(value)
         hints = field_types(hint)
-        return hint(**{name: as_record(inner, given[name]) for name, inner in hints.items()})  # type: ignore[operator]
+        return hint(**{name: as_record(inner, values[name]) for name, inner in hints.items()})  # type: ignore[operator]
     if get_origin(hint) is tuple:
         inner = get_args(hint)[0]
         return tuple(value) if inner in _WORDS else tuple(as_record(inner, item) for item in value)

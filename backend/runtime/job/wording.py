@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import is_dataclass
 
-_LONGEST = 80
+_MAX_LETTERS = 80
 
 
 def quoted(text: str) -> str:
@@ -19,7 +19,7 @@ def bare(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LETTERS else text[: _MAX_LETTERS - 3] + "..."
 
 
 def joined(words: Sequence[str], last: str = "and") -> str:

@@ -19,7 +19,7 @@ LARGE_S = 500e-6
 """Pause while a large message may be under way: Open MPI feeds and drains the network within calls
 only."""
 
-_LARGE_LONGEST_S = 2e-3
+_MAX_LARGE_S = 2e-3
 """The same, beside steps that leave more time than the message needs."""
 _LOOKS_A_MESSAGE = 4
 """During a step, besides those that move bytes: the ranks agree on the message first."""
@@ -78,13 +78,10 @@ def computing_pause_s(step_s: float, large_bytes: int) -> float:
 
     A look costs the engine 50 us or more, as it finds and leaves cold caches. Slots hide delays up
     to the time of a step, and the computing thread looks after each step. So only a large message
-    has looks within a step, as many as it needs to arrive until its end.
-
-    Args:
-        step_s: how long a step of the rank takes, in seconds; 0 if unknown.
-        large_bytes: size of the largest message that may be under way; 0 if none is large.
+    has looks within a step, as many as it needs to arrive until its end. A time or size of 0 is
+    unknown, or not large.
     """
     if large_bytes and step_s > LARGE_S:
         looks = _LOOKS_A_MESSAGE + large_bytes / _BYTES_A_LOOK
-        return min(max(step_s / looks, LARGE_S), _LARGE_LONGEST_S)
+        return min(max(step_s / looks, LARGE_S), _MAX_LARGE_S)
     return RESTS_S if 0 < step_s < LONGEST_S else LONGEST_S

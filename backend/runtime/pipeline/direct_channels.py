@@ -146,11 +146,7 @@ class DirectChannels:
             self._doors[view.sender].append((WRITTEN, view.channel, inbox))
 
     def hand_over(self) -> None:
-        """Give the neighbours memory and inboxes, and take theirs.
-
-        Raises:
-            JobError: a neighbour has ended, or its memory cannot be mapped.
-        """
+        """Give the neighbours memory and inboxes, and take theirs."""
         messages = {rank: self._message_to(rank) for rank in self._neighbours}
         for rank, (message, descriptors) in swap(self._neighbours, messages).items():
             self._take_over(rank, json.loads(message), descriptors)

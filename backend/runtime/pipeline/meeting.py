@@ -1,10 +1,11 @@
-"""What all ranks do together before frame 0: compare their options, and fail as one."""
+"""What all ranks do together: compare options before frame 0, fail as one, sample clocks."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +21,15 @@ from ..version import RUNTIME_VERSION
 from .wiring import Pairs, pairs_within_boards
 
 _T = TypeVar("_T")
+
+PINGS = 50
+"""Messages that a board sends to the rank of the source, one after the other."""
+KEPT = 8
+"""How many of them count: those that came back first."""
+
+Sample = tuple[int, int, int]
+"""The clock of this board in the middle of a round trip; what the other clock showed then; the
+length of the round trip. Nanoseconds of CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +122,48 @@ def together(transport: Transport, step: Callable[[], _T]) -> _T:
     except JobError as error:
         failure, message = error, str(error)
     messages = transport.exchange(message.encode())
-    first = next((rank for rank, told in enumerate(messages) if told), None)
+    first = next((rank for rank, text in enumerate(messages) if text), None)
     if first is not None and first != transport.rank:
         raise ElsewhereError(messages[first].decode())
     if failure is not None:
         raise failure
     return cast(_T, result)
+
+
+def sample_clocks(job: Job, transport: Transport) -> list[Sample]:
+    """Compare the clock of each board with that of the board that has the source. Collective.
+
+    The lowest rank of each other board exchanges messages with the rank of the source; one board
+    after the other, some milliseconds each. Nothing is done if the job has one board.
+
+    Returns:
+        Of a rank that has exchanged messages for its board, its samples; of others, none.
+    """
+    source = job.source
+    first_ranks: dict[str, int] = {}
+    for spec in job.ranks:
+        first_ranks.setdefault(spec.board, spec.rank)
+    del first_ranks[job.ranks[source].board]
+    if transport.rank == source:
+        for peer in first_ranks.values():
+            _answer(transport, peer)
+    elif transport.rank in first_ranks.values():
+        return _ask(transport, source)
+    return []
+
+
+def _answer(transport: Transport, peer: int) -> None:
+    for _ in range(PINGS):
+        transport.hear(peer)
+        transport.tell(peer, time.monotonic_ns())
+
+
+def _ask(transport: Transport, peer: int) -> list[Sample]:
+    samples = []
+    for number in range(PINGS):
+        begin = time.monotonic_ns()
+        transport.tell(peer, number)
+        other = transport.hear(peer)
+        end = time.monotonic_ns()
+        samples.append(((begin + end) // 2, other, end - begin))
+    return sorted(samples, key=lambda sample: sample[2])[:KEPT]

@@ -29,11 +29,10 @@ from ..options import RunOptions
 from ..recording import Recorder, recorded_frames
 from ..system.cores import processor
 from ..transport.transport import Transport
-from .clock_samples import Sample, sample_clocks
 from .direct_channels import LOOKS, MAIN, DirectChannels, Post
 from .executor import Executor, OnStep, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
-from .meeting import Peers, meet, share, together
+from .meeting import Peers, Sample, meet, sample_clocks, share, together
 from .setup import (
     LoadedSegments,
     OpenedSource,
@@ -66,11 +65,7 @@ class _Rank:
         channels: DirectChannels,
         opened: OpenedSource | None,
     ) -> None:
-        """Load engines, open sinks, connect everything.
-
-        Raises:
-            JobError: something of this cannot be done here.
-        """
+        """Load engines, open sinks, connect everything."""
         self._setup = setup
         self._channels = channels
         self._not_direct = peers.not_direct
@@ -336,13 +331,13 @@ def _open_channels(
 def _channel_ends(
     wiring: Wiring, rings: Sequence[Ring], events: EventRing
 ) -> tuple[list[Outgoing], list[Incoming]]:
-    def told(channel: int) -> EventRing | None:
+    def ring_of(channel: int) -> EventRing | None:
         return events if channel > CREDIT_CHANNEL else None
 
     return [
-        Outgoing(s.channel, s.destination, rings[s.reader.ring], s.reader.index, told(s.channel))
+        Outgoing(s.channel, s.destination, rings[s.reader.ring], s.reader.index, ring_of(s.channel))
         for s in wiring.sends
-    ], [Incoming(r.channel, r.sender, rings[r.ring], told(r.channel)) for r in wiring.receives]
+    ], [Incoming(r.channel, r.sender, rings[r.ring], ring_of(r.channel)) for r in wiring.receives]
 
 
 def run_rank(
@@ -358,12 +353,11 @@ def run_rank(
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
     Args:
-        job: that of the driver.
-        folder: where the sub-models lie.
-        options: of this run; the same on all ranks.
-        transport: connects the ranks; stays open on failure, for the caller to abort.
+        job, folder: what the driver says, and where its sub-models lie.
+        options: the same on all ranks.
+        transport: stays open on failure, for the caller to abort.
         on_start: called when all ranks are ready for frame 0.
-        on_step: called before each run of a segment with its frame and its name.
+        on_step: called before each run of a segment.
         events: takes what the rank does.
 
     Raises:

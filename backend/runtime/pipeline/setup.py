@@ -1,18 +1,27 @@
-"""Makes the stages of a rank: loads its engines, opens its source and its sinks."""
+"""Makes the stages of a rank: loads its engines and warms them up, opens its source and sinks."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..direct.memory import Memory
-from ..engines import Engine, EngineSettings, TellsOperators, engine_settings, open_engine
+from ..engines import (
+    Engine,
+    EngineSettings,
+    MindsWarmUp,
+    TellsOperators,
+    engine_settings,
+    open_engine,
+)
 from ..engines.own_process import OwnProcessEngine
 from ..errors import JobError
 from ..figures.acceleration import total
@@ -25,7 +34,7 @@ from ..job.strict import vars_of
 from ..options import RunOptions
 from ..recording import Recorder
 from ..sinks import open_sinks
-from ..sizes import is_aligned
+from ..sizes import OpenSlot, is_aligned
 from ..sources import Source, open_source
 from ..sources.arrival_times import most_in_a_second, read_arrival_times
 from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
@@ -40,9 +49,8 @@ from ..sources.switching import (
 from ..transport.transport import Transport
 from .executor import OnStep
 from .routes import Entry, RoutedSink, RoutedSource, Switching
-from .slots import Ring
+from .slots import LentRing, Ring, View
 from .stages import Input, SegmentStage, SinkStage, SourceStage, make_inputs
-from .warm_up import WarmUp
 from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
@@ -95,17 +103,61 @@ class Setup:
         return frozenset.intersection(*joined) - apart
 
 
+class WarmUp:
+    """The runs before frame 0 of a rank's sub-models, on zeros."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Their total time."""
+        self.left_out: list[str] = []
+        """Segments without such a run, each with the reason."""
+
+    def run(
+        self,
+        segment: int,
+        engine: Engine,
+        inputs: Sequence[Ring],
+        outputs: Sequence[Ring],
+        keeps: str = "",
+    ) -> None:
+        """Run a loaded engine on zeros, and into its first output slots, which are zero afterwards.
+
+        It is not run if that would change frame 0, which ``keeps`` says. A failure is not an error:
+        real inputs may never be zeros.
+        """
+        hindrance = keeps or (engine.warm_up_hindrance() if isinstance(engine, MindsWarmUp) else "")
+        if not hindrance:
+            begin = time.perf_counter()
+            try:
+                engine.run([_zeros(ring) for ring in inputs], [ring.slots[0] for ring in outputs])
+            except Exception as error:  # engines' exceptions have no common base class
+                hindrance = f"it fails on zeros: {' '.join(str(error).split())}"
+            self.seconds += time.perf_counter() - begin
+            for ring in outputs:
+                ring.raw[0].fill(0)
+        if hindrance:
+            self.left_out.append(f"segment {segment}: {hindrance}")
+
+
+def _zeros(ring: Ring) -> NDArray[Any]:
+    """Return a slot of zeros, as large as it may be.
+
+    The slots of another rank may have what its own first run leaves, and those that a source lends
+    have frames. Zeros that are never written take no memory.
+    """
+    slot = ring.slots[0]
+    if isinstance(ring, View | LentRing) or isinstance(slot, OpenSlot):
+        dtype, shape = ring.tensor.storage
+        return np.zeros(shape, dtype)  # not zeros_like(), which writes them
+    return slot
+
+
 class LoadedSegments:
     """The sub-models of a rank, loaded and warmed up, and what they measure."""
 
     def __init__(
         self, setup: Setup, wiring: Wiring, rings: Sequence[Ring], memories: Sequence[Memory]
     ) -> None:
-        """Load all segments.
-
-        Raises:
-            JobError: one cannot be loaded.
-        """
         self._setup = setup
         self._memories = memories
         rank, by_route = setup.spec.rank, zip(setup.job.routes, setup.windows, strict=True)
@@ -165,12 +217,12 @@ class LoadedSegments:
         options = self._setup.options
         if options.events is None or not options.operators:
             return
-        told = tuple(
+        segments = tuple(
             replace(spans, index=stage.index)
             for stage, engine in zip(self.stages, self._engines, strict=True)
             if isinstance(engine, TellsOperators) and (spans := engine.operators()) is not None
         )
-        rank = RankOperators(self._setup.spec.rank, self._setup.job.sha256, told)
+        rank = RankOperators(self._setup.spec.rank, self._setup.job.sha256, segments)
         try:
             write_operators(options.events, rank)
         except OSError as error:
@@ -219,11 +271,7 @@ class OpenedSource(NamedTuple):
 
 
 def open_frames(setup: Setup) -> OpenedSource | None:
-    """Open the source; ``None``: frames enter on another rank.
-
-    Raises:
-        JobError: it cannot be opened.
-    """
+    """Open the source; ``None``: frames enter on another rank."""
     if setup.spec.rank != setup.job.source:
         return None
     source = open_source(setup.options, setup.job.inputs)
@@ -316,11 +364,7 @@ def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> i
 
 
 def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:
-    """Return the stage that takes results out; ``None``: they leave on another rank.
-
-    Raises:
-        JobError: a sink cannot be opened.
-    """
+    """Return the stage that takes results out; ``None``: they leave on another rank."""
     if wiring.sink is None:
         return None
     sinks = open_sinks(setup.job, setup.options, setup.resources)

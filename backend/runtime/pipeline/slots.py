@@ -46,13 +46,9 @@ class Ring:
     ) -> None:
         """Lay ``depth`` slots out, each aligned to 64 bytes.
 
-        Args:
-            tensor: what lies in a slot.
-            depth: number of slots.
-            readers: which of its frames each reader takes; a number: so many take all.
-            memory: (uint8, at least :func:`ring_bytes` long, aligned to 64 bytes) where the slots
-                are; ``None``: memory of their own.
-            turns: which frames of the stream it has.
+        ``readers``: which of its frames each one takes; a number: so many take all. ``memory``:
+        uint8, at least :func:`ring_bytes` long, aligned to 64 bytes; ``None``: of its own.
+        ``turns``: which frames of the stream it has.
         """
         self.tensor = tensor
         self.depth = depth

@@ -29,7 +29,7 @@ from ..sources.switching import ROUTE_NAMES
 from .slots import LentRing, Ring
 from .wiring import Reader
 
-MOST_FAILURES = 100
+MAX_FAILURES = 100
 """Failed frames that a report names."""
 ROOM, CREDITS = "room", "credits"
 """What a stage may lack: a slot for what it writes; older frames to come out."""
@@ -172,7 +172,7 @@ class Stage(ABC):
         rings = [*outputs, *(each.ring for each in inputs)]
         self._period = math.lcm(*(ring.depth or 1 for ring in rings))
         is_lent = any(isinstance(ring, LentRing) for ring in rings)
-        self._most_places = _MAX_LENT_PLACES if is_lent else _MAX_PLACES
+        self._max_places = _MAX_LENT_PLACES if is_lent else _MAX_PLACES
         self._keeps_places = not any(
             ring.tensor.is_open or ring.turns != ALL for ring in rings
         ) and all(type(each) is Input and each.ring.steps[each.reader] == EACH for each in inputs)
@@ -254,7 +254,7 @@ class Stage(ABC):
             [ring.records[slot] for ring, slot in made],
             self._prepare(inputs, outputs),
         )
-        if self._keeps_places and len(self._places) < self._most_places:
+        if self._keeps_places and len(self._places) < self._max_places:
             self._places[self.frame % self._period] = place
         return place
 
@@ -522,7 +522,7 @@ class SinkStage(Stage):
         self.failed = 0
         """Frames that have failed."""
         self.failures: list[tuple[int, Failure]] = []
-        """The first :data:`MOST_FAILURES` of them, each with its number."""
+        """The first :data:`MAX_FAILURES` of them, each with its number."""
 
     def _work(self, place: Place) -> None:
         frame = self.frame
@@ -541,7 +541,7 @@ class SinkStage(Stage):
         for sink in self._sinks:
             sink.fail(self.frame, failure)
         self.failed += 1
-        if len(self.failures) < MOST_FAILURES:
+        if len(self.failures) < MAX_FAILURES:
             self.failures.append((self.frame, failure))
         (ring,) = self._writes
         values_in(ring.slots[ring.written % ring.depth])[:] = self.frame, 0

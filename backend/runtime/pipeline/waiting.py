@@ -72,9 +72,7 @@ class Waiter:
     def wait(self, timeout_s: float | None = None, also: Sequence[Watched] = ()) -> bool:
         """Sleep until woken; return whether it was by something else than the time.
 
-        Args:
-            timeout_s: the longest sleep in seconds; ``None``: without bound.
-            also: descriptors to watch during this sleep only.
+        ``also``: descriptors to watch during this sleep only.
         """
         watched = {**self._watched, **dict(also)} if also else self._watched
         ready: list[int] = []

@@ -166,11 +166,6 @@ class ProgressWatch:
         self._ticks = 0
 
     def tick(self) -> None:
-        """Count ticks during the same step.
-
-        Raises:
-            JobError: the step has taken too long.
-        """
         step = self._executor.step_under_way
         self._ticks = self._ticks + 1 if step is not None and step == self._steps_seen else 0
         self._steps_seen = -1 if step is None else step

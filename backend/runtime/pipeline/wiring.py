@@ -358,10 +358,8 @@ class _Ways:
 def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
     """Return what each rank sets up to run ``job``, on all of its routes.
 
-    Args:
-        job: that of the driver.
-        window: frames inside at most; ``None``: as many as the job says for each route.
-        direct: pairs of ranks that share memory; others exchange messages.
+    ``window``: frames inside at most; ``None``: as many as the job says for each route. Ranks that
+    are no pair in ``direct`` exchange messages.
     """
     wires = [_Wires(rank.rank) for rank in job.ranks]
     for route in job.routes:

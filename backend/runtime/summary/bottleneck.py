@@ -155,10 +155,8 @@ class Pace:
 def pace_of(ranks: Sequence[RankFigures], completed_s: NDArray[np.float64] | None) -> Pace:
     """Return the rate of a run.
 
-    Args:
-        ranks: what they measured.
-        completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
-            all frames that did not fail came out.
+    ``completed_s``: times of completion in seconds, in order; ``None``: they were not kept, and all
+    frames that did not fail came out.
     """
     source, sink = ends_of(ranks)
     window = max(source.window, source.surge_window or 0)
@@ -299,9 +297,7 @@ def _loads(ranks: Sequence[RankFigures]) -> Iterator[Load]:
 def _parts(ranks: Sequence[RankFigures], whole: float) -> dict[str, float]:
     """Return in which shares of the time ranks do what with their computing thread, or only core.
 
-    Args:
-        ranks: those of a core, or one.
-        whole: what the parts may be together, at most.
+    ``whole``: what the parts may be together, at most.
     """
     parts: dict[str, float] = defaultdict(float)
     for rank in ranks:

@@ -18,8 +18,8 @@ from rankslice.backend.runtime.engines.null_engine import NullEngine
 from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.pipeline.setup import WarmUp
 from rankslice.backend.runtime.pipeline.slots import Ring, View
-from rankslice.backend.runtime.pipeline.warm_up import WarmUp
 from rankslice.backend.runtime.sinks.results import read_results
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from rankslice.backend.codegen import render_driver
-from rankslice.backend.runtime.engines.onnxruntime_plugins import is_library
+from rankslice.backend.runtime.engines.onnxruntime_providers import is_library
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.wheels import AddWheels
 from rankslice.framework.engines import ENGINES
@@ -64,34 +64,21 @@ def write_packages(
         add_wheels: puts into a folder what pip installs on a board.
         hashes: those of some files, known already or on their way.
     """
-    boards = dict.fromkeys(placement.board for placement in plan.ranks)
+    packages = []
     with nullcontext(hashes) if hashes else FileHashes() as known:
-        return tuple(
-            _write_package(folder, plan, board, video, archive, add_wheels, known)
-            for board in boards
-        )
-
-
-def _write_package(
-    folder: Path,
-    plan: Plan,
-    board: str,
-    video: bool,
-    archive: bool,
-    add_wheels: AddWheels | None,
-    hashes: FileHashes,
-) -> Path:
-    package = folder / "packages" / safe_file_name(board)
-    for name in _contents(folder, plan, board):
-        link_or_copy(folder / name, package / name)
-    wanted = requirements([rank for rank in plan.ranks if rank.board == board])
-    if video and board == plan.ranks[plan.job.source].board:
-        wanted += VIDEO_REQUIREMENTS
-    _write_requirements(package, board, wanted, add_wheels)
-    _write_manifest(package, board, hashes)
-    if archive:
-        _write_archive(package)
-    return package
+        for board in dict.fromkeys(rank.board for rank in plan.ranks):
+            package = folder / "packages" / safe_file_name(board)
+            for name in _contents(folder, plan, board):
+                link_or_copy(folder / name, package / name)
+            wanted = requirements([rank for rank in plan.ranks if rank.board == board])
+            if video and board == plan.ranks[plan.job.source].board:
+                wanted += VIDEO_REQUIREMENTS
+            _write_requirements(package, board, wanted, add_wheels)
+            _write_manifest(package, board, known)
+            if archive:
+                _write_archive(package)
+            packages.append(package)
+    return tuple(packages)
 
 
 def renew_packages(folder: Path, plan: Plan) -> None:

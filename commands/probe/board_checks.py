@@ -10,7 +10,7 @@ from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.conversation import load_complaints
 from rankslice.backend.boards.probed import BoardReport, Device, Environment
 from rankslice.backend.launch.mpirun import MpiRun
-from rankslice.backend.runtime.engines.onnxruntime_plugins import PLUGINS, is_library
+from rankslice.backend.runtime.engines.onnxruntime_providers import PLUGINS, is_library
 from rankslice.commands.probe.findings import (
     DEPLOY_VENV,
     FAIL,

@@ -43,13 +43,9 @@ class EngineSettings:
     exact: bool = False
     """Run without graph optimisation, so that slicing changes no bit."""
     options: dict[str, str] = field(default_factory=dict)
-    """What the platform file says about the accelerator."""
     accelerator: str = "cpu"
-    """``cpu``, ``gpu`` or ``npu``."""
     allow_fallback: bool = False
-    """Whether layers that the accelerator cannot run may run on the CPU."""
     facts: Facts = NO_FACTS
-    """What the job says of the sub-model."""
     profile: str = ""
     """How the paths of files begin into which the engine writes when its operators run, if it
     tells; empty: it need not."""

@@ -29,7 +29,6 @@ _REGISTER_READ_ONLY = 8
 
 _Int, _Address, _Size, _Flags = ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_uint
 _Result = ctypes.c_void_p
-"""Where a function writes what it returns."""
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (_Flags,),

@@ -28,7 +28,6 @@ from .signature import FileTensor, match_tensors, refuse_open_sizes
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
-"""Module that runs compiled models."""
 
 _UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
 _UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")

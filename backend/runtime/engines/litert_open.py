@@ -14,7 +14,6 @@ from ..sizes import OpenSlot, Slot
 from .litert_package import first_line
 
 _ERRORS = (ValueError, RuntimeError)
-"""What the interpreter raises."""
 
 _Shapes = tuple[tuple[int, ...], ...]
 
@@ -26,7 +25,6 @@ class Numbers:
     inputs: tuple[int, ...]
     """In the job's order."""
     outputs: tuple[int, ...]
-    """In the job's order."""
     found: tuple[int, ...]
     """Those that list what was found in a frame, by rows: the results of WHERE."""
 

@@ -64,7 +64,6 @@ class CudaFrames:
         """Take the platform file's options."""
         self._options = dict(options)
         self.without: dict[str, str] = {}
-        """What is not used -> why."""
         for name, option in _OPTIONS.items():
             value = self._options.pop(option, "1").lower()
             if value not in _SWITCH:
@@ -208,7 +207,6 @@ class _Tensor:
         self.size = spec.nbytes
         self.address = stream.allocate(self.size)
         self.not_pinned = ""
-        """Why a slot could not be page-locked."""
         self._stream = stream
         self._is_pinned = is_pinned and self.size >= _MIN_LOCKED
         self._slots: dict[int, _Slot] = {}

@@ -69,7 +69,6 @@ class _Process:
         # A file without a name, so nothing is left behind however the processes end.
         self.log = os.memfd_create("rankslice-log")
         self.name = ""
-        """Of the sub-model."""
         shared = (theirs.fileno(), self.log)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), __name__]

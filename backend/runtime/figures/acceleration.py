@@ -20,7 +20,6 @@ class Acceleration:
     partitions: int | None = None
     """In how many pieces it runs them: between pieces, tensors go to the CPU and back."""
     others: tuple[str, ...] = ()
-    """Kinds of operators that run on the CPU instead."""
     tf32: bool | None = None
     """Whether float32 is computed with the 10 bits of TF32; ``None``: the accelerator has none."""
     uses: tuple[str, ...] = ()

@@ -34,7 +34,6 @@ route, or of the channel, or, of :data:`FRAME`, how many frames had taken the ro
 HEAD_BYTES = 4096
 """JSON, filled up with zeros. The events follow."""
 USUAL_EVENTS = 4096
-"""Events that are kept if nobody asks for more."""
 
 
 class EventRing:

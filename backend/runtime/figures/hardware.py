@@ -52,8 +52,11 @@ class Hardware:
             "temperature": _temperatures(system),
             "frequency": _frequencies(system),
             "throttling": _throttling(system),
-            "processor": _processor(root),
-            "memory": _memory(root),
+            "processor": (
+                (name, partial(_of_processor, root, place))
+                for place, name in enumerate(("processor_busy_s", "processor_steal_s"))
+            ),
+            "memory": iter([("memory_available_mb", partial(_memory_mb, root))]),
             "GPU": _gpus(system, nvml),
         }
         self._looks: dict[str, _Look] = {}
@@ -128,18 +131,13 @@ def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
         yield "throttled.firmware", partial(_parsed, str(path), _is_throttled)
 
 
-def _processor(root: Path) -> Iterator[tuple[str, _Look]]:
-    for place, name in enumerate(("processor_busy_s", "processor_steal_s")):
-        yield name, partial(_of_processor, root, place)
-
-
 def _of_processor(root: Path, place: int) -> float | None:
     times = processor_times(root)
     return None if times is None else times[place]
 
 
-def _memory(root: Path) -> Iterator[tuple[str, _Look]]:
-    yield "memory_available_mb", lambda: _times(meminfo(root).get("MemAvailable"), 1e-6)
+def _memory_mb(root: Path) -> float | None:
+    return _times(meminfo(root).get("MemAvailable"), 1e-6)
 
 
 def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:

@@ -20,7 +20,6 @@ _BLOCK = 256
 _MAX_USED = 1024
 """Of the events since the last look, those that are used: the newest."""
 _COMPUTES = 0
-"""Number of the thread that computes."""
 _STEPS = frozenset((COMPUTE, READ, WRITE, WAIT))
 _READS_KEPT = 4096
 

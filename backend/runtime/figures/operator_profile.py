@@ -68,7 +68,6 @@ class OperatorSpans:
     queued_by: str = ""
     """The provider that only queues its operators within their spans; empty: there is none."""
     index: int = 0
-    """Number of the segment in its rank."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,6 @@ class RouteFigures:
     """A rank's part in the frames that took a route."""
 
     frames: Number
-    """How many it handled."""
     compute_ms: Times
     """All segments of the route together."""
     compute_counts: Counts = ()
@@ -80,12 +79,10 @@ class RouteFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFigures:
     frames: Number
-    """How many entered."""
     window: Annotated[int, between(1, 1 << 62)]
     fps: Annotated[float, Only(lambda value: value > 0, "a number above 0")] | None
     """At which frames arrive; ``None``: as fast as they are taken, or at times of a file."""
     latency_ms: Times
-    """From arrival to completion."""
     latency_counts: Counts = ()
     preprocess_ms: Times
     """Of reading a frame and making model inputs of it."""

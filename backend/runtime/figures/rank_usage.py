@@ -45,7 +45,6 @@ class StepTimes:
         self.histogram = Histogram()
         """Per frame that it handles, all segments together."""
         self.count = 0
-        """How many frames were counted."""
         self._segments = segments
         # The first frame of its own is not in its steady state in any case.
         self._left_out = max(1, turns.count_in(max(window, MIN_WARM_UP)))

@@ -35,7 +35,6 @@ class Sample:
     values: dict[str, float]
     """By name: ``quantity_unit``, or ``quantity_unit.part``. Those of a rank end in ``.rank0``."""
     absent: tuple[str, ...] = ()
-    """Kinds of values that the board does not tell."""
 
 
 OnSample = Callable[[str, Sample], None]

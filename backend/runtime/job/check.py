@@ -16,10 +16,8 @@ from .turns import MAX_TURNS, Turns
 from .wording import joined, quoted
 
 SUBMODEL = re.compile(r"submodels/[A-Za-z0-9_,@%][A-Za-z0-9_,@%.-]*")
-"""What a file of a segment is called."""
 
 MAX_FRAMES = 1 << 16
-"""Largest window."""
 
 _MAX_SHOWN = 20
 

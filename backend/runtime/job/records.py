@@ -37,7 +37,6 @@ class Facts:
 
 
 NO_FACTS = Facts()
-"""Of an ordinary sub-model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,6 @@ class Segment:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     facts: Facts = NO_FACTS
-    """Of the sub-model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,6 @@ class Rank:
     environment: tuple[tuple[str, str], ...] = ()
     """Variables that must be set when the rank's process starts."""
     allow_fallback: bool = False
-    """Whether layers that the accelerator cannot run may run on the CPU."""
     shared: bool = False
     """Whether another rank has one of these cores too."""
     turns: Turns = ALL
@@ -220,7 +217,6 @@ class PlacedSegment:
     """How many steps of the pipeline it may take for a frame: more than one if its rank does not
     handle every frame."""
     facts: Facts = NO_FACTS
-    """Of its sub-model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +238,14 @@ class Job:
     """
 
     model: str
-    """Name of its file."""
     window: int
     """Frames inside the pipeline at most, unless a run is given another number."""
     source: int
-    """Rank where frames enter."""
     sink: int
-    """Rank where results come out."""
     inputs: tuple[Tensor, ...]
-    """What a frame brings."""
     between: tuple[Tensor, ...]
     """What else segments take in or give out."""
     outputs: tuple[Tensor, ...]
-    """What comes out."""
     ranks: tuple[Rank, ...]
     surge_window: int | None = None
     """Frames inside at most on the second route, if there is one."""

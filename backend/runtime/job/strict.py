@@ -64,7 +64,6 @@ def is_optional(hint: Any) -> bool:
 
 
 _KNOWN: dict[Any, dict[str, Any]] = {}
-"""Field types by dataclass."""
 
 
 def field_types(kind: Any) -> dict[str, Any]:

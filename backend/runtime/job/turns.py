@@ -103,7 +103,6 @@ class Turns:
 
 
 ALL = Turns()
-"""All frames."""
 
 MAX_TURNS = 100
 """Largest period: so the turns of two groups of ranks have at most 9,900 frames in common."""
@@ -128,4 +127,3 @@ class Steps:
 
 
 EACH = Steps()
-"""Each frame of a ring."""

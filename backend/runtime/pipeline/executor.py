@@ -96,13 +96,11 @@ class Executor:
         self._steps = 0
         self._ident: int | None = None
         self.is_waiting = False
-        """Whether no stage is ready."""
         self.step_s = 0.0
         """How long the stage that runs, or that ran last, took for its last frame, in seconds."""
         self.step_under_way: int | None = None
         """Number of the step that runs now; ``None`` while the thread waits."""
         self.slowest_s = 0.0
-        """Time of the slowest step so far, in seconds."""
         self._waits: tuple[float, float | None] = 0.0, None
         """Time without a ready stage, in seconds, and when the present wait began."""
         self._worked_meanwhile_s = 0.0

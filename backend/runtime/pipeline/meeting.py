@@ -37,11 +37,8 @@ class Peers:
     processes: tuple[int, ...]
     """Process numbers, each on its own board."""
     neighbours: Mapping[int, Neighbour] = field(default_factory=dict)
-    """The ranks with which this one shares memory."""
     direct: Pairs = frozenset()
-    """All pairs of ranks that share memory."""
     not_direct: str = ""
-    """Why ranks of one board exchange messages, if they do."""
 
 
 def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitStack) -> Peers:

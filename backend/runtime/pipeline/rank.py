@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..affinity import bind_to_cores, check_binding
+from ..affinity import check_binding
 from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
@@ -306,12 +306,6 @@ def _recorder(setup: Setup, folder: Path) -> Recorder:
     return recorder
 
 
-def _open_frames(setup: Setup) -> OpenedSource | None:
-    if setup.cores:
-        bind_to_cores(setup.cores)
-    return open_frames(setup)
-
-
 def _open_channels(
     setup: Setup, wiring: Wiring, peers: Peers, opened: OpenedSource | None
 ) -> DirectChannels:
@@ -374,7 +368,7 @@ def run_rank(
             if options.record is not None:
                 recorder = together(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)
-            opened = together(transport, lambda: _open_frames(setup))
+            opened = together(transport, partial(open_frames, setup))
             channels = together(transport, lambda: _open_channels(setup, wiring, peers, opened))
             together(transport, channels.hand_over)
             rank = together(transport, lambda: _Rank(setup, peers, wiring, channels, opened))

@@ -37,7 +37,6 @@ class RouteChoice:
         """The route that frames take as soon as nothing is inside."""
         self._reason = ""
         self.changes: list[Change] = []
-        """The first :data:`MAX_CHANGES`."""
 
     def look(self, seen: Seen, frame: int) -> None:
         """Decide, and change the route if that is possible now."""
@@ -56,7 +55,6 @@ class RouteChoice:
 class Entry:
     outputs: Sequence[Ring]
     window: int
-    """Frames inside at most."""
 
 
 class RoutedSource(SourceStage):

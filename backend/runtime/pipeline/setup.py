@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..affinity import bind_to_cores
 from ..direct.memory import Memory
 from ..engines import (
     Engine,
@@ -54,7 +55,6 @@ from .stages import Input, SegmentStage, SinkStage, SourceStage, make_inputs
 from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
-"""Rate of a usual camera."""
 MAX_LENT = 64
 """Frames of a source that are used where they lie."""
 _JUDGED_AFTER_S = 10.0
@@ -65,17 +65,12 @@ _JUDGED_AFTER_S = 10.0
 class Setup:
     job: Job
     folder: Path
-    """Where the sub-models lie."""
     options: RunOptions
     transport: Transport
     resources: ExitStack
-    """Closes what was opened."""
     on_step: OnStep | None = None
-    """Called before each run of a segment."""
     events: EventRing = field(default_factory=EventRing)
-    """Takes what the rank does."""
     recorder: Recorder | None = None
-    """Takes the tensors of some frames."""
 
     @property
     def spec(self) -> Rank:
@@ -108,7 +103,6 @@ class WarmUp:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Their total time."""
         self.left_out: list[str] = []
         """Segments without such a run, each with the reason."""
 
@@ -271,7 +265,9 @@ class OpenedSource(NamedTuple):
 
 
 def open_frames(setup: Setup) -> OpenedSource | None:
-    """Open the source; ``None``: frames enter on another rank."""
+    """Bind to the cores and open the source; ``None``: frames enter on another rank."""
+    if setup.cores:
+        bind_to_cores(setup.cores)
     if setup.spec.rank != setup.job.source:
         return None
     source = open_source(setup.options, setup.job.inputs)

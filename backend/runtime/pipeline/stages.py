@@ -117,7 +117,6 @@ class Place(NamedTuple):
     came: list[memoryview]
     """The failure records of the inputs."""
     made: list[memoryview]
-    """Those of the outputs."""
     run: Callable[..., None]
     """Computes the outputs; the source's gets the number of the frame to read."""
 
@@ -165,9 +164,7 @@ class Stage(ABC):
         self._inputs = inputs
         self._outputs = outputs
         self._reads = inputs
-        """Where the next frame is."""
         self._writes = outputs
-        """Where its results go."""
         self._places: dict[int, Place] = {}
         rings = [*outputs, *(each.ring for each in inputs)]
         self._period = math.lcm(*(ring.depth or 1 for ring in rings))
@@ -348,7 +345,6 @@ class SourceStage(Stage):
     kind = READ
     _counts_routes = False
     on_enter: Callable[[Entered], None] | None = None
-    """Told of each frame before it enters."""
 
     def __init__(
         self,
@@ -520,9 +516,7 @@ class SinkStage(Stage):
         """Times of taking a frame's results, and of waits for whoever takes them from a sink."""
         self._sinks = sinks
         self.failed = 0
-        """Frames that have failed."""
         self.failures: list[tuple[int, Failure]] = []
-        """The first :data:`MAX_FAILURES` of them, each with its number."""
 
     def _work(self, place: Place) -> None:
         frame = self.frame

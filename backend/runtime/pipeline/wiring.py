@@ -71,9 +71,7 @@ class RingSpec:
     tensor: Tensor
     depth: int
     readers: tuple[Steps, ...] = ()
-    """Which of its frames each reader takes."""
     turns: Turns = ALL
-    """Which frames of the stream it has."""
     is_shared: bool = False
     """Whether other ranks read its slots."""
     home: int | None = None
@@ -91,7 +89,6 @@ class StageSpec:
     inputs: tuple[tuple[Reader, ...], ...]
     """By tensor: a reader for each rank that makes it, several if these take turns."""
     outputs: tuple[int, ...]
-    """Indices of rings."""
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -136,7 +133,6 @@ class Wiring:
     shares: tuple[SendSpec, ...]
     """Direct channels from this rank; also those of tensors that it has received by a message."""
     views: tuple[ReceiveSpec, ...]
-    """Direct channels to this rank."""
     entries: tuple[tuple[int, ...], ...] = ()
     """At the source: by route, the rings of the model inputs; the source's outputs are all."""
     exits: tuple[tuple[tuple[Reader, ...], ...], ...] = ()

@@ -53,7 +53,6 @@ class Load:
     phrase: str = ""
     """Instead of that, what takes the time: ``reading frames takes``."""
     ranks: tuple[int, ...] = ()
-    """That take part in it."""
     on_core: float = 0.0
     """Share in which a rank keeps each of its cores busy; less than it computes if it waits for a
     core."""
@@ -144,7 +143,6 @@ def fewer_layers(ranks: int, turns: Turns) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Pace:
     completed: int
-    """How many frames came out."""
     fps: float | None
     """After the first frames; ``None``: there were too few frames to tell."""
     of: str

@@ -24,7 +24,6 @@ from .texts import (
 )
 
 _MAX_FRAMES = 10
-"""Frames whose classes are printed."""
 _CLASSES = 3
 
 

@@ -199,7 +199,6 @@ class CudaStream:
             self._driver.call_long("cuStreamEndCapture", self.handle, ctypes.byref(graph))
 
     def close(self) -> None:
-        """Give everything back, also after an error."""
         with suppress(CudaError):
             self.make_current()
             self.wait()

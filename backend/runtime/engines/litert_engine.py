@@ -279,7 +279,6 @@ def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
 
 
 def _aliases(interpreter: Any, side: str) -> dict[int, str]:
-    """Return the names that the first signature gives to tensors, by number."""
     for key in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(key)
         found = getattr(runner, f"get_{side}_details")()

@@ -90,7 +90,6 @@ class CudaFrames:
         return False
 
     def has(self, name: str) -> bool:
-        """Whether something is used, as far as is known."""
         return name not in self.without
 
     def uses(self) -> tuple[str, ...]:
@@ -200,8 +199,6 @@ class CudaFrames:
 
 
 class _Tensor:
-    """The buffer of an input or output on the GPU, and the slots from or to which it is copied."""
-
     def __init__(self, spec: Tensor, stream: CudaStream, is_pinned: bool) -> None:
         self.spec = spec
         self.size = spec.nbytes

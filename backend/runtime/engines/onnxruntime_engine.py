@@ -174,7 +174,6 @@ class OnnxRuntimeEngine:
             raise self.failure(error) from None
 
     def bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> Callable[[], None]:
-        """Return what runs the session on the memory of the slots."""
         if self._open is not None:
             return partial(self._open.run, self._session, inputs, outputs)
         if self._cuda is not None and self._cuda.is_bound:
@@ -248,7 +247,6 @@ class OnnxRuntimeEngine:
 
 
 def session_options(onnxruntime: Any, settings: EngineSettings) -> Any:
-    """Return the options of a session: its threads, and how far its graph is optimised."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
     options.intra_op_num_threads = settings.threads

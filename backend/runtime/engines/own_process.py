@@ -62,8 +62,6 @@ def start_processes(count: int) -> None:
 
 
 class _Process:
-    """The other process, a connection to it, and its log."""
-
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         # A file without a name, so nothing is left behind however the processes end.
@@ -271,7 +269,6 @@ class _Served:
         return {"acceleration": found and asdict(found)}
 
     def do_frame(self) -> None:
-        """Wait for a frame, and compute it where its tensors are."""
         message = self._channel.recv_bytes()
         known = self._known.get(message)
         inputs, outputs, sent = known if known is not None else self._find(message)
@@ -301,7 +298,6 @@ class _Served:
 
 
 def _answer(step: Any) -> bytes:
-    """Do a step; return what it gave, or what went wrong with its kind and text."""
     try:
         record = step()
     except JobError as error:

@@ -12,8 +12,6 @@ from ..job import Tensor
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """An input or output, as an engine found it in the file."""
-
     name: str
     dtype: str
     """numpy's name of the type."""
@@ -63,7 +61,6 @@ def match_tensors(
 
 
 def _take(name: str, left: list[FileTensor]) -> FileTensor | None:
-    """Remove and return the one tensor with this name, or else the one with this alias."""
     for key in ("name", "alias"):
         fitting = [tensor for tensor in left if getattr(tensor, key) == name]
         if len(fitting) == 1:

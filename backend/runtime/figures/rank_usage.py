@@ -146,7 +146,6 @@ class BoardEnergy:
         self._sensor = find_sensor(period_s=_RUN_PERIOD_S) if self._is_first else None
 
     def during(self, run: Callable[[], _T]) -> tuple[_T, EnergyFigures | None]:
-        """Run; return the result, and the energy on the board's first rank."""
         if not self._is_first:
             return run(), None
         if self._sensor is None:

@@ -28,8 +28,6 @@ _END_S = 2.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What a board and its ranks were like at a time."""
-
     time_ns: int
     """Of CLOCK_MONOTONIC of the board."""
     values: dict[str, float]
@@ -49,8 +47,6 @@ def split_name(name: str) -> tuple[str, int | str]:
 
 
 class Sampler:
-    """Looks at a board and at those ranks of a job that are there."""
-
     def __init__(self, folder: int, root: Path = ROOT, *, nvml: str = LIBRARY) -> None:
         """``folder``: descriptor of that with the ranks' rings. ``root``: of sys and proc."""
         self._folder = os.dup(folder)

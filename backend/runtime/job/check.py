@@ -180,8 +180,6 @@ def _names(way: Rank | Route, path: str, ranks: int, tensors: set[str]) -> Itera
 
 
 class _Flow:
-    """How tensors get from who makes them to who needs them, on one route."""
-
     def __init__(self, job: Job, path: str) -> None:
         self._job = job
         self._path = path
@@ -196,7 +194,6 @@ class _Flow:
         )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield tensors that are made twice or by nobody, do not arrive, or go nowhere."""
         for rank in self._job.ranks:
             for index, segment in enumerate(rank.runs):
                 yield from self._makes(rank, segment, f"{self._at(rank)}.runs[{index}].outputs")
@@ -235,7 +232,6 @@ class _Flow:
                 yield path, found, f"{makers} can send it"
 
     def _comes(self, name: str, rank: int) -> Fraction:
-        """Return in which share of the frames in which a rank needs a tensor it has it."""
         needed = self._job.turns_of_reader(rank, name)
         there = [
             maker

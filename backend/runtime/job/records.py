@@ -201,8 +201,6 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSegment:
-    """One sub-model file of a rank, with its place in the job."""
-
     rank: int
     index: int
     """Number within the rank, from 0, in the order in which a frame passes them; those of a second
@@ -264,7 +262,6 @@ class Job:
 
     @property
     def path_length(self) -> int:
-        """Longest path from source to sink, in levels."""
         return self._places[1]
 
     @cached_property
@@ -283,7 +280,6 @@ class Job:
 
     @cached_property
     def surge(self) -> Job | None:
-        """The same ranks and tensors with their work on the second route, if there is one."""
         if self.surge_window is None:
             return None
         ways = [rank.surge or Route() for rank in self.ranks]
@@ -348,7 +344,6 @@ class _Levels:
         self._inputs = {tensor.name for tensor in job.inputs}
 
     def _made(self, turns: Turns, names: Iterable[str]) -> Iterator[_Origin]:
-        """Yield the segments that make tensors in frames of those given."""
         for name in names:
             for rank, index in self._makers.get(name, ()):
                 if turns.shared_with(self._job.ranks[rank].turns):

@@ -120,7 +120,6 @@ class Executor:
         return max(0.0, self._waits[0] - self._worked_meanwhile_s)
 
     def _waited_until(self, now_s: float) -> float:
-        """Return the time without a ready stage so far; any thread may ask."""
         waited_s, begun_s = self._waits
         return waited_s if begun_s is None else waited_s + now_s - begun_s
 
@@ -198,7 +197,6 @@ class Executor:
             self._add_event(stage.kind, begin, end, frame, stage.index, self._number, stage.way)
 
     def _step_beside(self, beside: Executor, stage: Stage) -> None:
-        """Do a step, and note for how much of its work the other thread only waited for others."""
         work_s, waited_s = time.thread_time(), beside._waited_until(time.perf_counter())
         self._step(stage)
         work_s = time.thread_time() - work_s

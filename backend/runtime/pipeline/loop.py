@@ -12,9 +12,17 @@ from ..failed_frames import RECORD_BYTES
 from ..figures.events import RECEIVE, SEND, EventRing
 from ..sizes import OpenSlot
 from ..transport.transport import Lane, Transport
-from .backoff import LARGE_S, LATENCY_S, LONGEST_S, RESTS_S, Backoff, computing_pause_s
 from .slots import Ring
-from .waiting import Waiter, sharpen_timers
+from .waiting import (
+    LARGE_S,
+    LATENCY_S,
+    LONGEST_S,
+    RESTS_S,
+    Backoff,
+    Waiter,
+    computing_pause_s,
+    sharpen_timers,
+)
 
 _LARGE = 1 << 16
 """Bytes; Open MPI sends smaller messages over a network at once, awaited or not."""
@@ -224,7 +232,6 @@ class CommunicationLoop:
         return bool(self._frame_ends)
 
     def wake(self) -> None:
-        """Have the main thread look at once: there may be something to send."""
         self._waiter.set()
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -284,7 +291,6 @@ class CommunicationLoop:
         return computing_pause_s(step_s, self._large_bytes())
 
     def _is_under_way(self) -> bool:
-        """Whether a frame or a credit may be on its way: heartbeats can wait."""
         return any(end.is_under_way for end in self._frame_ends)
 
     def _large_bytes(self) -> int:

@@ -55,8 +55,6 @@ _JOIN_TIMEOUT_S = 1.0
 
 
 class _Rank:
-    """The parts of one rank, ready for frame 0."""
-
     def __init__(
         self,
         setup: Setup,

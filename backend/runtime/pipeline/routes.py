@@ -39,7 +39,6 @@ class RouteChoice:
         self.changes: list[Change] = []
 
     def look(self, seen: Seen, frame: int) -> None:
-        """Decide, and change the route if that is possible now."""
         if self._begin_s is None:
             self._begin_s = seen.now_s
         if self.wanted == self.route:
@@ -58,8 +57,6 @@ class Entry:
 
 
 class RoutedSource(SourceStage):
-    """Lets frames in on one route at a time, and on another one once nothing is inside."""
-
     _counts_routes = True
 
     def __init__(
@@ -106,7 +103,6 @@ class RoutedSource(SourceStage):
         return super().is_ready()
 
     def pause_s(self) -> float | None:
-        """Seconds until the next arrival; a surge may end before, while none comes."""
         pause_s = super().pause_s()
         if self.choice.route == USUAL or pause_s is None:
             return pause_s

@@ -82,7 +82,6 @@ class Setup:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """The cores to which the rank is bound; none: it is not."""
         return self.spec.cores if self.options.bind else ()
 
     @property
@@ -147,8 +146,6 @@ def _zeros(ring: Ring) -> NDArray[Any]:
 
 
 class LoadedSegments:
-    """The sub-models of a rank, loaded and warmed up, and what they measure."""
-
     def __init__(
         self, setup: Setup, wiring: Wiring, rings: Sequence[Ring], memories: Sequence[Memory]
     ) -> None:
@@ -260,7 +257,6 @@ class OpenedSource(NamedTuple):
 
     @property
     def is_timed(self) -> bool:
-        """Whether frames come at times of their own."""
         return isinstance(self.arrivals, Timed) or not self.source.can_replay
 
 
@@ -299,7 +295,6 @@ def lent_rings(
 def source_stage(
     setup: Setup, opened: OpenedSource | None, wiring: Wiring, rings: Sequence[Ring]
 ) -> SourceStage | None:
-    """Return the stage that lets frames in; ``None``: frames enter on another rank."""
     if wiring.source is None or opened is None:
         return None
     source, arrivals = opened
@@ -351,7 +346,6 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
 
 
 def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> int:
-    """Return how many frames that come by the clock may wait."""
     if options.queue is not None:
         return options.queue
     # So many may have to wait until a change of the route has helped.

@@ -80,11 +80,9 @@ class Ring:
         return all(read > self.written - self.depth for read in self.read)
 
     def has_frame(self, reader: int) -> bool:
-        """Whether the frame that ``reader`` needs next is there."""
         return self.read[reader] < self.written
 
     def has_ended(self, reader: int) -> bool:
-        """Whether the writer is finished and ``reader`` has read everything."""
         return self.end is not None and self.read[reader] >= self.end
 
     def fail(self, failure: Failure) -> None:
@@ -170,7 +168,6 @@ class View(Ring):
             tell()
 
     def free(self, reader: int) -> None:
-        """Give back the slot that ``reader`` read last; called by that reader."""
         before = self.read[reader]
         jumps, period = self._jumps[reader]
         self.read[reader] = before + jumps[before % period]
@@ -190,6 +187,5 @@ class SharedView(View):
         self._freeing = threading.Lock()
 
     def free(self, reader: int) -> None:
-        """Give back a slot, one thread after the other."""
         with self._freeing:
             super().free(reader)

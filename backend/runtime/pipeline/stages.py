@@ -104,14 +104,11 @@ def _next_frame(part: Input) -> int:
 
 
 def make_inputs(readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]) -> list[Input]:
-    """Return what a stage sees of the tensors that it reads, each in the rings of its makers."""
     parts = [[Input(rings[each.ring], each.index) for each in makers] for makers in readers]
     return [MergedInput(each) if len(each) > 1 else each[0] for each in parts]
 
 
 class Place(NamedTuple):
-    """What a stage finds and leaves in the slots of a frame."""
-
     inputs: list[NDArray[Any]]
     outputs: list[Any]
     came: list[memoryview]
@@ -193,7 +190,6 @@ class Stage(ABC):
         return True
 
     def step(self) -> None:
-        """Do one frame, or end the stream."""
         for each in self._inputs:
             if each.ring.end is not None and self._is_over():
                 self._end()
@@ -541,7 +537,6 @@ class SinkStage(Stage):
         values_in(ring.slots[ring.written % ring.depth])[:] = self.frame, 0
 
     def figures(self, ranks: Sequence[Rank]) -> SinkFigures:
-        """Return what the stage measured, and which frames failed on which of the job's ranks."""
         return SinkFigures(
             postprocess_ms=self.writes.histogram.summary_ms(),
             failed=self.failed,

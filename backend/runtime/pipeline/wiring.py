@@ -120,8 +120,6 @@ class ReceiveSpec:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """All that one rank must set up for a job with a given window."""
-
     rings: tuple[RingSpec, ...]
     segments: tuple[tuple[PlacedSegment, StageSpec], ...]
     source: StageSpec | None
@@ -148,8 +146,6 @@ _Origin: TypeAlias = tuple[str, int]
 
 
 class _Wires:
-    """Collects what one rank sets up, on one route after the other."""
-
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.rings: list[RingSpec] = []
@@ -417,7 +413,6 @@ def _is_pair(direct: Pairs, one: int, other: int) -> bool:
 
 
 def readers_of(wiring: Wiring) -> dict[int, set[str]]:
-    """Return which threads read each ring; who sends its frames as messages is none of them."""
     found: dict[int, set[str]] = defaultdict(set)
     for thread, stage in stages(wiring):
         for reader in stage.readers:
@@ -430,7 +425,6 @@ def writers_of(wiring: Wiring) -> dict[int, str]:
 
 
 def stages(wiring: Wiring) -> Iterator[tuple[str, StageSpec]]:
-    """Yield what the stages of a rank read and write, each with the name of its thread."""
     for _, segment in wiring.segments:
         yield "compute", segment
     if wiring.sink is not None:

@@ -105,7 +105,6 @@ def busiest(loads: Iterable[Load]) -> Load:
 
 
 def limit_text(loads: Iterable[Load], period_ms: float) -> str:
-    """Say what limits the rate, if the busiest is busy for most of the time."""
     load = busiest(loads)
     if load.share >= BUSY:
         return load.text(period_ms)
@@ -200,7 +199,6 @@ def _on_most_taken(
 
 
 def _on_route(route: str, ranks: Sequence[RankFigures]) -> Sequence[RankFigures]:
-    """Return ranks with what they did on a route in the place of the usual one's."""
     if route != SURGE:
         return ranks
     return [replace(rank, **vars_of(rank.surge)) if rank.surge else rank for rank in ranks]

@@ -24,7 +24,6 @@ def frames_to_fill(window: int) -> int:
 
 
 def too_few_text(frames: int, window: int) -> str:
-    """Return what there is to say of so few frames instead of a rate or a bottleneck."""
     needed = f"more than {2 * frames_to_fill(window)}"
     plural = "frames are" if frames != 1 else "frame is"
     return f"{frames} {plural} too few to determine a rate or a bottleneck; give {needed}"

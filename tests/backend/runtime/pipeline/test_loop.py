@@ -24,14 +24,19 @@ from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import executor as executor_module, loop as loop_module
-from rankslice.backend.runtime.pipeline.backoff import LATENCY_S, Backoff, computing_pause_s
 from rankslice.backend.runtime.pipeline.direct_channels import NEWS, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input
-from rankslice.backend.runtime.pipeline.waiting import Waiter, Watched
+from rankslice.backend.runtime.pipeline.waiting import (
+    LATENCY_S,
+    Backoff,
+    Waiter,
+    Watched,
+    computing_pause_s,
+)
 from rankslice.backend.runtime.transport.transport import Completion, Lane
 from rankslice.framework.reading.read_driver import read_driver
 

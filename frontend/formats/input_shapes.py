@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.wording import joined, quoted, size_option
@@ -54,6 +54,8 @@ def given_sizes(
 
 Sizes: TypeAlias = Sequence[int | str]
 """Sizes that a file declares for an input; text for one that it leaves open: its name, or ``?``."""
+
+_StandIn = TypeVar("_StandIn")
 
 _EXAMPLE_BOUND = 64
 _AN_IMAGE = (1, 3, 224, 224)
@@ -143,7 +145,7 @@ class _Settling:
     def _take_input(self, name: str, shape: tuple[int, ...], values: dict[str, int]) -> None:
         here, sizes = f"{self._where}: input {quoted(name)}", self._sizes[name]
         assert sizes is not None
-        if not _fits(sizes, shape):
+        if not admits(sizes, shape):
             expected = f"it is declared as [{', '.join(map(str, self._declared[name] or ()))}]"
             self.mistakes.append(Mistake(here, f"does not fit the shape {shape}", expected))
         for axis, (symbol, size) in enumerate(zip(sizes, shape, strict=False)):
@@ -209,10 +211,20 @@ def _named(name: str, sizes: Sizes, taken: Iterable[int | str]) -> Sizes:
     return [named(axis) if size == "?" else size for axis, size in enumerate(sizes)]
 
 
-def _fits(sizes: Sizes, shape: tuple[int, ...]) -> bool:
-    return len(sizes) == len(shape) and all(
-        isinstance(size, str) or size == given for size, given in zip(sizes, shape, strict=True)
+def admits(declared: Sizes, shape: tuple[int, ...]) -> bool:
+    """Return whether a shape has the sizes that a file declares; text or -1 admits any size."""
+    return len(declared) == len(shape) and all(
+        isinstance(known, str) or known in (-1, size)
+        for known, size in zip(declared, shape, strict=True)
     )
+
+
+def replace_open(
+    shape: Sequence[int], symbols: Sequence[str], stand_in: _StandIn
+) -> tuple[int | _StandIn, ...]:
+    """Return a shape with ``stand_in`` in place of the open sizes, which are those with symbols."""
+    pairs = zip(shape, symbols or ("",) * len(shape), strict=True)
+    return tuple(stand_in if symbol else size for size, symbol in pairs)
 
 
 def _open_mistake(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from rankslice.framework.graph import Layer
@@ -25,6 +26,19 @@ def output_shape(layer: Layer) -> tuple[int, ...]:
     if shape is None:
         raise UnknownSizeError
     return shape
+
+
+def matrix_product(transposed: str = "") -> Callable[[Layer], int]:
+    """Count a product of stacks of matrices: each output value takes a row of the first.
+
+    ``transposed``: the setting that says whether the first are transposed.
+    """
+
+    def count(layer: Layer) -> int:
+        inner = -2 if layer.settings.get(transposed) else -1
+        return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
+
+    return count
 
 
 def counted_macs(

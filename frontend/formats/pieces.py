@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from rankslice.backend.runtime.job.records import NO_FACTS, Facts
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import open_ordinary
-from rankslice.framework.graph import ByteRange
+from rankslice.framework.graph import ByteRange, Tensor
 
 Piece: TypeAlias = bytes | ByteRange
 
@@ -26,6 +26,15 @@ _NO_KERNEL_COPY = {
     errno.EPERM,
     errno.EACCES,
 }
+
+
+def check_types(model: Path, tensors: Iterable[Tensor]) -> None:
+    """Raise unless the element types of what a sub-model exchanges are known."""
+    raise_mistakes(
+        Mistake(f"{model}: tensor {tensor.name!r}", "its element type is unknown")
+        for tensor in tensors
+        if not tensor.dtype
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +105,9 @@ def write_submodel(files: SubModelFiles, path: Path) -> None:
         write_pieces(files.data, path.with_name(f"{path.name}.data"))
 
 
-def read_piece(piece: ByteRange) -> bytes:
-    """Return the bytes of a range."""
+def piece_bytes(piece: Piece) -> bytes:
+    if isinstance(piece, bytes):
+        return piece
     source = _open_source(piece.path)
     try:
         return b"".join(_read(source, piece))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,13 @@ from typing import Any
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import AttributeValue, Bond, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes, InputSizes, settle_inputs
+from rankslice.frontend.formats.input_shapes import (
+    NO_SIZES,
+    GivenSizes,
+    InputSizes,
+    replace_open,
+    settle_inputs,
+)
 from rankslice.frontend.formats.keras.calls import Call, CallGraph, call_graph_of, function_of
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.tensorflow import first_line, load_keras, quiet
@@ -110,7 +116,7 @@ def _traced(
     """
     given = {
         name: (
-            open_shape(inputs.shapes[name], inputs.symbols[name] if is_open else ()),
+            replace_open(inputs.shapes[name], inputs.symbols[name] if is_open else (), None),
             str(tensor.dtype),
         )
         for name, tensor in call_graph.inputs
@@ -124,14 +130,6 @@ def _traced(
         raise_mistakes([Mistake(where, fault, "fix the sizes with --shape" if is_open else "")])
         raise
     return found
-
-
-def open_shape(shape: Sequence[int], symbols: Sequence[str]) -> tuple[int | None, ...]:
-    """Return a shape as TensorFlow and Keras have it, with ``None`` where it is open."""
-    return tuple(
-        None if symbol else size
-        for size, symbol in zip(shape, symbols or ("",) * len(shape), strict=True)
-    )
 
 
 class _Graph:

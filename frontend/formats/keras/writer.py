@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer, Tensor
+from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.keras.calls import Call, function_of
-from rankslice.frontend.formats.keras.reader import KerasModel, open_shape
+from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
-from rankslice.frontend.formats.pieces import Piece, SubModelFiles
+from rankslice.frontend.formats.pieces import SubModelFiles, piece_bytes
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.renamed import renamed_model
 
@@ -49,20 +50,12 @@ def keras_submodel(
         file = Path(folder) / name
         file.write_bytes(content)
         files = renamed_model(file, inputs, outputs)
-        return replace(files, model=(b"".join(map(_bytes, files.model)),))
-
-
-def _bytes(piece: Piece) -> bytes:
-    if isinstance(piece, bytes):
-        return piece
-    with piece.path.open("rb") as file:
-        file.seek(piece.offset)
-        return file.read(piece.length)
+        return replace(files, model=(b"".join(map(piece_bytes, files.model)),))
 
 
 def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
     given = {
-        tensor.name: (open_shape(tensor.shape or (), tensor.symbols), tensor.dtype)
+        tensor.name: (replace_open(tensor.shape or (), tensor.symbols, None), tensor.dtype)
         for tensor in inputs
     }
     return function_of(calls, given, lambda values: [values[tensor.name] for tensor in outputs])

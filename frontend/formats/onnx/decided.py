@@ -10,6 +10,7 @@ from typing import TypeAlias
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
 from rankslice.frontend.formats.onnx.nodes import bodies_of
+from rankslice.frontend.formats.onnx.types import fixed_shape, sizes_of
 
 Range: TypeAlias = tuple[int, int]
 """The smallest and the largest value of a size; equal if it is fixed."""
@@ -41,11 +42,7 @@ class Operands:
 
     def shape(self, position: int) -> tuple[int, ...] | None:
         name = self._name(position)
-        tensor = self.types.get(name, TypeProto()).tensor_type
-        if not name or not tensor.HasField("shape"):
-            return None
-        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
-        return None if min(dims, default=0) < 0 else tuple(dims)
+        return fixed_shape(self.types.get(name, TypeProto())) if name else None
 
     def element(self, position: int) -> int:
         kind = self.types.get(self._name(position), TypeProto())
@@ -145,14 +142,11 @@ def _slice(operands: Operands, output: int) -> Result | None:
 def _reshape(operands: Operands, output: int) -> Result | None:
     """Return one size that is not known as the number of elements; others stay as they are."""
     shape, known = operands.shape(0), operands.types.get(operands.node.output[output], TypeProto())
-    tensor = known.tensor_type
-    if shape is None or not tensor.HasField("shape"):
+    sizes = sizes_of(known)
+    if shape is None or sizes is None or sizes.count(None) != 1:
         return None
-    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
     others = math.prod(size for size in sizes if size)
     most = math.prod(shape) // max(1, others)
-    if sizes.count(None) != 1:
-        return None
     found = tuple(_open(most) if size is None else (size, size) for size in sizes)
     return Result(operands.element(0), found)
 
@@ -161,22 +155,20 @@ def _if(operands: Operands, output: int) -> Result | None:
     bodies = {item.name: item.g for item in operands.node.attribute if item.name in (_THEN, _ELSE)}
     taken = operands.number(0)
     names = [_THEN, _ELSE] if taken is None else [_THEN if taken else _ELSE]
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     element = 0
     for name in names:
         made = operands.body_types(bodies[name]) if name in bodies else ()
         if output >= len(made):
             return None
-        tensor = made[output].tensor_type
-        if not tensor.HasField("shape"):
+        shape = fixed_shape(made[output])
+        if shape is None:
             return None
-        if not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            return None
-        element = tensor.elem_type
-        found.append(tuple(dim.dim_value for dim in tensor.shape.dim))
-    if len({len(shape) for shape in found}) != 1:
+        element = made[output].tensor_type.elem_type
+        shapes.append(shape)
+    if len({len(shape) for shape in shapes}) != 1:
         return None
-    return Result(element, tuple((min(s), max(s)) for s in zip(*found, strict=True)))
+    return Result(element, tuple((min(s), max(s)) for s in zip(*shapes, strict=True)))
 
 
 def _loop(operands: Operands, output: int) -> Result | None:
@@ -187,11 +179,12 @@ def _loop(operands: Operands, output: int) -> Result | None:
     if output < carried or passes is None:
         return None
     made = operands.body_types(body)
-    tensor = made[output + 1].tensor_type if output + 1 < len(made) else TypeProto.Tensor()
-    if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
+    kind = made[output + 1] if output + 1 < len(made) else TypeProto()
+    shape = fixed_shape(kind)
+    if shape is None:
         return None
-    sizes = tuple((dim.dim_value, dim.dim_value) for dim in tensor.shape.dim)
-    return Result(tensor.elem_type, (_open(passes), *sizes))
+    sizes = tuple((size, size) for size in shape)
+    return Result(kind.tensor_type.elem_type, (_open(passes), *sizes))
 
 
 def _along(shape: Sequence[int], axis: int, most: int) -> tuple[Range, ...]:

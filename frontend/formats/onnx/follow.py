@@ -35,6 +35,7 @@ from onnx import (
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.frontend.formats.onnx.nodes import bodies_of, inputs_of
+from rankslice.frontend.formats.onnx.types import dims_of, is_fixed
 
 _MAX_FOLLOWED = 1 << 10
 """Elements of a value that is followed; vectors of shapes have a few, masks some hundreds."""
@@ -66,13 +67,6 @@ INFERENCE_ERRORS = (
     ValueError,
 )
 """What the ``onnx`` package raises for models that it cannot understand."""
-
-
-def is_fixed(kind: TypeProto) -> bool:
-    tensor = kind.tensor_type
-    return bool(tensor.elem_type and tensor.HasField("shape")) and all(
-        dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
-    )
 
 
 def fits(kind: TypeProto, claim: TypeProto) -> bool:
@@ -211,16 +205,11 @@ def _kept_by_loop(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     carried = [facts.types[name] for name in node.input[2:] if name]
     if len(body.input) != 2 + len(carried):
         return ()
-    alone = node_alone(facts, node, [])
-    outer = [value for value in alone.graph.input if value.name not in node.input]
-    values = list(alone.graph.initializer)
-    alone.graph.CopyFrom(body)
-    for value, kind in zip(alone.graph.input[2:], carried, strict=True):
+    alone = _body_alone(facts, node, body)
+    for value, kind in zip(alone.graph.input[2:], carried, strict=False):  # then what is outside
         value.type.CopyFrom(kind)
     for value in alone.graph.output:
         value.ClearField("type")
-    alone.graph.input.extend(outer)
-    alone.graph.initializer.extend(values)
     after = [*_inferred(alone)][1:]
     return [
         ValueInfoProto(name=name, type=kind)
@@ -236,17 +225,23 @@ def body_types(
 
     What the body itself is given (the state of a loop) has the types that it declares.
     """
+    alone = _body_alone(facts, node, body)
+    for value in alone.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    types = follow_types(alone, decide)
+    return [types.get(value.name, TypeProto()) for value in body.output]
+
+
+def _body_alone(facts: Facts, node: NodeProto, body: GraphProto) -> ModelProto:
+    """Return a body of a node as a model, whose further inputs are what it reads from outside."""
     alone = node_alone(facts, node, [])
     own = {value.name for value in (*body.input, *body.initializer)}
     outer = [value for value in alone.graph.input if value.name not in own]
     values = [value for value in alone.graph.initializer if value.name not in own]
     alone.graph.CopyFrom(body)
-    for value in alone.graph.output:
-        value.type.tensor_type.ClearField("shape")
     alone.graph.input.extend(outer)
     alone.graph.initializer.extend(values)
-    types = follow_types(alone, decide)
-    return [types.get(value.name, TypeProto()) for value in body.output]
+    return alone
 
 
 def node_alone(facts: Facts, node: NodeProto, outputs: Iterable[str]) -> ModelProto:
@@ -335,18 +330,14 @@ def _may_run(alone: ModelProto) -> bool:
     return (
         (node.domain == _ML or node.op_type == "MeanVarianceNormalization")
         and all(is_fixed(kind) for kind in types)
-        and sum(math.prod(_dims(kind)) for kind in types) <= _MAX_RUN
+        and sum(math.prod(dims_of(kind)) for kind in types) <= _MAX_RUN
         and max(settings, default=0) <= _MAX_RUN
     )
 
 
 def _zeros(kind: TypeProto) -> np.ndarray[Any, Any]:
     dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
-    return np.full(_dims(kind), "" if dtype.kind == "O" else 0, dtype)
-
-
-def _dims(kind: TypeProto) -> list[int]:
-    return [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    return np.full(dims_of(kind), "" if dtype.kind == "O" else 0, dtype)
 
 
 def _type_of(text: str, shape: list[int | str | None] | None) -> TypeProto:
@@ -363,7 +354,7 @@ def _follow_values(facts: Facts, node: NodeProto) -> None:
         return
     measured = [facts.types.get(name, TypeProto()) for name in node.input]
     if node.op_type == "Shape" and len(outputs) == len(measured) == 1 and is_fixed(measured[0]):
-        chosen = np.array(_dims(measured[0]), np.int64)[_slice_of(node)]
+        chosen = np.array(dims_of(measured[0]), np.int64)[_slice_of(node)]
         _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
     elif all(name in facts.values for name in inputs_of(node)):
         for name, value in _computed(node_alone(facts, node, outputs)).items():
@@ -374,7 +365,7 @@ def _is_small(facts: Facts, node: NodeProto, name: str) -> bool:
     kind = facts.types.get(name, TypeProto())
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank
-    return math.prod(_dims(kind)) <= _MAX_FOLLOWED
+    return math.prod(dims_of(kind)) <= _MAX_FOLLOWED
 
 
 def _slice_of(node: NodeProto) -> slice:

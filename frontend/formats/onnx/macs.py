@@ -11,6 +11,7 @@ from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import (
     UnknownSizeError,
     counted_macs,
+    matrix_product,
     output_shape,
     shape_of,
 )
@@ -56,17 +57,6 @@ def _transposed_convolution(layer: Layer) -> int:
 def _gemm(layer: Layer) -> int:
     """Count a product of two matrices, transposed or not: [M, K] by [K, N]."""
     return math.prod(shape_of(layer, 0)) * output_shape(layer)[-1]
-
-
-def _matrix_product(layer: Layer) -> int:
-    """Count a product of stacks of matrices: each output value takes a row of the first."""
-    return math.prod(output_shape(layer)) * shape_of(layer, 0)[-1]
-
-
-def _fused_matrix_product(layer: Layer) -> int:
-    """Count a product of stacks of matrices of which the first may be transposed."""
-    inner = -2 if layer.settings.get("transA") else -1
-    return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
 
 
 def _einsum(layer: Layer) -> int:
@@ -141,21 +131,21 @@ _COUNTS: dict[str, Callable[[Layer], int]] = {
     "QLinearConv": _convolution(3),
     "ConvTranspose": _transposed_convolution,
     "Gemm": _gemm,
-    "MatMul": _matrix_product,
-    "MatMulInteger": _matrix_product,
-    "QLinearMatMul": _matrix_product,
+    "MatMul": matrix_product(),
+    "MatMulInteger": matrix_product(),
+    "QLinearMatMul": matrix_product(),
     "Einsum": _einsum,
     "LSTM": _recurrent,
     "GRU": _recurrent,
     "RNN": _recurrent,
     "Attention": _attention,
     "com.microsoft.Attention": _packed_attention,
-    "com.microsoft.DynamicQuantizeMatMul": _matrix_product,
+    "com.microsoft.DynamicQuantizeMatMul": matrix_product(),
     "com.microsoft.FusedConv": _convolution(1),
     "com.microsoft.FusedGemm": _gemm,
-    "com.microsoft.FusedMatMul": _fused_matrix_product,
-    "com.microsoft.MatMulIntegerToFloat": _matrix_product,
-    "com.microsoft.MatMulNBits": _matrix_product,
+    "com.microsoft.FusedMatMul": matrix_product("transA"),
+    "com.microsoft.MatMulIntegerToFloat": matrix_product(),
+    "com.microsoft.MatMulNBits": matrix_product(),
     "com.microsoft.QGemm": _gemm,
     "com.microsoft.QLinearConv": _convolution(3),
 }

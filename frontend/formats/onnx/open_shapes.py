@@ -23,9 +23,8 @@ from rankslice.frontend.formats.onnx.follow import (
     follow_types,
     has_long_vector,
     infer_whole,
-    is_fixed,
 )
-from rankslice.frontend.formats.onnx.types import dtype_of_value
+from rankslice.frontend.formats.onnx.types import dims_of, dtype_of_value, is_fixed, sizes_of
 
 _SMALLEST = (1, 8, 32, 64)
 """What open sizes are tried with; strided layers need some pixels, and multiples of their steps."""
@@ -88,7 +87,7 @@ def open_tensors(
     if len(bounds) == 1 and len(parts) + 1 == max(bounds.values()):
         return tensors, ()  # all sizes were tried
     shapes = {name: tensor.shape for name, tensor in tensors.items() if tensor.shape is not None}
-    return tensors, tuple(n for n, shape in shapes.items() if shape != _dims(largest[n]))
+    return tensors, tuple(n for n, shape in shapes.items() if shape != dims_of(largest[n]))
 
 
 def _part(bounds: Mapping[str, int], step: int, number: int, of: int) -> dict[str, int]:
@@ -105,16 +104,11 @@ def known_sizes(
     _, smallest = inference.smallest(settled.bounds, _known(largest))
     found = {}
     for name, kind in largest.items():
-        sizes = _partial_sizes(kind)
-        others = (*_partial_sizes(smallest.get(name)), *(None for _ in sizes))
+        sizes = sizes_of(kind) or ()
+        others = (*(sizes_of(smallest.get(name, TypeProto())) or ()), *(None for _ in sizes))
         pairs = zip(sizes, others, strict=False)
         found[name] = tuple(size if size == other else None for size, other in pairs)
     return {name: sizes for name, sizes in found.items() if sizes}
-
-
-def _partial_sizes(kind: TypeProto | None) -> tuple[int | None, ...]:
-    dims = kind.tensor_type.shape.dim if kind is not None else ()
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
 
 
 def _known(types: Mapping[str, TypeProto]) -> int:
@@ -255,10 +249,10 @@ def _tensor(
     dtype = dtype_of_value(largest)
     if not is_fixed(largest):
         return Tensor(name, dtype, None)
-    bound = _dims(largest)
-    found = [_dims(kind) if kind is not None and is_fixed(kind) else None for kind in others]
+    bound = dims_of(largest)
+    found = [dims_of(kind) if kind is not None and is_fixed(kind) else None for kind in others]
     shapes = [shape for shape in found if shape is not None and len(shape) == len(bound)]
-    more = [shape for shape in map(_dims, between) if len(shape) == len(bound)]
+    more = [shape for shape in map(dims_of, between) if len(shape) == len(bound)]
     named = by_name.tensor_type.shape.dim if by_name is not None else ()
     symbols = ["?"] * len(bound)
     for axis, size in enumerate(bound):
@@ -271,7 +265,3 @@ def _tensor(
             symbols[axis] = dim.dim_param
     largest_sizes = tuple(map(max, zip(bound, *shapes, *more, strict=True)))
     return Tensor(name, dtype, largest_sizes, tuple(symbols) if any(symbols) else ())
-
-
-def _dims(kind: TypeProto) -> tuple[int, ...]:
-    return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)

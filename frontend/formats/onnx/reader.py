@@ -20,7 +20,6 @@ from rankslice.frontend.formats.onnx.checks import (
     is_text,
     tensor_mistakes,
 )
-from rankslice.frontend.formats.onnx.follow import is_fixed
 from rankslice.frontend.formats.onnx.nodes import (
     attributes_of,
     called_functions,
@@ -32,6 +31,7 @@ from rankslice.frontend.formats.onnx.nodes import (
 )
 from rankslice.frontend.formats.onnx.refusals import branches_of_other_sizes, refusals
 from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, inference_model
+from rankslice.frontend.formats.onnx.types import is_fixed
 from rankslice.frontend.formats.onnx.weights import inner_data, read_weights
 from rankslice.frontend.formats.onnx.wire import BYTES, Scan, WireFile, scan_model
 from rankslice.frontend.partition.order import topological_order

@@ -20,7 +20,13 @@ from onnx import (
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import UNNAMED, Tensor, Weight, dtype_bits
 from rankslice.framework.wording import quoted, size_option
-from rankslice.frontend.formats.input_shapes import GivenSizes, InputSizes, Sizes, settle_inputs
+from rankslice.frontend.formats.input_shapes import (
+    GivenSizes,
+    InputSizes,
+    Sizes,
+    replace_open,
+    settle_inputs,
+)
 from rankslice.frontend.formats.onnx.follow import (
     INFERENCE_ERRORS,
     Decision,
@@ -28,14 +34,13 @@ from rankslice.frontend.formats.onnx.follow import (
     fits,
     follow_types,
     infer_whole,
-    is_fixed,
 )
 from rankslice.frontend.formats.onnx.nodes import bodies_of, executed, inputs_of
 from rankslice.frontend.formats.onnx.open_shapes import known_sizes, open_tensors
-from rankslice.frontend.formats.onnx.types import dtype_of, dtype_of_value
+from rankslice.frontend.formats.onnx.types import dims_of, dtype_of, dtype_of_value, is_fixed
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import SMALL
-from rankslice.frontend.formats.pieces import read_piece
+from rankslice.frontend.formats.pieces import piece_bytes
 from rankslice.frontend.partition.order import dependency_order
 
 
@@ -95,9 +100,7 @@ def _bound_mistakes(
         if name not in shapes:
             sizes = partly.get(name, (None,) * len(given))
         else:
-            symbols = found[name].symbols or ("",) * len(shapes[name])
-            pairs = zip(shapes[name], symbols, strict=True)
-            sizes = tuple(None if symbol else size for size, symbol in pairs)
+            sizes = replace_open(shapes[name], found[name].symbols, None)
         # Where inputs are open, a size that was the same in all tries may be larger in a frame.
         fits = len(given) == len(sizes) and all(
             size is None or size == most or (settled.bounds and size < most)
@@ -293,7 +296,7 @@ def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
-        raw_data=read_piece(weight.data),
+        raw_data=piece_bytes(weight.data),
     )
 
 
@@ -323,8 +326,8 @@ def _value_of(name: str, tensor: TensorProto) -> ValueInfoProto:
 
 
 def _tensor(name: str, declared: TypeProto) -> Tensor:
-    dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
+    dims = dims_of(declared)
     # A message of no bytes would end the stream; one of open sizes has a header.
     symbols = tuple("" if size else UNNAMED for size in dims) if 0 in dims else ()
-    shape = tuple(dims) if is_fixed(declared) else None
+    shape = dims if is_fixed(declared) else None
     return Tensor(name, dtype_of_value(declared), shape, symbols if shape else ())

@@ -1,4 +1,4 @@
-"""Names of the element types of ONNX tensors."""
+"""Element types and sizes of ONNX tensors."""
 
 from __future__ import annotations
 
@@ -32,3 +32,29 @@ def dtype_of_value(kind: TypeProto) -> str:
 def element_type(dtype: str) -> int:
     """Return the ONNX element type of the name that :func:`dtype_of` gives."""
     return _ELEMENT_TYPES[dtype]
+
+
+def sizes_of(kind: TypeProto) -> tuple[int | None, ...] | None:
+    """Return a tensor's sizes, ``None`` for an open one; ``None`` where it has no shape."""
+    tensor = kind.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+
+
+def fixed_shape(kind: TypeProto) -> tuple[int, ...] | None:
+    """Return a tensor's shape; ``None`` unless all its sizes are known."""
+    sizes = sizes_of(kind)
+    if sizes is None:
+        return None
+    known = tuple(size for size in sizes if size is not None and size >= 0)
+    return known if len(known) == len(sizes) else None
+
+
+def is_fixed(kind: TypeProto) -> bool:
+    return bool(kind.tensor_type.elem_type) and fixed_shape(kind) is not None
+
+
+def dims_of(kind: TypeProto) -> tuple[int, ...]:
+    """Return the sizes of a tensor that has fixed ones."""
+    return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)

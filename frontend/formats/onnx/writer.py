@@ -15,7 +15,7 @@ from onnx import (
     helper,
 )
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
 from rankslice.frontend.formats.onnx.board_facts import Operator, onnx_facts
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
@@ -26,9 +26,10 @@ from rankslice.frontend.formats.onnx.wire import BYTES, SMALL, varint
 from rankslice.frontend.formats.pieces import (
     Piece,
     SubModelFiles,
+    check_types,
     coalesce,
+    piece_bytes,
     pieces_length,
-    read_piece,
 )
 
 SINGLE_FILE_LIMIT = 1_000_000_000
@@ -57,6 +58,7 @@ def segment_pieces(
     later versions would take such weights for defaults that a caller may override, so there
     they are not listed.
     """
+    check_types(model.path, (*inputs, *outputs))
     weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]
     functions = _functions(model, layers)
@@ -146,7 +148,7 @@ def _record(
     """Return a record: a copy, unless values of constants in it move."""
     if record not in model.inner_data:
         return record
-    holder = kind.FromString(read_piece(record))
+    holder = kind.FromString(piece_bytes(record))
     nodes = holder.node if isinstance(holder, GraphProto) else holder.functions[0].node
     _move(nodes, model.inner_data[record], file)
     moved: bytes = holder.SerializeToString()
@@ -178,11 +180,6 @@ def _graph_head(
     model: OnnxModel, weights: Iterable[Weight], inputs: Iterable[Tensor], outputs: Iterable[Tensor]
 ) -> bytes:
     """Return the fields of the graph that are not copies: its name, inputs and outputs."""
-    raise_mistakes(
-        Mistake(f"{model.path}: tensor {tensor.name!r}", "its element type is unknown")
-        for tensor in (*inputs, *outputs)
-        if not tensor.dtype
-    )
     listed: list[Tensor | Weight] = [*inputs]
     if model.ir_version <= _LISTS_WEIGHTS_AS_INPUTS:
         listed += weights

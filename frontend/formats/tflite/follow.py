@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.graph import ByteRange
+from rankslice.frontend.formats.input_shapes import admits
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
 from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, Call, Shape, slices
-from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of
+from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of, open_tensors
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
 _MAX_FOLLOWED = 1 << 10
@@ -34,14 +35,6 @@ _FOLLOWED_TYPES = frozenset({"bool", "int16", "int32", "uint32", "int64", "uint6
 
 _MISFITS = (UnknownSizeError, ArithmeticError, IndexError, TypeError, ValueError)
 """What a rule raises where operands are unknown, or do not fit their operator."""
-
-
-def open_tensors(subgraph: Table) -> frozenset[int]:
-    return frozenset(
-        number
-        for number, tensor in enumerate(subgraph.tables("tensors"))
-        if -1 in tensor.numbers("shape_signature")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +193,8 @@ they take. What a loop gives has the sizes of what it takes, or they change as i
 
 
 def _fits(tensor: Table, shape: Shape) -> bool:
-    signature = tensor.numbers("shape_signature")
-    return (
-        len(shape) == len(signature)
-        and all(size >= 0 for size in shape)
-        and math.prod(shape) <= _MAX_ELEMENTS
-        and all(fixed in (-1, size) for fixed, size in zip(signature, shape, strict=True))
-    )
+    is_possible = min(shape, default=0) >= 0 and math.prod(shape) <= _MAX_ELEMENTS
+    return is_possible and admits(tensor.numbers("shape_signature"), shape)
 
 
 def _carried(name: str, call: Call, results: Sequence[int]) -> Sequence[Shape]:

@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Iterable
 
 from rankslice.framework.graph import Layer
-from rankslice.frontend.formats.operand_shapes import counted_macs, output_shape, shape_of
+from rankslice.frontend.formats.operand_shapes import (
+    counted_macs,
+    matrix_product,
+    output_shape,
+    shape_of,
+)
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 
 _NOT_COUNTED = """
@@ -43,12 +48,6 @@ def _fully_connected(layer: Layer) -> int:
     return math.prod(output_shape(layer)) * shape_of(layer, 1)[-1]
 
 
-def _matrix_product(layer: Layer) -> int:
-    """Count a product of stacks of matrices of which the first may be transposed."""
-    inner = -2 if layer.settings.get("adj_x") else -1
-    return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
-
-
 def _recurrent(matrices: Iterable[int]) -> Callable[[Layer], int]:
     """Count the matrices among the operands once for each step of each sequence."""
     positions = tuple(matrices)
@@ -68,7 +67,7 @@ _COUNTS: dict[str, Callable[[Layer], int]] = {
     "TRANSPOSE_CONV": _transposed_convolution,
     "CONV_3D_TRANSPOSE": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected,
-    "BATCH_MATMUL": _matrix_product,
+    "BATCH_MATMUL": matrix_product("adj_x"),
     "LSTM": _recurrent(_LSTM_MATRICES),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _recurrent(_LSTM_MATRICES),
     "RNN": _recurrent((1, 2)),

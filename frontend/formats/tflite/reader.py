@@ -27,6 +27,7 @@ from rankslice.frontend.formats.input_shapes import (
     GivenSizes,
     InputSizes,
     Sizes,
+    admits,
     settle_inputs,
 )
 from rankslice.frontend.formats.tflite.board_facts import bonds, states
@@ -36,7 +37,7 @@ from rankslice.frontend.formats.tflite.checks import (
     header_mistakes,
     reference_mistakes,
 )
-from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes, open_tensors
+from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes
 from rankslice.frontend.formats.tflite.operators import attributes, operator_name
 from rankslice.frontend.formats.tflite.references import Bodies
 from rankslice.frontend.formats.tflite.resize import (
@@ -46,7 +47,12 @@ from rankslice.frontend.formats.tflite.resize import (
 )
 from rankslice.frontend.formats.tflite.rules import Shape
 from rankslice.frontend.formats.tflite.schema import OPERATORS
-from rankslice.frontend.formats.tflite.shapes import dtype_of, known_shapes, unbounded_results
+from rankslice.frontend.formats.tflite.shapes import (
+    dtype_of,
+    known_shapes,
+    open_tensors,
+    unbounded_results,
+)
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
 
 MAIN = 0
@@ -227,7 +233,7 @@ class _Reading:
             if known is not None and -1 not in declared:
                 if known != shape:
                     yield self._fixed_mistake(number_of[name], known)
-            elif declared and not _admits(declared, shape):
+            elif declared and not admits(declared, shape):
                 here = f"{self._path}: tensor {quoted(name)}"
                 sizes = ", ".join("?" if size < 0 else str(size) for size in declared)
                 found = f"does not fit the sizes {list(shape)}"
@@ -483,9 +489,3 @@ def _declared(table: Table) -> Sizes:
 
 def _all_names(name: str, shape: Shape) -> list[str]:
     return [name, *(f"{name}.{axis}" for axis in range(len(shape)))]
-
-
-def _admits(declared: Shape, shape: Shape) -> bool:
-    return len(declared) == len(shape) and all(
-        size in (-1, given) for size, given in zip(declared, shape, strict=True)
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -70,10 +70,14 @@ def _numbers(table: Table, item: Field) -> tuple[int, ...]:
     return () if key in _NONE_IF_ZERO and numbers == (0,) else numbers
 
 
-def called_subgraphs(table: Table) -> frozenset[int]:
-    return frozenset(
-        found.number for found in references(table) if found.kind == "subgraph" and found.number > 0
-    )
+def referred(tables: Iterable[Table], kind: str) -> set[int]:
+    """Return the numbers of one kind that tables refer to."""
+    return {
+        reference.number
+        for table in tables
+        for reference in references(table)
+        if reference.kind == kind and reference.number >= 0
+    }
 
 
 def renumbered(table: Table, numbers: Mapping[str, Mapping[int, int]]) -> Table:
@@ -97,14 +101,17 @@ _MAX_VISITS = 3_000_000
 """Records of subgraphs looked at, all operators together: models need some ten thousand."""
 
 
+_MAIN = 0
+"""Number of the subgraph that no operator runs; where it stands in a setting, none is meant."""
+
+
 class Bodies:
     """Finds the subgraphs that an operator runs, directly or not."""
 
     def __init__(self, where: str, subgraphs: Sequence[Table]) -> None:
         self._where = where
         self._calls = [
-            frozenset[int]().union(*map(called_subgraphs, subgraph.tables("operators")))
-            for subgraph in subgraphs
+            referred(subgraph.tables("operators"), "subgraph") - {_MAIN} for subgraph in subgraphs
         ]
         self._sizes = [
             len(subgraph.tables("operators")) + len(subgraph.tables("tensors"))
@@ -115,7 +122,7 @@ class Bodies:
     def of(self, operator: Table) -> tuple[int, ...]:
         """Return the numbers of the subgraphs that an operator runs, ascending."""
         found: set[int] = set()
-        pending = set(called_subgraphs(operator))
+        pending = referred([operator], "subgraph") - {_MAIN}
         while pending:
             number = pending.pop()
             found.add(number)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
+from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
@@ -163,10 +164,8 @@ def _plain(name: str) -> str:
     return name.removeprefix("serving_default_").removesuffix(":0")
 
 
-def _signature(tensor: Tensor) -> list[int]:
-    shape = tensor.shape or ()
-    symbols = tensor.symbols or ("",) * len(shape)
-    return [-1 if symbol else size for size, symbol in zip(shape, symbols, strict=True)]
+def _signature(tensor: Tensor) -> tuple[int, ...]:
+    return replace_open(tensor.shape or (), tensor.symbols, -1)
 
 
 def _sizes(found: Table, tensor: Tensor) -> tuple[int, ...]:

@@ -101,19 +101,14 @@ def _windows(call: Call, kernel: Sequence[int], axes: str) -> Shape:
     )
 
 
-def _conv_2d(call: Call) -> Shape:
-    channels, *kernel, _ = call.shape(1)
-    return (call.shape(0)[0], *_windows(call, kernel, "hw"), channels)
+def _convolved(window: slice, channels: int, axes: str = "hw") -> Callable[[Call], Shape]:
+    """Return a rule for a kernel of which these dimensions are the window and the channels."""
 
+    def rule(call: Call) -> Shape:
+        kernel = call.shape(1)
+        return (call.shape(0)[0], *_windows(call, kernel[window], axes), kernel[channels])
 
-def _depthwise(call: Call) -> Shape:
-    _, *kernel, channels = call.shape(1)
-    return (call.shape(0)[0], *_windows(call, kernel, "hw"), channels)
-
-
-def _conv_3d(call: Call) -> Shape:
-    *kernel, _, channels = call.shape(1)
-    return (call.shape(0)[0], *_windows(call, kernel, "dhw"), channels)
+    return rule
 
 
 def _pool(call: Call) -> Shape:
@@ -371,9 +366,9 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     "BROADCAST_ARGS": _broadcast_args,
     "BROADCAST_TO": _as_valued(1),
     "CONCATENATION": _concatenation,
-    "CONV_2D": _conv_2d,
-    "CONV_3D": _conv_3d,
-    "DEPTHWISE_CONV_2D": _depthwise,
+    "CONV_2D": _convolved(slice(1, -1), 0),
+    "CONV_3D": _convolved(slice(0, -2), -1, "dhw"),
+    "DEPTHWISE_CONV_2D": _convolved(slice(1, -1), -1),
     "DEPTH_TO_SPACE": _depth_to_space,
     "EMBEDDING_LOOKUP": _embedding,
     "EXPAND_DIMS": _expand_dims,

@@ -51,12 +51,20 @@ def dtype_of(tensor: Table) -> str:
     return DTYPES[number] if 0 <= number < len(DTYPES) else ""
 
 
+def open_tensors(subgraph: Table) -> frozenset[int]:
+    return frozenset(
+        number
+        for number, tensor in enumerate(subgraph.tables("tensors"))
+        if -1 in tensor.numbers("shape_signature")
+    )
+
+
 def known_shapes(
     subgraph: Table, operators: Sequence[str], constants: frozenset[int]
 ) -> list[tuple[int, ...] | None]:
     """Return the shape of each tensor of a subgraph; ``None`` where the frame decides it."""
     tensors = subgraph.tables("tensors")
-    open_shapes = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape_signature")}
+    open_shapes = open_tensors(subgraph)
     fixed_values = set(constants)
     is_closed = open_shapes.isdisjoint(subgraph.numbers("inputs"))
     unknown = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape")}

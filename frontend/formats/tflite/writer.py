@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Layer, Tensor
-from rankslice.frontend.formats.pieces import SubModelFiles, coalesce, pieces_length
+from rankslice.frontend.formats.input_shapes import replace_open
+from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
-from rankslice.frontend.formats.tflite.references import references, renumbered
+from rankslice.frontend.formats.tflite.references import referred, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed
 
 _MAX_TABLES_SIZE = 1 << 26
@@ -52,11 +53,7 @@ def submodel_pieces(
     are shared again, and those that nobody reads are left out. Metadata and signatures are kept
     where they still hold.
     """
-    raise_mistakes(
-        Mistake(f"{model.path}: tensor {tensor.name!r}", "its element type is unknown")
-        for tensor in (*inputs, *outputs)
-        if not tensor.dtype
-    )
+    check_types(model.path, (*inputs, *outputs))
     number_of = {tensor: number for number, tensor in enumerate(model.tensor_names)}
     brought = [number_of[tensor.name] for tensor in inputs]
     given = [number_of[tensor.name] for tensor in outputs]
@@ -75,31 +72,22 @@ def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[i
     tensors = set(exchanged)
     subgraphs: set[int] = set()
     for position in operators:
-        tensors |= _referred([tables[position]], "tensor")
+        tensors |= referred([tables[position]], "tensor")
         subgraphs |= set(model.bodies[position])
     all_tensors = model.main.tables("tensors")
     # Quantisation by blocks names tensors that hold the scales.
-    tensors |= _referred([all_tensors[number] for number in tensors], "tensor")
+    tensors |= referred([all_tensors[number] for number in tensors], "tensor")
     whole = [model.subgraphs[number] for number in subgraphs]
     own = [tables[position] for position in operators]
-    buffers = _referred([*(all_tensors[number] for number in tensors), *whole], "buffer")
+    buffers = referred([*(all_tensors[number] for number in tensors), *whole], "buffer")
     buffers |= {entry.number("buffer") for entry in _kept_metadata(model)}
     return _Numbers(
         operators=tuple(operators),
         tensors=tuple(sorted(tensors)),
         subgraphs=(MAIN, *sorted(subgraphs)),
         buffers=tuple(number for number in sorted(buffers) if model.buffers[number] is not None),
-        opcodes=tuple(sorted(_referred([*own, *whole], "opcode"))),
+        opcodes=tuple(sorted(referred([*own, *whole], "opcode"))),
     )
-
-
-def _referred(tables: Iterable[Table], kind: str) -> set[int]:
-    return {
-        found.number
-        for table in tables
-        for found in references(table)
-        if found.kind == kind and found.number >= 0
-    }
 
 
 def _is_large(model: TfliteModel, numbers: _Numbers, limit: int) -> bool:
@@ -190,8 +178,7 @@ def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
     ):
         changes |= {"shape": packed("i", *shape), "shape_signature": None}
     if shape is not None and symbols:
-        declared = (-1 if symbol else size for size, symbol in zip(shape, symbols, strict=True))
-        changes["shape_signature"] = packed("i", *declared)
+        changes["shape_signature"] = packed("i", *replace_open(shape, symbols, -1))
     return tensor.changed(changes)
 
 

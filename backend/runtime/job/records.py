@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BoundError, JobError
-from .strict import plain
+from .strict import plain, vars_of
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
@@ -266,11 +266,45 @@ class Job:
 
     @cached_property
     def _places(self) -> tuple[tuple[PlacedSegment, ...], int]:
-        return places_of(self)
+        """Segments with their levels, and the longest path from source to sink."""
+        levels = _Levels(self)
+        before = (
+            [len(rank.runs) for rank in self.usual.ranks] if self.usual else [0] * len(self.ranks)
+        )
+        segments = []
+        for (number, index), level in levels.in_order():
+            rank = self.ranks[number]
+            segment = rank.runs[index]
+            segments.append(
+                PlacedSegment(
+                    number,
+                    before[number] + index,
+                    segment.file,
+                    segment.inputs,
+                    segment.outputs,
+                    level,
+                    rank.turns.levels,
+                    segment.facts,
+                )
+            )
+        if len(segments) < sum(len(rank.runs) for rank in self.ranks):
+            raise JobError("segments wait for each other")
+        return tuple(segments), levels.at_sink()
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
-        return channels_of(self)
+        sends: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for rank in self.ranks:
+            for send in rank.sends:
+                sends[rank.rank, send.tensor].append(send.to)
+        made = [(self.source, tensor.name) for tensor in self.inputs]
+        made += [(segment.rank, name) for segment in self.segments for name in segment.outputs]
+        ends = [(*origin, to) for origin in made for to in sends[origin]]
+        first = 1 + (len(self.usual.channels) if self.usual else 0)
+        return tuple(
+            Channel(number, tensor, source, to)
+            for number, (source, tensor, to) in enumerate(ends, first)
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -284,14 +318,7 @@ class Job:
             return None
         ways = [rank.surge or Route() for rank in self.ranks]
         ranks = (
-            replace(
-                rank,
-                turns=way.turns,
-                receives=way.receives,
-                runs=way.runs,
-                sends=way.sends,
-                surge=None,
-            )
+            replace(rank, **vars_of(way), surge=None)
             for rank, way in zip(self.ranks, ways, strict=True)
         )
         job = replace(self, ranks=tuple(ranks), window=self.surge_window, surge_window=None)
@@ -388,43 +415,3 @@ class _Levels:
 
     def at_sink(self) -> int:
         return self._before(self._job.sink, ALL, (tensor.name for tensor in self._job.outputs))
-
-
-def places_of(job: Job) -> tuple[tuple[PlacedSegment, ...], int]:
-    """Return the segments with their levels, and the longest path from source to sink."""
-    levels = _Levels(job)
-    before = [len(rank.runs) for rank in job.usual.ranks] if job.usual else [0] * len(job.ranks)
-    segments = []
-    for (number, index), level in levels.in_order():
-        rank = job.ranks[number]
-        segment = rank.runs[index]
-        segments.append(
-            PlacedSegment(
-                number,
-                before[number] + index,
-                segment.file,
-                segment.inputs,
-                segment.outputs,
-                level,
-                rank.turns.levels,
-                segment.facts,
-            )
-        )
-    if len(segments) < sum(len(rank.runs) for rank in job.ranks):
-        raise JobError("segments wait for each other")
-    return tuple(segments), levels.at_sink()
-
-
-def channels_of(job: Job) -> tuple[Channel, ...]:
-    sends: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for rank in job.ranks:
-        for send in rank.sends:
-            sends[rank.rank, send.tensor].append(send.to)
-    made = [(job.source, tensor.name) for tensor in job.inputs]
-    made += [(segment.rank, name) for segment in job.segments for name in segment.outputs]
-    ends = [(*origin, to) for origin in made for to in sends[origin]]
-    first = 1 + (len(job.usual.channels) if job.usual else 0)
-    return tuple(
-        Channel(number, tensor, source, to)
-        for number, (source, tensor, to) in enumerate(ends, first)
-    )

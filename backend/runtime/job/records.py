@@ -26,6 +26,8 @@ VARIABLES = "it keeps variables"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
+    """What is known of a sub-model before it is loaded."""
+
     keeps: str = ""
     """Why a run may leave something for the next one, as :data:`VARIABLES`; empty: it does not."""
     divides: bool = False
@@ -131,6 +133,8 @@ def rank_name(rank: int, key: str, host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
+    """A tensor that comes from another rank, in each frame that both handle."""
+
     tensor: str
     source: int
 
@@ -148,6 +152,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """A tensor that goes to another rank, in each frame that both handle."""
+
     tensor: str
     to: int
 

@@ -171,40 +171,34 @@ def _with_provider(plugin: str, info: ValidationInfo) -> str:
     return plugin
 
 
+_Engine = Annotated[str, _valid("engine"), _named("engine")]
+_OfEngine = Annotated[str, AfterValidator(_taken)]
+
+
 class _AcceleratorSpec(_Spec):
     engine: Annotated[
-        Annotated[str, _valid("engine"), _named("engine")],
-        Field(description="an inference engine, such as onnxruntime or litert"),
+        _Engine, Field(description="an inference engine, such as onnxruntime or litert")
     ]
-    delegate: Annotated[
-        Annotated[str, AfterValidator(_taken)],
-        Field(description="the file of a delegate library"),
-    ] = ""
+    delegate: Annotated[_OfEngine, Field(description="the file of a delegate library")] = ""
     provider: Annotated[
-        Annotated[str, AfterValidator(_taken)],
-        Field(description="an execution provider, such as CUDA or OpenVINO"),
+        _OfEngine, Field(description="an execution provider, such as CUDA or OpenVINO")
     ] = ""
     plugin: Annotated[
-        Annotated[
-            str,
-            AfterValidator(_taken),
-            AfterValidator(_with_provider),
-            _valid("plugin"),
-            _named("plugin"),
-        ],
+        _OfEngine,
+        AfterValidator(_with_provider),
+        _valid("plugin"),
+        _named("plugin"),
         Field(description="the package with the provider, such as onnxruntime-qnn, or its library"),
     ] = ""
     options: Annotated[
-        Annotated[
-            dict[str, _Text], AfterValidator(_without_delegate), WithJsonSchema(_OPTIONS_SCHEMA)
-        ],
+        dict[str, _Text],
+        AfterValidator(_without_delegate),
+        WithJsonSchema(_OPTIONS_SCHEMA),
         Field(description="names and values for the engine or its delegate"),
     ] = {}
     environment: Annotated[
-        Annotated[
-            dict[Annotated[str, _valid("variable")], _Text],
-            WithJsonSchema(_ENVIRONMENT_SCHEMA),
-        ],
+        dict[Annotated[str, _valid("variable")], _Text],
+        WithJsonSchema(_ENVIRONMENT_SCHEMA),
         Field(description="environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"),
     ] = {}
     allow_fallback: Annotated[
@@ -244,7 +238,7 @@ class _BoardSpec(_Spec):
         Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
     ] = None
     engine: Annotated[
-        Annotated[str, _valid("engine"), _named("engine")],
+        _Engine,
         Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
     ] = ""
     cpu: Annotated[

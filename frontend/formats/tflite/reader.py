@@ -269,16 +269,16 @@ class _Reading:
         if not wanted:
             return {}
         made = trials({a for names in symbols.values() for a, name in enumerate(names) if name})
-        found = self._in_trials(made, inputs, symbols, bounds)
+        by_trial = [
+            {
+                number: trial.shape(shape, symbols.get(number, ()))
+                for number, shape in inputs.items()
+            }
+            for trial in made
+        ]
+        found = self._in_trials(made, by_trial, bounds)
         if not wanted - decided <= found[0].keys():
-            given = [
-                {
-                    number: trial.shape(shape, symbols.get(number, ()))
-                    for number, shape in inputs.items()
-                }
-                for trial in made
-            ]
-            run = shapes_in_trials(self._path, given)
+            run = shapes_in_trials(self._path, by_trial)
             for known, others in zip(found, run, strict=True):
                 known |= {
                     number: shape
@@ -300,8 +300,7 @@ class _Reading:
     def _in_trials(
         self,
         made: Sequence[Trial],
-        inputs: Mapping[int, Shape],
-        symbols: Mapping[int, Symbols],
+        inputs: Sequence[Mapping[int, Shape]],
         bounds: Mapping[int, Shape],
     ) -> list[dict[int, Shape]]:
         open_axes = {
@@ -314,12 +313,12 @@ class _Reading:
         }
         beginnings = [
             Beginning(
-                [trial.shape(shape, symbols.get(number, ())) for number, shape in inputs.items()],
+                list(shapes.values()),
                 {n: trial.shape(shape, open_axes[n]) for n, shape in bounds.items()},
                 partial(trial.size, axis=0),
                 unbounded_results(self._main, self._types),
             )
-            for trial in made
+            for trial, shapes in zip(made, inputs, strict=True)
         ]
         return self._followed(beginnings)
 

@@ -17,13 +17,13 @@ from timing import console, machine
 
 from rankslice.commands.bench.bench import bench
 from rankslice.commands.bench.bench_options import BenchOptions
-from rankslice.commands.bench.show import print_bench
+from rankslice.commands.bench.show import bench_parts
 from rankslice.commands.build.build import build
 from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.measurement.bench.bench_records import Bench, write_bench
 from rankslice.views.bench_page import bench_page
 from rankslice.views.page import page_html
-from rankslice.views.terminal import progress_bars
+from rankslice.views.terminal import progress_bars, show
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -64,7 +64,7 @@ def main() -> None:
     write_bench(found, given.out)
     given.out.with_suffix(".html").write_text(page_html(bench_page(found)), encoding="utf-8")
     console.print(machine())
-    print_bench(found, console)
+    show(console, *bench_parts(found))
 
 
 if __name__ == "__main__":

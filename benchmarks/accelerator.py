@@ -33,9 +33,9 @@ from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxrunti
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.sources.random_source import RandomSource
-from rankslice.commands.build.build import build
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.build import build
 from rankslice.session.run import prepare, run
 
 TARGETS_FPS = {"resnet50": 1000, "mobilenet_v2": 1800}

@@ -14,9 +14,9 @@ from typing import Any
 from null_jobs import keys_of_cores, let_sleep
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 from rankslice.measurement.summary import RunSummary
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.run import PreparedRun, prepare, run
 

@@ -36,11 +36,6 @@ from front_end import OTHERS
 from numpy.typing import NDArray
 from timing import console, machine
 
-from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profiler import Profiler, profile_model
-from rankslice.commands.profile.span_bench import Listener
-from rankslice.commands.profile_file import read_profile
-from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.problem import Problem
@@ -57,6 +52,11 @@ from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.profile_file import read_profile
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profiler import Profiler, profile_model
+from rankslice.session.profiling.span_bench import Listener
 
 MEASURED = ("local_cpu0", "local_cpu0-1")
 """One core, and both."""

@@ -24,9 +24,9 @@ from null_jobs import parts_model
 from plotting import new_figure, save_figure
 from timing import Interval, console, in_turns, machine, print_table, ratios, spread
 
-from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.frontend.costs.cuts import Cut
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.inspecting.inspect import inspect_model
 
 STAGE_MS = 20.0
 TARGET = 0.95

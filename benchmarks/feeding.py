@@ -22,7 +22,7 @@ from timing import console, in_turns, machine, print_table, ratios, spread
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import build
+from rankslice.session.building.build import build
 from rankslice.session.run import prepare, run
 
 SIZES = (4_000, 600_000, 2_000_000)

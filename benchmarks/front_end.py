@@ -27,12 +27,12 @@ from null_jobs import keys_of_cores
 from pipeline_efficiency import model_of
 from timing import console, in_turns, machine, print_table, ratios, spread
 
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.frontend.formats import read_model, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
+from rankslice.session.building.build import BuildOptions, build
 
 RANKS = 24
 COPIED, SPLIT, BUILT = "cp", "read, partition, write", "whole build with hashes"

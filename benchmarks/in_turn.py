@@ -20,7 +20,7 @@ from across_boards import Boards, Job, boards_if, build_for, keys_of
 from null_jobs import parts_model
 from timing import console, in_turns, machine, print_table, spread
 
-from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
 
 SKIP = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.build_options import Quantisation
-from rankslice.commands.build.cut_mapping import mapping_of_cuts
-from rankslice.commands.planning import MakeMapping
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Platform
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
 from rankslice.networks.keras_zoo import keras_names
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
+from rankslice.session.building.cut_mapping import mapping_of_cuts
+from rankslice.session.building.planning import MakeMapping
 from rankslice.session.run import prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
 

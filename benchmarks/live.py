@@ -22,7 +22,7 @@ from typing import Any
 from pipeline_efficiency import model_of, shipped_mapping, store_frames
 from timing import console, in_turns, machine, print_table, ratios, spread
 
-from rankslice.commands.build.build import build
+from rankslice.session.building.build import build
 
 RATE, LATENCY = "frames/s, as fast as they are taken", "mean latency, ms, at half of it"
 SIZE = {"COLUMNS": "100", "LINES": "40", "TERM": "xterm"}

@@ -31,9 +31,9 @@ from onnx import TensorProto, helper, numpy_helper
 from pipeline_efficiency import store_frames
 from timing import console, in_turns, machine, print_table, spread
 
-from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profiler import Profiler
 from rankslice.exploration.times.span_times import Slice
+from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profiler import Profiler
 
 CHANNELS, SIDE = 64, 94
 RUN_S = 2.5

@@ -34,7 +34,7 @@ from rankslice.backend.runtime.faults.guard import MESSAGES, SESSION
 from rankslice.backend.runtime.faults.private import in_memory
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build.build import build
+from rankslice.session.building.build import build
 from rankslice.session.prepare import prepare
 
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 
 from rankslice.backend.package import write_driver, write_packages
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
+from rankslice.session.building.build import BuildOptions, build
 
 _PARTS = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -38,15 +38,15 @@ from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.cut_mapping import mapping_of_cuts, parse_cuts
-from rankslice.commands.inspect.inspect import inspect_model
-from rankslice.commands.planning import MakeMapping
 from rankslice.framework.graph import Tensor
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats import read_model
 from rankslice.networks.keras_zoo import keras_model, keras_names
 from rankslice.networks.zoo import zoo_model, zoo_names
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.cut_mapping import mapping_of_cuts, parse_cuts
+from rankslice.session.building.planning import MakeMapping
+from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import PreparedRun, prepare
 
 ENDLESS = 10**9

@@ -53,8 +53,6 @@ from prediction_report import (
 from timing import console, machine
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.simulate.simulate import Scatter, SimulationOptions, Traffic, simulate
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
@@ -68,6 +66,8 @@ from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.keras_zoo import keras_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.exploring.simulate import Scatter, SimulationOptions, Traffic, simulate
 from rankslice.session.run import prepare, run
 
 CORES = ("local_cpu0", "local_cpu1")
@@ -119,8 +119,8 @@ def measure_profile(network: str, folder: Path) -> None:
 
     What an earlier call measured is kept: each span has moments of all calls.
     """
-    from rankslice.commands.profile.options import ProfileOptions
-    from rankslice.commands.profile.profiler import Profiler, profile_model
+    from rankslice.session.profiling.options import ProfileOptions
+    from rankslice.session.profiling.profiler import Profiler, profile_model
 
     file = profile_file(network, folder)
     with Profiler(

@@ -27,10 +27,10 @@ from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.launch.mpirun import find_mpirun, launch_command
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import build
 from rankslice.framework.plan import Plan
 from rankslice.networks.zoo import zoo_model
 from rankslice.session.build_folder import RESULTS, read_plan
+from rankslice.session.building.build import build
 
 PROJECT = Path(__file__).parents[1]
 MODEL = PROJECT / "models" / "digits.onnx"

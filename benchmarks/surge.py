@@ -27,9 +27,9 @@ from timing import console, machine, print_table
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
 from rankslice.session.run import FinishedRun, prepare, run
 
 WHOLE_MS = 40.0

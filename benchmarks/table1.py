@@ -28,9 +28,9 @@ from across_boards import Boards, exit_without_boards
 from front_end import AUTODICE, HERE, OTHERS, RANKS
 from timing import console, in_turns, machine, print_table, spread
 
-from rankslice.commands.build.build import build
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.build import build
 from rankslice.session.deployment import deploy, plan_deployment
 
 BOARDS = 8

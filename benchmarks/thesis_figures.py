@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 
 from timing import console, machine
 
-from rankslice.commands.bench.bench import bench
-from rankslice.commands.bench.bench_options import BenchOptions
 from rankslice.commands.bench.show import bench_parts
-from rankslice.commands.build.build import build
-from rankslice.commands.build.cut_mapping import mapping_of_cuts
 from rankslice.measurement.bench.bench_records import Bench, write_bench
+from rankslice.session.bench.bench import bench
+from rankslice.session.bench.bench_options import BenchOptions
+from rankslice.session.building.build import build
+from rankslice.session.building.cut_mapping import mapping_of_cuts
 from rankslice.views.bench_page import bench_page
 from rankslice.views.page import page_html
 from rankslice.views.terminal import progress_bars, show

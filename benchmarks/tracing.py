@@ -27,10 +27,10 @@ from timing import console, machine, print_table, ratios
 from rankslice.backend.runtime.figures.events import COMPUTE, open_ring
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.trace.trace_events import events_needed
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))

@@ -27,7 +27,7 @@ from pipeline_efficiency import even_mapping, model_of, store_frames
 from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import Build, BuildOptions, build
+from rankslice.session.building.build import Build, BuildOptions, build
 from rankslice.session.run import PreparedRun, prepare, run
 
 NETWORKS = ("squeezenet", "mobilenetv2.tflite", "resnet50")

@@ -1,6 +1,1 @@
-"""A job's life, step by step.
-
-Prepare (``prepare``), start (``start``, ``across_boards``), feed and drain (``connection`` where
-the source reads frames itself; ``pipeline``, ``fed_run``, ``keeper`` where this machine has them),
-fail over (``fail_over``), and collect (``run``, ``run_record``, ``results_files``).
-"""
+"""A job's life: build, prepare, start, feed, drain, end, fail over, collect, measure."""

@@ -355,5 +355,5 @@ def test_these_rules_see_all_rooms() -> None:
     assert set(ROOMS) == {file.relative_to(ROOT).parts[0] for file in FILES}
     assert RUNTIME
     assert {"rankslice.backend.package"} <= {
-        item.module for file in FILES for item in imports(file) if "commands" in file.parts
+        item.module for file in FILES for item in imports(file) if "session" in file.parts
     }

@@ -11,7 +11,7 @@ from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
-from rankslice.measurement.bench.quiet import unquiet, unseen
+from rankslice.measurement.bench.quiet import LIVE_NOTE, unquiet, unseen
 from rankslice.measurement.bench.series import Ratio, SeriesFigures
 from rankslice.views.charts import Estimate, Mark, interval_chart
 from rankslice.views.content import Figure, Notice, Table
@@ -23,7 +23,6 @@ _FEW = 10
 """So many frames are to lie beyond a percentile."""
 _MAX_STARTS = 1000
 _SHORT_S = 1.0
-LIVE_NOTE = "frames of a camera differ from start to start: part of a difference may be the scene's"
 
 
 def names_of(bench: Bench) -> tuple[str, ...]:

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.bench.bench_options import BenchOptions, ScenarioOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json, Launching, refuse_with
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
     BENCH as BENCH_KIND,
@@ -22,7 +20,9 @@ from rankslice.framework.files.output_file import (
     write_output,
 )
 from rankslice.framework.option_records import Writes, about, offered
+from rankslice.session.bench.bench_options import BenchOptions, ScenarioOptions
 from rankslice.session.build_folder import BENCH, BENCH_PAGE
+from rankslice.session.shared_options import Json, Launching, refuse_with
 from rankslice.views.terminal import print_line, progress_bars, screen, show, talk
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def bench(
     Raises:
         RankSliceError: something does not fit, or a job failed.
     """
-    from rankslice.commands.bench.bench import bench as bench_folder
+    from rankslice.session.bench.bench import bench as bench_folder
 
     return bench_folder(folder, against, options, on_progress=on_progress, on_turn=on_turn)
 
@@ -272,9 +272,9 @@ def _measure(call: Callable[..., Bench], turns: list[Bench]) -> None:
 
 def _compare(names: Sequence[str], json: Path | None) -> None:
     """Compare two files of benchmarks."""
-    from rankslice.commands.bench.bench import compare
     from rankslice.commands.bench.show import compared_json, print_compared
     from rankslice.measurement.bench.bench_records import read_bench
+    from rankslice.session.bench.bench import compare
 
     if len(names) != 2:
         found = f"names {len(names)} file{'s' if len(names) != 1 else ''}"

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from rankslice.commands.bench.bench import Compared
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.duration_histogram import PERCENTS
@@ -16,6 +15,7 @@ from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series, own_ratios
+from rankslice.session.bench.bench import Compared
 from rankslice.session.bench.scenario import ScenarioRun
 from rankslice.views.bench_sections import (
     Explained,

@@ -9,28 +9,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rankslice.commands.build.build_options import BuildOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import (
+from rankslice.framework.errors import Mistake
+from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.option_records import MisuseError, about, offered
+from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.shared_options import (
     Boards,
     Json,
     MappingSource,
     OpenSizes,
     mapping_from,
 )
-from rankslice.framework.errors import Mistake
-from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.option_records import MisuseError, about, offered
 from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.build.build import Build
-    from rankslice.commands.planning import MakeMapping
+    from rankslice.session.building.build import Build
+    from rankslice.session.building.planning import MakeMapping
 
 
 def _layer_numbers(text: str) -> tuple[int, ...]:
-    from rankslice.commands.build.cut_mapping import parse_cuts
+    from rankslice.session.building.cut_mapping import parse_cuts
 
     return parse_cuts(text)
 
@@ -70,8 +70,8 @@ def build(
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    from rankslice.commands.build.build import build as build_folder
-    from rankslice.commands.build.cut_mapping import mapping_of_cuts
+    from rankslice.session.building.build import build as build_folder
+    from rankslice.session.building.cut_mapping import mapping_of_cuts
 
     images = replace(options.quantisation.preprocessing, layout="nhwc")
     quantisation = replace(options.quantisation, preprocessing=images)
@@ -117,8 +117,8 @@ def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
     if not sys.stdin.isatty():
         found = "neither this nor --cuts is given"
         raise MisuseError(Mistake("--mapping", found, "where do the layers go?"))
-    from rankslice.commands.inspect.inspect import inspect_model
     from rankslice.commands.inspect.show import print_cuts
+    from rankslice.session.inspecting.inspect import inspect_model
 
     with talk.status("reading"):
         inspection = inspect_model(model, sizes.given)

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.commands.build.show import print_build
 from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -27,6 +26,7 @@ from rankslice.networks.digits import (
     write_digit_images,
 )
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
 from rankslice.views.terminal import print_line

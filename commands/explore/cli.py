@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
 from rankslice.commands.output import end_interrupted, write_json
-from rankslice.commands.shared_options import (
+from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.option_records import about, option
+from rankslice.session.shared_options import (
     Boards,
     Json,
     OnnxOrTflite,
@@ -18,14 +20,12 @@ from rankslice.commands.shared_options import (
     accelerator_keys,
     comma_separated,
 )
-from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.option_records import about, option
 from rankslice.views.terminal import progress_bars, screen, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.profile.span_bench import Listener
     from rankslice.exploration.results.candidates import Exploration
     from rankslice.exploration.search.methods import SearchOptions
+    from rankslice.session.profiling.span_bench import Listener
 
 Folder = Annotated[Path, about("Folder to create.", Path)]
 ProfileToRead = Annotated[
@@ -222,8 +222,8 @@ def show_exploration(
     from rankslice.commands.explore.explore import unfinished_files
     from rankslice.commands.explore.show import print_exploration
     from rankslice.commands.profile.show import ProfileTalk
-    from rankslice.commands.profile.span_bench import Listener
     from rankslice.exploration.results.front_files import exploration_to_json
+    from rankslice.session.profiling.span_bench import Listener
 
     with progress_bars() as progress:
         listener = ProfileTalk(talk, progress) if profile is None else Listener()

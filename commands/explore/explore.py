@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankslice.commands.explore.evaluators import MappingRunner, MappingSimulator, mapping_text
-from rankslice.commands.explore.run_cache import RunCache
-from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.profile.profiler import Profiler, profile_model
 from rankslice.commands.profile.show import refinement_text
-from rankslice.commands.profile.span_bench import Listener
-from rankslice.commands.profile.time_limit import left_out_of
-from rankslice.commands.profile_file import read_profile
-from rankslice.commands.shared_options import OpenSizes
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem, with_turns
@@ -46,6 +38,14 @@ from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.session.building.profile_file import read_profile
+from rankslice.session.exploring.evaluators import MappingRunner, MappingSimulator, mapping_text
+from rankslice.session.exploring.run_cache import RunCache
+from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profiler import Profiler, profile_model
+from rankslice.session.profiling.span_bench import Listener
+from rankslice.session.profiling.time_limit import left_out_of
+from rankslice.session.shared_options import OpenSizes
 from rankslice.views.exploration_page import page_of
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"

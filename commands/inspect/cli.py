@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, option
 from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings
-    from rankslice.commands.inspect.inspect import Inspection
+    from rankslice.session.inspecting.inspect import Inspection
 
 _OF_PLAN = ("mapping", "surge", "platform", "profile")
 _OF_ENGINE = ("delegate", "accelerator", "option", "rank")
@@ -67,7 +67,7 @@ def inspect(
         RankSliceError: the file is no model, or one that cannot be sliced; or there are mistakes
             in the mapping or the platform.
     """
-    from rankslice.commands.inspect.inspect import inspect_model
+    from rankslice.session.inspecting.inspect import inspect_model
 
     layers = None if mapping is None else mapping_from(mapping)
     return inspect_model(model, sizes.given, layers, platform, surge, profile)
@@ -216,8 +216,8 @@ def _show_object(model: Path, json: Path | None) -> None:
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
-    from rankslice.commands.inspect.internals import inspect_internals, internals_to_json
     from rankslice.commands.inspect.show_internals import print_internals
+    from rankslice.session.inspecting.internals import inspect_internals, internals_to_json
 
     models = []
     with talk.status("loading") as status:

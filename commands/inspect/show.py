@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL
-from rankslice.commands.inspect.inspect import Inspection
-from rankslice.commands.inspect.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
@@ -16,6 +14,8 @@ from rankslice.framework.wording import joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
+from rankslice.session.inspecting.inspect import Inspection
+from rankslice.session.inspecting.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.views.content import Table
 from rankslice.views.terminal import show_whole
 

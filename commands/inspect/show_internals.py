@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.commands.inspect.internals import Internals, Node
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.core_lists import run_texts
 from rankslice.framework.wording import printable
+from rankslice.session.inspecting.internals import Internals, Node
 from rankslice.session.run_record import accelerated_text
 from rankslice.views.content import Table
 from rankslice.views.terminal import print_line, show_whole

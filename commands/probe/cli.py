@@ -9,10 +9,10 @@ from typing import Annotated
 
 from rankslice.commands.command import command
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json, SshConfig
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PLATFORM, STDOUT, check_output, write_output
 from rankslice.framework.option_records import MisuseError, Writes, about, option
+from rankslice.session.shared_options import Json, SshConfig
 from rankslice.views.terminal import print_line, screen, talk
 
 
@@ -66,9 +66,9 @@ def probe(
     if checking.check is not None:
         _check_platform(checking.check, hosts, checking.mpirun, ssh_config, json)
         return
-    from rankslice.commands.probe.platform_file import measured_pairs, platform_text
-    from rankslice.commands.probe.probe import probe as probe_boards
     from rankslice.commands.probe.show import print_probed
+    from rankslice.session.probing.platform_file import measured_pairs, platform_text
+    from rankslice.session.probing.probe import probe as probe_boards
 
     if not hosts:
         raise MisuseError(Mistake("HOST", "none is given", "name boards, or 'local'"))
@@ -98,9 +98,9 @@ def _check_platform(
     json: Path | None,
 ) -> None:
     """Show what would keep a job from running on the boards of a platform."""
-    from rankslice.commands.probe.check_platform import check_platform
-    from rankslice.commands.probe.findings import FAIL
     from rankslice.commands.probe.show import print_findings
+    from rankslice.session.probing.check_platform import check_platform
+    from rankslice.session.probing.findings import FAIL
 
     if len(folders) > 1:
         found = f"{len(folders)} are given"

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
 from rankslice.commands.output import end_interrupted, write_json
-from rankslice.commands.profile.options import ProfileOptions
-from rankslice.commands.shared_options import (
+from rankslice.framework.files.output_file import PROFILE, STDOUT
+from rankslice.framework.option_records import Writes, about, offered
+from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.shared_options import (
     Boards,
     Json,
     OnnxOrTflite,
     SshConfig,
 )
-from rankslice.framework.files.output_file import PROFILE, STDOUT
-from rankslice.framework.option_records import Writes, about, offered
 from rankslice.views.terminal import progress_bars, screen, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.profile.profiler import Profiler
-    from rankslice.commands.profile.span_bench import Listener
     from rankslice.framework.profile import Profile
+    from rankslice.session.profiling.profiler import Profiler
+    from rankslice.session.profiling.span_bench import Listener
 
 ProfileFile = Annotated[
     Path | None,
@@ -58,7 +58,7 @@ def profile(
     Raises:
         RankSliceError: with all mistakes that were found; what was measured is kept in ``out``.
     """
-    from rankslice.commands.profile.profiler import Profiler, profile_model
+    from rankslice.session.profiling.profiler import Profiler, profile_model
 
     profiler = Profiler(model, platform, out, replace(options, ssh_config=ssh_config), listener)
     with profiler:

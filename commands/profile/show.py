@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, TaskID
 
-from rankslice.commands.profile.span_bench import Listener
-from rankslice.commands.profile.time_limit import Expectation, LeftOut
 from rankslice.exploration.times.refinement import Refinement
 from rankslice.exploration.times.span_times import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.wording import digits
+from rankslice.session.profiling.span_bench import Listener
+from rankslice.session.profiling.time_limit import Expectation, LeftOut
 from rankslice.views.content import Table
 from rankslice.views.terminal import MAX_LINE, print_line, shortened, show
 

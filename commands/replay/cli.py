@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json
 from rankslice.framework.files.output_file import STDOUT
 from rankslice.framework.option_records import about
+from rankslice.session.shared_options import Json
 from rankslice.views.terminal import progress_bars, screen
 
 if TYPE_CHECKING:
-    from rankslice.commands.replay.replay import Replayed
+    from rankslice.session.verification.replay import Replayed
 
 _MAX_FRAMES = 1_000_000
 
@@ -70,7 +70,7 @@ def replay(
     Raises:
         RankSliceError: the folder is no recording, or the rank cannot be run here.
     """
-    from rankslice.commands.replay.replay import replay as replay_recorded
+    from rankslice.session.verification.replay import replay as replay_recorded
 
     return replay_recorded(
         folder, rank, engine=engine, frames=frames, build=build, on_frame=on_frame

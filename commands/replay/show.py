@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.commands.replay.replay import Replayed
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.verify import Difference
+from rankslice.session.verification.replay import Replayed
 from rankslice.views.content import Notice, Table
 from rankslice.views.terminal import shortened, show
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json
 from rankslice.framework.files.output_file import PAGE, STDOUT, write_output
 from rankslice.framework.option_records import Writes, about
 from rankslice.framework.wording import on_one_line
+from rankslice.session.shared_options import Json
 from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:

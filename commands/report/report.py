@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rankslice.commands.bench.bench import compare
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.bench_records import Bench, read_bench
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.run_file import RunRecord, read_run
+from rankslice.session.bench.bench import compare
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.shared_options import (
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.output_file import CLASSES, STDOUT
+from rankslice.framework.option_records import Writes, offered, option
+from rankslice.framework.wording import on_one_line
+from rankslice.session.shared_options import (
     BuildFolder,
     Html,
     Json,
@@ -20,10 +24,6 @@ from rankslice.commands.shared_options import (
     Surviving,
     refuse_with,
 )
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import CLASSES, STDOUT
-from rankslice.framework.option_records import Writes, offered, option
-from rankslice.framework.wording import on_one_line
 from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:

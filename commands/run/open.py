@@ -8,11 +8,11 @@ from typing import Annotated
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import function
-from rankslice.commands.shared_options import Launching, Surviving
 from rankslice.framework.option_records import offered
 from rankslice.session.callbacks import Callbacks
 from rankslice.session.fail_over import FailOver, Restart
 from rankslice.session.pipeline import Pipeline, open_pipeline
+from rankslice.session.shared_options import Launching, Surviving
 
 
 @function
@@ -65,6 +65,6 @@ def fail_over_of(surviving: Surviving) -> FailOver | None:
 def _plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
     """Build for the boards that are left."""
     # What builds is large to load, and a second loss is rare.
-    from rankslice.commands.build.plan_afresh import plan_afresh
+    from rankslice.session.building.plan_afresh import plan_afresh
 
     return plan_afresh(folder, lost)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command
-from rankslice.commands.shared_options import Launching, Surviving
 from rankslice.framework.option_records import about, offered, option
 from rankslice.framework.wording import on_one_line
+from rankslice.session.shared_options import Launching, Surviving
 from rankslice.views.terminal import print_line, screen, talk
 
 if TYPE_CHECKING:

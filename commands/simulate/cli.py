@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.arrival_times import SWITCHING
+from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.views.terminal import screen
 
 if TYPE_CHECKING:
-    from rankslice.commands.simulate.simulate import Simulated
+    from rankslice.session.exploring.simulate import Simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ def simulate(
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    from rankslice.commands.simulate.simulate import (
+    from rankslice.session.arrival_times import read_arrival_times
+    from rankslice.session.exploring.simulate import (
         Scatter,
         SimulationOptions,
         Traffic,
         simulate as simulate_job,
     )
-    from rankslice.session.arrival_times import read_arrival_times
 
     arrivals, read_ms = options.arrivals, variation.read_ms
     return simulate_job(

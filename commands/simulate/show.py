@@ -8,9 +8,9 @@ from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import latency_text, rate_text
-from rankslice.commands.simulate.simulate import Simulated
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
+from rankslice.session.exploring.simulate import Simulated
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, route_texts
 from rankslice.views.terminal import show

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import quoted
 from rankslice.frontend.costs.cuts import Cut
+from rankslice.session.inspecting.inspect import inspect_model
 
 _LESS = 0.5
 """Of what crosses now, at most: another cut has to be worth building again."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.commands.shared_options import BuildFolder, Json, Launching
 from rankslice.framework.files.output_file import PAGE, PERFETTO, STDOUT
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
+from rankslice.session.shared_options import BuildFolder, Json, Launching
 from rankslice.views.terminal import print_line, progress_bars, screen
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.board_history import BoardHistory
 
+LIVE_NOTE = "frames of a camera differ from start to start: part of a difference may be the scene's"
 MAX_OTHER_CORES = 0.2
 """Processor time of others over time from which a start was disturbed. A job's guard, mpirun's
 daemon and what ssh needs are among them."""

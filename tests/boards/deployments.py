@@ -21,8 +21,8 @@ from boards import Board, Boards
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import plan_from_json
+from rankslice.session.building.build import BuildOptions, build
 
 START_S = 120
 MAPPING = {"board1_cpu0": ["conv1..pool1"], "board2_cpu0": ["conv3..softmax"]}

@@ -16,7 +16,7 @@ from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 from boards import Boards
 from rankslice.backend.launch.mpirun import find_mpirun
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.session.building.build import BuildOptions, build
 
 pytestmark = pytest.mark.ci
 

@@ -11,9 +11,9 @@ from real_jobs import DIGITS
 
 from boards import Boards
 from boards.deployments import home
-from rankslice.commands.profile_file import read_profile
 from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.profile import Profile
+from rankslice.session.building.profile_file import read_profile
 
 pytestmark = pytest.mark.ci
 

@@ -28,9 +28,9 @@ from boards.deployments import (
     set_version,
 )
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.replay.replay import replay
 from rankslice.measurement.recorded_tensors import read_tensors
 from rankslice.session.recording_folder import read_recording
+from rankslice.session.verification.replay import replay
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from served import served
 
 import rankslice
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.networks.digits import write_digit_images
+from rankslice.session.building.build import BuildOptions, build
 
 pytestmark = pytest.mark.ci
 

@@ -28,8 +28,8 @@ from real_jobs import processes_of, ranks_of
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.errors import RankSliceError
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 
 pytestmark = [pytest.mark.ci, needs_litert]

@@ -16,9 +16,9 @@ import pytest
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import Build, build
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.verify import Verification
+from rankslice.session.building.build import Build, build
 from rankslice.session.run import prepare, run
 
 ALEXNET = """

@@ -24,10 +24,10 @@ from slices import in_turn
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.session.building.build import Build, BuildOptions, build
 from rankslice.session.run import prepare, run
 
 MODELS = sorted((Path(__file__).parents[1] / "models/exports/open_sizes").glob("*.onnx"))

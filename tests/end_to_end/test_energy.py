@@ -25,8 +25,8 @@ from real_jobs import (
 from toys import toy_library
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import Callbacks, FinishedRun, prepare, run
 
 pytestmark = pytest.mark.ci

@@ -19,11 +19,11 @@ from jobs import shared_core_key
 from slices import in_turn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci

@@ -12,7 +12,7 @@ from command_line import Ended, rankslice
 from namespaces import cpuset, run_with_mounts, threads_of_one_core
 from real_jobs import CORES, DIGITS, debians_mpirun, wheels_mpirun
 
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.session.building.build import BuildOptions, build
 
 BOTH = pytest.mark.parametrize("open_mpi", [wheels_mpirun, debians_mpirun])
 LAYERS = (["conv1..pool1"], ["conv3..relu3"], ["conv4..softmax"])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tflite_models import model_file
 
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.session.building.build import BuildOptions, build
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from jobs import build_folder, write_mapping
 from quantised import averaging_cnn, half_cnn, images, quantised_cnn
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.frontend.formats.onnx.reader import read_onnx
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci

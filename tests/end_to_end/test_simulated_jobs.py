@@ -4,7 +4,7 @@ import pytest
 from real_jobs import chain_folder, let_ranks_sleep
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
 from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci

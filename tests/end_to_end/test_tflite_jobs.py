@@ -14,11 +14,11 @@ from open_tflite_models import rows_model
 from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import Build, BuildOptions, build
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.verify import Verification
+from rankslice.session.building.build import Build, BuildOptions, build
 from rankslice.session.run import prepare, run
 
 CORES = sorted(os.sched_getaffinity(0))

@@ -10,7 +10,7 @@ import pytest
 from command_line import rankslice
 from real_jobs import debians_mpirun, let_ranks_sleep, shared_keys
 
-from rankslice.commands.build.build import BuildOptions, build
+from rankslice.session.building.build import BuildOptions, build
 
 MODELS = Path(__file__).parents[2] / "models"
 BURSTS = [*(0.05 * n for n in range(20)), *([1.0] * 40), *(3.0 + 0.05 * n for n in range(20))]

@@ -17,11 +17,11 @@ import pytest
 from onnx import numpy_helper
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.measurement.verify import Verification
 from rankslice.networks.zoo import zoo_model, zoo_names
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 
 pytestmark = pytest.mark.ci

@@ -30,8 +30,8 @@ import psutil
 import tritonclient.grpc
 import tritonclient.http
 
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.serve.protocol.messages import MESSAGES, SERVICE
+from rankslice.session.building.build import BuildOptions, build
 
 ROOT = Path(__file__).parents[2]
 MOST_GROWTH = 32 * 2**20

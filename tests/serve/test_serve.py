@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from real_jobs import digits_folder, shared_keys
 
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.session.building.build import BuildOptions, build
 
 PROGRAM = Path(sys.executable).with_name("rankslice")
 

@@ -15,11 +15,11 @@ from real_jobs import chain
 
 import rankslice
 from rankslice.backend.launch.messages import BoardMessage
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.plan_afresh import plan_afresh
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.plan_afresh import plan_afresh
 from rankslice.session.fail_over import Survivors, accused_boards
 
 LAYERS = 6

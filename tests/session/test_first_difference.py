@@ -24,13 +24,13 @@ from tflite_models import model_file
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RECORD
 from rankslice.backend.runtime.sinks.results import Results
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.models import convert_digits
 from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 from rankslice.session.verification.first_difference import first_difference
 

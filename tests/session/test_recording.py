@@ -13,12 +13,12 @@ from jobs import routed_figure
 import rankslice as package
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.replay.replay import replay
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.recorded_tensors import read_tensors
 from rankslice.session import recording_folder as recording
 from rankslice.session.recording_folder import prepare_recording, read_recording
 from rankslice.session.run import prepare
+from rankslice.session.verification.replay import replay
 
 
 def test_a_run_records_and_each_rank_can_be_replayed(built: Path, tmp_path: Path) -> None:

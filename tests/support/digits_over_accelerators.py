@@ -12,10 +12,10 @@ import numpy as np
 from litert_engines import NPU_ENVIRONMENT, NPU_OPTIONS, gpu_environment
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.build_options import Quantisation
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.digits import heldout_digits
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
 from rankslice.session.run import prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
 

@@ -22,11 +22,11 @@ from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxrunti
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import open_source
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import BuildOptions, build
 
 onnxruntime = load_onnxruntime()
 

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.launch.mpirun import find_mpirun
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_to_json
 from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import BuildOptions, build
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 CORES = sorted(os.sched_getaffinity(0))

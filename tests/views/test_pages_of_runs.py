@@ -14,8 +14,8 @@ from benchmarks_made import bench, start
 from browsers import DESKTOP, PHONE, Elements, opened
 from kept_runs import kept_run, plan, rank_run, run_record
 
-from rankslice.commands.bench.bench import compare
 from rankslice.measurement.board_history import BoardHistory
+from rankslice.session.bench.bench import compare
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
 from rankslice.views.run_page import run_page

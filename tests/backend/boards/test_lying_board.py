@@ -64,10 +64,10 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.job import Rank
-from rankslice.commands.probe.platform_file import platform_text
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+from rankslice.session.probing.platform_file import platform_text
 from rankslice.views.terminal import new_console
 
 pytestmark = NEEDS_RSYNC

@@ -21,10 +21,10 @@ from rankslice.backend.runtime.pipeline.stages import Input, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.arrivals import Timed
-from rankslice.commands.build.build_options import Quantisation
-from rankslice.commands.build.representative import conversion_of
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
+from rankslice.session.building.build_options import Quantisation
+from rankslice.session.building.representative import conversion_of
 from rankslice.session.run import Callbacks, FinishedRun, prepare, run
 
 SOURCE = '''

@@ -14,9 +14,9 @@ from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
 from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save
 
-from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.commands.inspect.lanes import Row, assign_lanes
 from rankslice.commands.inspect.picture import picture_of
+from rankslice.session.inspecting.inspect import inspect_model
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = (

@@ -122,7 +122,7 @@ def test_few_frames_are_told_to_be_few(out: Path) -> None:
 def test_advice_names_a_nearer_cut_that_sends_less(tmp_path: Path) -> None:
     from onnx import TensorProto, helper, save
 
-    from rankslice.commands.build.build import BuildOptions, build
+    from rankslice.session.building.build import BuildOptions, build
 
     def value(name: str, width: int) -> object:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])

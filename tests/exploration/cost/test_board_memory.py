@@ -19,7 +19,6 @@ from strategies import mapped_graphs
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, pairs_within_boards
 from rankslice.backend.runtime.sizes import slot_bytes
-from rankslice.commands.inspect.rank_costs import rank_costs
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import Team, kinds_and_devices
@@ -28,6 +27,7 @@ from rankslice.framework.graph import Graph
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
 from rankslice.frontend.costs.costs import layer_costs
+from rankslice.session.inspecting.rank_costs import rank_costs
 
 TENSOR_BYTES = 16
 

@@ -25,7 +25,6 @@ from rankslice.backend.runtime.sources.switching import (
     Fixed,
     Seen,
 )
-from rankslice.commands.simulate.simulate import SimulationOptions, Traffic, simulate_job
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
 from rankslice.exploration.simulator.simulation import Simulation
@@ -33,6 +32,7 @@ from rankslice.exploration.simulator.simulator import Arrivals, at_rate, simulat
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.platform import Platform
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate_job
 
 WHOLE = dict.fromkeys("abc", 0)
 SLICED = {"a": 0, "b": 1, "c": 2}

@@ -14,12 +14,12 @@ from jobs import write_mapping
 from rooms import ROOMS
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.build_options import Quantisation
-from rankslice.commands.build.cut_mapping import mapping_of_cuts
-from rankslice.commands.inspect.inspect import inspect_model
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import FORMATS, read_model
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
+from rankslice.session.building.cut_mapping import mapping_of_cuts
+from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import prepare, run
 
 ROOT = Path(__file__).parents[3]
@@ -82,8 +82,8 @@ def test_a_format_is_imported_only_if_a_model_needs_it() -> None:
 
 OF_ONE_FORMAT = {
     "commands/inspect/cli.py": "--object and --internals look into .tflite files",
-    "commands/inspect/internals.py": "which engine runs a model, to inspect it",
-    "commands/inspect/internals_process.py": "what onnxruntime and LiteRT make of their files",
+    "session/inspecting/internals.py": "which engine runs a model, to inspect it",
+    "session/inspecting/internals_process.py": "what onnxruntime and LiteRT make of their files",
     "session/verification/first_difference.py": "a Keras model is converted again",
     "session/versions.py": "the package onnx",
     "framework/engines.py": "the formats that each engine runs",

@@ -17,7 +17,6 @@ from rankslice.backend.boards.conversation import packages_of_jobs
 from rankslice.backend.runtime.engines import EngineSettings, engine_version, open_engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.engines import (
     ENGINES,
     EngineInfo,
@@ -27,6 +26,7 @@ from rankslice.framework.engines import (
 )
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan
+from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 from rankslice.session.versions import version_lines
 
@@ -161,8 +161,8 @@ def test_an_engine_without_a_row_is_unknown(tmp_path: Path) -> None:
 
 
 NAMED = {
-    "commands/inspect/internals.py": "which engine can be asked, and how",
-    "commands/inspect/internals_process.py": "what asks each engine",
+    "session/inspecting/internals.py": "which engine can be asked, and how",
+    "session/inspecting/internals_process.py": "what asks each engine",
     "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
     "framework/specs/read_platform.py": "what AutoDiCE's words for a GPU mean",

@@ -39,9 +39,9 @@ from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.random_source import RandomSource
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.summary import summarise
+from rankslice.session.building.build import BuildOptions, build
 
 
 def run(

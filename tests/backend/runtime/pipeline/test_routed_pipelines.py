@@ -23,8 +23,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import setup
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.switching import Change, Seen
-from rankslice.commands.build.build import BuildOptions, build
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.session.building.build import BuildOptions, build
 
 
 class AtRandom:

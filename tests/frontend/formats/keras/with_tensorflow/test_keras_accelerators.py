@@ -7,8 +7,8 @@ import pytest
 from digits_over_accelerators import MODELS, ON_ACCELERATORS, answers_over_accelerators
 from litert_engines import needs_openvino, needs_swiftshader
 
-from rankslice.commands.build.build_options import Quantisation
 from rankslice.models import train_digits
+from rankslice.session.building.build_options import Quantisation
 
 pytestmark = [needs_swiftshader, needs_openvino]
 

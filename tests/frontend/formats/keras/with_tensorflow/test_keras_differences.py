@@ -12,11 +12,11 @@ from keras_networks import drawn, saved
 from recorded import searched
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.commands.build.build import BuildOptions, build
-from rankslice.commands.build.build_options import Quantisation
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.models import convert_digits
 from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
 
 DIGITS = Path(convert_digits.__file__).with_name("digits.keras")
 

@@ -1,0 +1,277 @@
+"""``rankslice bench``: start jobs again and again, in turns, and keep what their frames took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.wording import digits
+from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Load, Start
+from rankslice.measurement.bench.bench_warm_up import MIN_FRAMES
+from rankslice.measurement.bench.intervals import check_installed
+from rankslice.measurement.bench.quiet import LIVE_NOTE, machine_facts
+from rankslice.measurement.bench.series import Ratio, ratios, series
+from rankslice.session.bench.bench_options import LEVELS, BenchOptions
+from rankslice.session.bench.co_runner import beside_loads, run_beside
+from rankslice.session.bench.starts import Measured, is_live, other_boards
+from rankslice.session.bench.unsliced import build_unsliced
+from rankslice.session.build_folder import read_plan
+from rankslice.session.run import PreparedRun
+from rankslice.session.shared_options import refuse_with
+from rankslice.session.versions import versions
+
+UNSLICED = "unsliced"
+CLOSED = "closed loop"
+LIVE = "as they come"
+_SAME_RATE = 0.01
+"""Rates that differ by less are compared."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is measured, how many starts are done, and how many there are."""
+
+
+def bench(
+    folder: Path,
+    against: Path | str | None = None,
+    options: BenchOptions | None = None,
+    *,
+    on_progress: Progress = lambda step, done, total: None,
+    on_turn: Callable[[Bench], None] = lambda found: None,
+) -> Bench:
+    """Measure a job, and another one in turns with it.
+
+    First as fast as frames are taken (the closed loop), which gives the saturation throughput,
+    then with frames that come by the clock (the open loop). A camera sets the pace itself, so its
+    frames are measured as they come. Each start is a new set of processes. If a co-runner works
+    beside the job, frames come in one way, and the loads differ in its work.
+    In each turn every job is started once, in random order, so that what changes slowly on the
+    machine meets both alike.
+
+    Args:
+        folder: made by ``build``. Packages are on their boards (``deploy``).
+        against: another build folder, or ``unsliced``.
+        options: how often and how long.
+        on_progress: told of the progress.
+        on_turn: given what has been measured, after each turn.
+
+    Raises:
+        RankSliceError: a job cannot run or has failed, or there are too few frames.
+    """
+    wanted = options or BenchOptions()
+    check_installed()
+    live = _refuse_rates_of_camera(wanted)
+    first = _first_loads(wanted, live=live)
+    levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
+    with _measured(folder, against, wanted) as jobs:
+        subjects = [job.subject for job in jobs]
+        check_frames(wanted, max(subject.window for subject in subjects))
+        prepared = [job.check() for job in jobs]
+        boards: dict[str, BoardFacts] = {}
+        for board in (board for job in prepared for board in other_boards(job)):
+            boards.setdefault(board.name, board)
+        loads, load_before, installed = [*first], os.getloadavg()[0], versions().items()
+        turns = _Turns(jobs, prepared, wanted, len(first) + levels, on_progress)
+
+        def so_far() -> Bench:
+            return Bench(
+                inputs=wanted.inputs,
+                frames=wanted.frames,
+                seed=wanted.seed,
+                machine=machine_facts(installed, load_before),
+                boards=tuple(boards.values()),
+                subjects=tuple(subjects),
+                loads=tuple(loads),
+                starts=tuple(turns.starts),
+            )
+
+        for _ in turns.take(first, first=0):
+            on_turn(so_far())
+        loads += _open_loads(so_far(), wanted) if levels else []
+        for _ in turns.take(loads[len(first) :], first=len(first)):
+            on_turn(so_far())
+    return so_far()
+
+
+@contextmanager
+def _measured(
+    folder: Path, against: Path | str | None, options: BenchOptions
+) -> Iterator[list[Measured]]:
+    """Yield the jobs to measure; the unsliced model's is built for as long as the block lasts."""
+
+    def measured(name: str, folder: Path) -> Measured:
+        return Measured(name, folder, options.run_options, options.mpirun, options.ssh_config)
+
+    first = measured(str(folder), folder)
+    if against is None:
+        yield [first]
+    elif str(against) != UNSLICED:
+        yield [first, measured(str(against), Path(against))]
+    else:
+        with temporary_folder() as temporary:
+            out = temporary.path / UNSLICED
+            build_unsliced(folder, read_plan(folder), out, options.ssh_config)
+            yield [first, measured(UNSLICED, out)]
+
+
+def check_frames(options: BenchOptions, window: int) -> None:
+    """Raise if there are too few frames for a steady state."""
+    least = max(MIN_FRAMES, 4 * frames_to_fill(window))
+    if options.frames < least:
+        found = f"{options.frames} frames are too few to find the warm-up and a rate"
+        raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))
+
+
+def _refuse_rates_of_camera(options: BenchOptions) -> bool:
+    """Return whether frames come from a camera; refuse a rate for it."""
+    if not is_live(options.inputs):
+        return False
+    camera = f"--input {options.inputs[0]}, which sets the pace itself"
+    refuse_with(camera, fps=options.fps, load_levels=options.levels != LEVELS)
+    return True
+
+
+class _Turns:
+    """The starts of all jobs, turn by turn."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Measured],
+        prepared: Sequence[PreparedRun],
+        options: BenchOptions,
+        loads: int,
+        on_progress: Progress,
+    ) -> None:
+        self._jobs, self._prepared = jobs, prepared
+        self._options, self._on_progress = options, on_progress
+        self._order = Random(options.seed)
+        self._total = options.starts * len(jobs) * loads
+        self._done = 0
+        self.starts: list[Start] = []
+        """Those that have ended, in the order of time."""
+
+    def take(self, loads: Sequence[Load], first: int) -> Iterator[int]:
+        """Start the jobs under loads, numbered from ``first``; yield the number of each turn."""
+        for turn in range(self._options.starts if loads else 0):
+            for place in self._shuffled(len(loads)):
+                for subject in self._shuffled(len(self._jobs)):
+                    job, load = self._jobs[subject], loads[place]
+                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
+                    self.starts.append(
+                        run_beside(
+                            job,
+                            self._prepared[subject],
+                            load,
+                            subject=subject,
+                            number=first + place,
+                            turn=turn,
+                        )
+                    )
+                    self._done += 1
+                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
+            yield turn
+
+    def _shuffled(self, count: int) -> list[int]:
+        return self._order.sample(range(count), count)
+
+
+def _first_loads(options: BenchOptions, *, live: bool) -> list[Load]:
+    """Return the loads that are measured first; all, if a co-runner works beside the job."""
+    if live:
+        usual = Load(LIVE, is_live=True)
+    elif options.load and options.fps is not None:
+        usual = Load(f"{options.fps:g} frames/s", options.fps)
+    else:
+        usual = Load(CLOSED)
+    return beside_loads(usual, options.load, options.busy) if options.load else [usual]
+
+
+def _open_loads(closed: Bench, options: BenchOptions) -> list[Load]:
+    """Return the loads whose frames come by the clock.
+
+    Jobs that are compared get the same rates, so shares are of the slower one's.
+    """
+    if options.fps is not None:
+        return [Load(f"{options.fps:g} frames/s", fps=options.fps)]
+    rates = [
+        fmean(start.throughput_fps for start in series(closed, subject, 0).starts)
+        for subject in range(len(closed.subjects))
+    ]
+    return [
+        Load(f"{100 * level:g} %", fps=level * min(rates), share=level) for level in options.levels
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two files of benchmarks, side by side."""
+
+    ratios: tuple[Ratio, ...]
+    """The first one's figures over the second's."""
+    notes: tuple[str, ...]
+    """What must be known to read them."""
+
+
+def compare(measured: Bench, reference: Bench) -> Compared:
+    """Return the figures of the first job of a benchmark over those of another one's.
+
+    They were not measured in turns, so the machine may have changed in between, which no interval
+    of either can tell.
+
+    Raises:
+        RankSliceError: they cannot be compared.
+    """
+    check_installed()
+    sides = (measured, reference)
+    mine, theirs = (side.subjects[0] for side in sides)
+    if mine.model_sha256 != theirs.model_sha256:
+        found = f"are of different models, {mine.model} and {theirs.model}"
+        raise RankSliceError(Mistake("the benchmarks", found, "measure both in turns: --against"))
+    for what in ("inputs", "frames"):
+        values = [getattr(side, what) for side in sides]
+        if values[0] != values[1]:
+            found = f"have different {what}: {_shown(values[0])} and {_shown(values[1])}"
+            raise RankSliceError(Mistake("the benchmarks", found, "measure one of them again"))
+    found_ratios: list[Ratio] = []
+    notes = [
+        "not measured in turns: the ratios include changes of the machine between the two, which"
+        " the intervals do not cover"
+    ]
+    if any(load.is_live for load in measured.loads):
+        notes.append(LIVE_NOTE)
+    for name in ("host", "processor", "cores", "kernel", "governor", "versions"):
+        if getattr(measured.machine, name) != getattr(reference.machine, name):
+            notes.append(f"the machines differ: {name}")
+    for number, load in enumerate(measured.loads):
+        other = next(
+            (n for n, candidate in enumerate(reference.loads) if candidate.name == load.name), None
+        )
+        if other is None:
+            continue
+        rates = load.fps, reference.loads[other].fps
+        if rates[0] and rates[1] and abs(rates[0] / rates[1] - 1) > _SAME_RATE:
+            notes.append(
+                f"{load.name}: skipped, because frames arrived at {digits(rates[0], 4)} and"
+                f" {digits(rates[1], 4)} per second"
+            )
+            continue
+        pair = series(measured, 0, number), series(reference, 0, other)
+        if not all(side.starts for side in pair):
+            continue
+        found_ratios += ratios(load, *pair, paired=False)
+    if not found_ratios:
+        expected = "measure both with the same --fps"
+        raise RankSliceError(Mistake("the benchmarks", "have no load in common", expected))
+    return Compared(tuple(found_ratios), tuple(notes))
+
+
+def _shown(value: object) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value)

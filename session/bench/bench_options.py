@@ -1,0 +1,138 @@
+"""How often and how long ``bench`` measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rankslice.backend.runtime.options import Preprocessing, RunOptions
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.option_records import like, option
+from rankslice.framework.wording import quoted
+from rankslice.session.shared_options import Launching
+
+LEVELS = (0.5, 0.8, 0.95)
+"""Shares of the saturation throughput."""
+BUSY = (0.25, 0.5, 0.75, 1.0)
+"""Shares of the time in which a co-runner works."""
+_MIN_SHARE = 1e-6
+
+
+def _shares(name: str, text: str) -> tuple[float, ...]:
+    """Return the shares of a list of per cents."""
+    try:
+        shares = tuple(dict.fromkeys(float(part) / 100 for part in text.split(",")))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 < share <= 1 for share in shares):
+        found = f"{quoted(text)} is not a list of per cents above 0, up to 100"
+        raise RankSliceError(Mistake(name, found, "expected a list such as 50,80,95"))
+    return shares
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    return () if text == "none" else _shares("--load-levels", text)
+
+
+def _busy(text: str) -> tuple[float, ...]:
+    return _shares("--busy", text)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How often and how long to measure."""
+
+    starts: int = option(10, "Starts of each job under each load.", int, least=1, most=10_000)
+    frames: int = option(300, "Frames of each start.", int, least=1)
+    fps: float | None = option(
+        None,
+        "Frame rate, instead of --load-levels.",
+        float,
+        least=1e-3,
+        most=1e9,
+        excludes=("load_levels",),
+    )
+    """The rate at which frames come in the open loop; ``None``: at ``levels``."""
+    levels: tuple[float, ...] = option(
+        LEVELS,
+        "Frame rates at which to measure the latency, in per cent of the saturation throughput;"
+        " 'none': measure only the throughput.",
+        _levels,
+        name="load_levels",
+        metavar="PERCENT,...",
+        shown="50,80,95",
+        least=_MIN_SHARE,
+        most=1,
+    )
+    """Shares of the saturation throughput, from 0 to 1."""
+    inputs: tuple[str, ...] = like(RunOptions, "inputs")
+    seed: int = option(0, "Random seed of frames and of the order.", int, least=0)
+    window: int | None = like(RunOptions, "window")
+    load: str | None = option(
+        None,
+        "Measure beside a co-runner on each board instead: one that computes on the job's cores,"
+        " copies memory, or sends over the loopback interface.",
+        ("cpu", "memory", "network"),
+        excludes=("against", "load_levels"),
+    )
+    """What a co-runner does beside the job, one of :data:`.co_runner.KINDS`; ``None``: there is
+    none. Frames come at ``fps``, or as fast as they are taken."""
+    busy: tuple[float, ...] = option(
+        BUSY,
+        "With --load: shares of the time in which the co-runner works; 0 is added.",
+        _busy,
+        metavar="PERCENT,...",
+        shown="25,50,75,100",
+        least=_MIN_SHARE,
+        most=1,
+        needs="load",
+    )
+    """From 0 to 1; the job is measured alone, too."""
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    frame_timeout_s: float | None = like(RunOptions, "frame_timeout_s")
+    start_timeout_s: float | None = like(RunOptions, "start_timeout_s")
+    mpirun: Path | None = like(Launching, "mpirun")
+    ssh_config: Path | None = like(Launching, "ssh_config")
+
+    @property
+    def run_options(self) -> RunOptions:
+        """What all starts have in common."""
+        return RunOptions(
+            inputs=self.inputs,
+            frames=self.frames,
+            seed=self.seed,
+            window=self.window,
+            preprocessing=self.preprocessing,
+            frame_timeout_s=self.frame_timeout_s,
+            start_timeout_s=self.start_timeout_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioOptions:
+    """How a job is measured under a scenario of MLPerf."""
+
+    target_fps: float | None = option(
+        None,
+        "With --scenario server: mean rate of queries.",
+        float,
+        least=1e-3,
+        most=1e9,
+        needs="scenario",
+    )
+    latency_limit_ms: float | None = option(
+        None,
+        "With --scenario server: limit for the latency of 99 % of them.",
+        float,
+        least=1e-3,
+        most=1e9,
+        needs="scenario",
+    )
+    loadgen: bool = option(
+        False,
+        "With --scenario: also drive the job with MLPerf's load generator.",
+        needs="scenario",
+    )
+    loadgen_logs: Path | None = option(
+        None, "With --loadgen: folder to create for its logs.", Path, needs="loadgen"
+    )

@@ -1,0 +1,1 @@
+"""From model, mapping and platform to a build folder."""

@@ -1,0 +1,347 @@
+"""``rankslice build``: model + mapping + platform to a build folder that mpirun can run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rankslice.backend.boards.login import FILE as BOARDS_FILE, logins_to_json
+from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
+from rankslice.backend.package import link_or_copy, write_driver, write_packages
+from rankslice.backend.runtime.job import Facts
+from rankslice.backend.wheels import wheels_for
+from rankslice.exploration.simulator.schedule import schedule
+from rankslice.exploration.times.turn_weights import ChosenWeights
+from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.hashing import FileHashes
+from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
+from rankslice.framework.graph import AnyTensor, Layer
+from rankslice.framework.mapping import Mapping as LayerMapping, Placements
+from rankslice.framework.plan import FORMAT, Plan
+from rankslice.framework.platform import Platform
+from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.framework.wording import joined, quoted, size_option
+from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
+from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.frontend.formats.model_format import Conversion
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.plan.make_plan import with_facts
+from rankslice.frontend.plan.tables import write_tables
+from rankslice.session.build_folder import (
+    LINKS,
+    OWN_ENTRIES,
+    PLAN,
+    REFERENCE,
+    WITHOUT,
+    converted_name,
+)
+from rankslice.session.building.build_options import BuildOptions as BuildOptions
+from rankslice.session.building.planning import MakeMapping, Planned, plan_model
+from rankslice.session.building.replanning import (
+    replanning_of,
+    survival_record,
+    surviving,
+    write_survival_files,
+)
+from rankslice.session.building.representative import SeenBounds, conversion_of, seen_bounds
+from rankslice.session.run_folder import living_runs
+from rankslice.session.survival import SurvivalRecord, without
+
+_USUAL = BuildOptions()
+
+_LARGE_BYTES = 64_000_000
+"""Of a slot: more is worth a warning if the tensor may be smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build folder, complete."""
+
+    folder: Path
+    plan: Plan
+    packages: tuple[Path, ...]
+    """One folder per board."""
+    warnings: tuple[str, ...]
+    bounds: tuple[tuple[AnyTensor, str], ...] = ()
+    """Tensors of the plan with open sizes, and what says how large they can be."""
+    weights: tuple[ChosenWeights, ...] = ()
+    """Those of ranks in turn that a profile decided."""
+    fallbacks: tuple[Build, ...] = ()
+    """Those for the loss of a board, in the order of the boards that may be lost."""
+    survival: SurvivalRecord | None = None
+
+
+def build(
+    model: Path,
+    mapping: Path | MakeMapping,
+    platform: PlatformSource,
+    out: Path,
+    options: BuildOptions = _USUAL,
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Build:
+    """Slice a model and write everything that its ranks need.
+
+    Args:
+        mapping: a JSON file: accelerators and their layers; or what makes it, such as
+            :func:`rankslice.session.building.cut_mapping.mapping_of_cuts`.
+        out: the folder to make; it appears complete or not at all.
+
+    Raises:
+        RankSliceError: with all mistakes that were found.
+    """
+    check_folder(Path(os.path.realpath(out)), "choose another --out")
+    boards = Platform("", ())
+
+    def where(wanted: LayerMapping, found: Platform) -> Placements:
+        nonlocal boards
+        boards = found
+        return _place(wanted, found, options.share_cores, _submodel_format(model))
+
+    seen = _seen_bounds(model, options)
+    planned = plan_model(
+        model,
+        mapping,
+        platform,
+        surge=options.surge,
+        profile=options.profile,
+        sizes=seen.added_to(options.sizes),
+        source_board=options.source_board,
+        literally=options.literally,
+        where=where,
+        on_step=on_step,
+    )
+    loaded, plan = planned.model, planned.plan
+    kind = format_of(loaded.graph)
+    for cut in planned.cuts:
+        raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
+    conversion = conversion_of(loaded, options.quantisation)
+    replanning, mappings = None, {}
+    if options.survive or options.standby:
+        if isinstance(platform, Platform):
+            found = "the platform is kept for later plans, so it must be a file"
+            raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
+        replanning = replanning_of(planned, boards, options)
+        for board in surviving(plan, boards, options.survive):
+            on_step(f"planning without {board}")
+            mappings[board] = replanning.mapping([board])
+    with (
+        new_folder(out, replaces=_foreign if options.force else None) as folder,
+        FileHashes() as hashes,
+    ):
+        on_step("writing sub-models")
+        sha256 = hashes.begin(loaded.path)
+        facts = _write_submodels(folder, planned, conversion, hashes, on_step)
+        write_tables(folder, plan)
+        (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
+        if boards.default_link or boards.links:
+            (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
+        plan = with_facts(replace(plan, model=replace(plan.model, sha256=sha256.result())), facts)
+        on_step("generating the driver")
+        write_driver(folder, plan, schedule(plan))
+        on_step("packing")
+        also = open_mpi_requirements() if options.wheels else []
+        add_wheels = wheels_for(boards.boards, options.wheels, also)
+        packages = write_packages(
+            folder,
+            plan,
+            video=options.video,
+            archive=options.archive,
+            add_wheels=add_wheels,
+            hashes=hashes,
+        )
+        if kind.is_converted:
+            on_step("converting the unsliced model")
+            _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
+        (folder / REFERENCE).symlink_to(model.resolve())
+        fallbacks = []
+        for board, without_it in mappings.items():
+            alone = replace(options, survive=(), standby=False, profile=None, force=False)
+            fallbacks.append(
+                build(
+                    model,
+                    lambda graph, platform, found=without_it: found,  # type: ignore[misc]
+                    platform,
+                    without(folder, [board]),
+                    alone,
+                    on_step=lambda step, board=board: on_step(f"without {board}: {step}"),  # type: ignore[misc]
+                )
+            )
+        survival = None
+        if replanning is not None:
+            assert not isinstance(platform, Platform)
+            plans = {board: each.plan for board, each in zip(mappings, fallbacks, strict=True)}
+            survival = survival_record(replanning, plan, plans, platform, options)
+            write_survival_files(folder, survival, platform, options)
+    packages = tuple(out / package.relative_to(folder) for package in packages)
+    of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
+    of_bounds = seen.warnings(plan.job.tensors.values())
+    warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *of_bounds)
+    bounds = tuple(_bounds(plan, options.sizes, seen))
+    return Build(
+        out,
+        plan,
+        packages,
+        (*warnings, *_large(bounds)),
+        bounds,
+        planned.weights,
+        tuple(_moved(each, folder, out) for each in fallbacks),
+        survival,
+    )
+
+
+def _moved(build: Build, folder: Path, out: Path) -> Build:
+    paths = (build.folder, *build.packages)
+    place, *packages = (out / path.relative_to(folder) for path in paths)
+    return replace(build, folder=place, packages=tuple(packages))
+
+
+def _links_text(boards: Platform) -> str:
+    """Return a platform file, YAML in the form of JSON, with the links between some boards."""
+    pairs = [{"between": [one, other], **asdict(link)} for one, other, link in boards.links]
+    default = {"default": asdict(boards.default_link)} if boards.default_link else {}
+    names: dict[str, object] = {board.name: {} for board in boards.boards}
+    return json.dumps({"boards": names, "links": {**default, "pairs": pairs}}, indent=1) + "\n"
+
+
+def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[AnyTensor, str]]:
+    """Yield the open tensors of a plan, each with what says how large it can be."""
+    for tensor in plan.job.tensors.values():
+        if tensor.is_open:
+            is_given = tensor.name in plan.inputs or _is_bounded_by(given, tensor)
+            is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most
+            yield tensor, "--at-most" if is_given else "frames" if is_seen else "model"
+
+
+def _is_bounded_by(given: GivenSizes, tensor: AnyTensor) -> bool:
+    """Return whether the bound of a tensor is one that is given; the model's may be smaller."""
+    sizes = given.at_most.get(tensor.name, ())
+    return any(
+        symbol and size == most
+        for size, most, symbol in zip(tensor.shape or (), sizes, tensor.symbols, strict=False)
+    )
+
+
+def _large(bounds: Iterable[tuple[AnyTensor, str]]) -> Iterator[str]:
+    for tensor, origin in bounds:
+        size = tensor.nbytes or 0
+        if size > _LARGE_BYTES and origin == "model":
+            option = size_option("--at-most", tensor.name, tensor.shape or ())
+            yield (
+                f"each slot of tensor {quoted(tensor.name)} takes {size / 1e6:.0f} MB: if it never"
+                f" is so large, give smaller sizes ({option})"
+            )
+
+
+def _seen_bounds(model: Path, options: BuildOptions) -> SeenBounds:
+    """Return the bounds that representative frames show, where these serve no conversion."""
+    kind, wanted = find_format(model), options.quantisation
+    if wanted.representative is None or kind is None or not kind.shows_bounds:
+        return SeenBounds()
+    return seen_bounds(
+        read_model(model, options.sizes), wanted.representative, wanted.preprocessing
+    )
+
+
+def _foreign(folder: Path) -> str:
+    """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
+    if found := other_maker(folder, PLAN, FORMAT, "build"):
+        return found
+    if any(map(living_runs, (folder, *(folder / WITHOUT).glob("*")))):
+        return "a run is in progress in it: wait until it ends"
+    return other_entries(folder, OWN_ENTRIES.__contains__)
+
+
+def _submodel_format(model: Path) -> str:
+    """Return the format of a model's sub-models; empty if its suffix is unknown."""
+    found = find_format(model)
+    return found.submodels if found else ""
+
+
+def _place(
+    mapping: LayerMapping, platform: Platform, share_cores: bool, submodels: str
+) -> Placements:
+    """Return where the ranks run; refuse engines that do not run the model."""
+    usual = default_engine(submodels)
+    placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
+    fitting = dict.fromkeys((usual, *engines_for(submodels)))
+    raise_mistakes(
+        Mistake(
+            f"{mapping.name}: {rank.key}",
+            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
+            + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
+            f"expected {joined([*filter(computes, fitting)], 'or')} for this model",
+        )
+        for rank in placements.ranks
+        if rank.engine not in fitting
+    )
+    raise_mistakes(
+        Mistake(
+            f"{mapping.name}: {rank.key}",
+            f"the platform gives the {rank.accelerator} no execution provider",
+            "expected one next to the engine, such as `provider: CUDA`",
+        )
+        for rank in placements.ranks
+        if ENGINES[rank.engine].needs_provider and rank.accelerator != "cpu"
+        if "provider" not in dict(rank.options)
+    )
+    return placements
+
+
+def _write_submodels(
+    folder: Path,
+    planned: Planned,
+    conversion: Conversion,
+    hashes: FileHashes,
+    on_step: Callable[[str], None],
+) -> dict[str, Facts]:
+    """Write all sub-models; return what boards are told of each, by its file."""
+    model = planned.model
+    facts: dict[str, Facts] = {}
+    parts = [
+        (part, route.ranks[part.rank].runs[part.index])
+        for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
+        for part in cut.segments
+    ]
+    # What is hashed last should be small, so that no core waits.
+    parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
+    written: dict[tuple[tuple[str, ...], ...], str] = {}
+    for number, (part, segment) in enumerate(parts, 1):
+        if format_of(model.graph).is_converted:
+            on_step(f"converting sub-model {number} of {len(parts)}")
+        path = folder / segment.file
+        path.parent.mkdir(exist_ok=True)
+        content = tuple(_names(each) for each in (part.layers, part.inputs, part.outputs))
+        if content in written:
+            link_or_copy(folder / written[content], path)
+            facts[segment.file] = facts[written[content]]
+        else:
+            files = submodel_files(model, part, name=path.name, conversion=conversion)
+            write_submodel(files, path)
+            facts[segment.file] = files.facts
+            if files.data is None:  # else the sub-model has its name in it
+                written[content] = segment.file
+        hashes.begin(path)
+    return facts
+
+
+def _names(parts: Iterable[Layer | AnyTensor]) -> tuple[str, ...]:
+    return tuple(part.name for part in parts)
+
+
+def _weight_bytes(layers: Sequence[Layer]) -> int:
+    return sum(weight.nbytes for layer in layers for weight in layer.weights)
+
+
+def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
+    graph = model.graph
+    brought = {tensor.name for tensor in graph.inputs}
+    outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
+    whole = SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+    write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)

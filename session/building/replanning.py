@@ -1,0 +1,305 @@
+"""Plans for the boards that are left when some are lost: ``build --survive``."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rankslice.exploration.cost.prediction import Prediction, predict
+from rankslice.exploration.problem.devices import Team
+from rankslice.exploration.problem.problem import Problem, with_turns
+from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
+from rankslice.exploration.results.candidates import Candidate
+from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.exploration.search.seeds import planned_mappings
+from rankslice.framework.engines import default_engine
+from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
+from rankslice.framework.plan import Plan
+from rankslice.framework.platform import Platform
+from rankslice.framework.profile import Profile
+from rankslice.framework.wording import joined, quoted
+from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.partition.in_turns import kept
+from rankslice.session.build_folder import SURVIVAL_FILES
+from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.building.planning import Planned
+from rankslice.session.survival import (
+    PLATFORMS,
+    PROFILE,
+    REPRESENTATIVE,
+    BuiltWith,
+    Fallback,
+    Pixels,
+    Sizes,
+    SurvivalRecord,
+    write_survival,
+)
+
+_OPTION, _ALL = "--survive", "all"
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """Finds mappings of a model for some of a platform's boards."""
+
+    model: Model
+    platform: Platform
+    profile: Profile
+    source: str
+    """Name of the profile's file, for messages."""
+    source_board: str | None = None
+    most_turns: int = 1
+    """How many ranks may take turns."""
+
+    @cached_property
+    def _engine(self) -> str:
+        return default_engine(format_of(self.model.graph).submodels)
+
+    def mapping(self, lost: Iterable[str]) -> LayerMapping:
+        """Return the fastest mapping that does without some boards.
+
+        Raises:
+            RankSliceError: there is none.
+        """
+        gone = sorted(lost)
+        text = f"without {joined(gone)}"
+        if self.source_board in gone:
+            found = f"{text} no frame enters: that is what --source-board says"
+            raise RankSliceError(Mistake(_OPTION, found, "name other boards there or here"))
+        boards = tuple(board for board in self.platform.boards if board.name not in gone)
+        links = tuple(link for link in self.platform.links if not {*link[:2]} & {*gone})
+        left = replace(self.platform, boards=boards, links=links)
+        if not boards:
+            raise RankSliceError(Mistake(_OPTION, f"{text} no board is left", "keep one"))
+        if not measured_keys(self.profile, left):
+            names = joined([board.name for board in boards])
+            found = f"{text} there is no accelerator that {self.source} measured"
+            raise RankSliceError(Mistake(_OPTION, found, f"profile the model on {names}, too"))
+        candidates = self._candidates(left)
+        if not candidates:
+            raise RankSliceError(self._nothing(left, text))
+        entries = candidates[0].mapping.items()
+        return LayerMapping(
+            text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries)
+        )
+
+    def _candidates(self, platform: Platform) -> tuple[Candidate, ...]:
+        """Return mappings, the fastest first: searched for only if the planner finds none."""
+        problem = self._problem(platform)
+        if planned := planned_mappings(problem, self.source_board):
+            return planned
+        options = SearchOptions(objectives=("throughput",), most_turns=self.most_turns)
+        found = find_mappings(problem, options.objectives, options).candidates
+        wanted = self.source_board
+        return tuple(each for each in found if wanted is None or wanted in each.boards)
+
+    def _problem(self, platform: Platform, keys: tuple[str, ...] | None = None) -> Problem:
+        problem = profiled_problem(
+            self.profile,
+            self.model.graph,
+            platform,
+            keys=keys,
+            default_engine=self._engine,
+            source=self.source,
+        )
+        is_searched = keys is None and self.most_turns > 1
+        return with_turns(problem, self.most_turns) if is_searched else problem
+
+    def _nothing(self, platform: Platform, text: str) -> Mistake:
+        boards = tuple(replace(board, memory_mb=None) for board in platform.boards)
+        endless = self._candidates(replace(platform, boards=boards))
+        has = {board.name: board.memory_mb for board in platform.boards}
+        name = quoted(self.model.graph.name)
+        if not endless:
+            also = "" if self.source_board is None else f" with layers on {self.source_board}"
+            found = f"{text} no mapping of {name} was found that can run{also}"
+            return Mistake(_OPTION, found, "look at what the accelerators of the others can run")
+        sizes = joined(
+            [f"{board} {size:.0f} MB" for board, size in has.items() if size is not None]
+        )
+        found = f"{text} {name} does not fit into the memory of the others"
+        return Mistake(_OPTION, found, f"memory_mb of the platform: {sizes}; keep it")
+
+    def predict(self, plan: Plan) -> Prediction:
+        """Return what a plan of one route costs, by the cost model.
+
+        Raises:
+            RankSliceError: the profile does not know all of its accelerators.
+        """
+        problem = self._problem(self.platform, tuple(rank.key for rank in plan.ranks))
+        ranks_of: dict[str, list[int]] = {}
+        for segment in plan.segments:
+            for layer in segment.layers:
+                ranks_of.setdefault(layer, []).append(segment.rank)
+        owners = [tuple(ranks_of[layer]) for layer in problem.layers]
+        teams = {ranks: None for ranks in owners if len(ranks) > 1}
+        numbers = {ranks: len(plan.ranks) + number for number, ranks in enumerate(teams)}
+        numbers |= {(rank.rank,): rank.rank for rank in plan.ranks}
+        problem = replace(problem, teams=tuple(Team(each, _weights(plan, each)) for each in teams))
+        return predict(problem, np.array([numbers[ranks] for ranks in owners], np.int64))
+
+
+def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
+    return tuple(len(plan.ranks[rank].turns.positions) for rank in ranks)
+
+
+def _most_turns(plan: Plan) -> int:
+    """Return how many ranks of a plan take turns with each other, at most."""
+    layers = [frozenset(segment.layers) for segment in plan.segments]
+    return max((sum(each == other for other in layers) for each in layers), default=1)
+
+
+def _standby_mistakes(
+    plans: Iterable[tuple[str, Prediction]], platform: Platform
+) -> Iterator[Mistake]:
+    """Yield the boards whose memory does not suffice for some plans at once.
+
+    Args:
+        plans: what each is called in messages, and what it costs.
+        platform: with the boards' memory.
+    """
+    boards = {board.name: board.memory_mb for board in platform.boards}
+    parts = [
+        (board.name, text, board.memory_bytes / 1e6)
+        for text, prediction in plans
+        for board in prediction.boards
+    ]
+    for name, needs in itertools.groupby(sorted(parts, key=lambda part: part[0]), lambda p: p[0]):
+        sizes = [(text, size) for _, text, size in needs]
+        total, has = sum(size for _, size in sizes), boards[name]
+        if has is not None and total > has:
+            each = joined([f"{size:.0f} MB {text}" for text, size in sizes])
+            yield Mistake(
+                "--standby",
+                f"all plans at once need {total:.0f} MB of {name}, which has {has:.0f} MB",
+                f"that is {each}; build without --standby, or for fewer boards",
+            )
+
+
+def replanning_of(planned: Planned, platform: Platform, options: BuildOptions) -> Replanning:
+    """Return what finds the plans without boards.
+
+    Raises:
+        RankSliceError: the options do not suffice for it, or no other job can go on with the
+            model's frames.
+    """
+    if not options.survive:
+        found = "there is one plan only"
+        raise RankSliceError(Mistake("--standby", found, "give --survive, too"))
+    if planned.profile is None or options.profile is None:
+        raise RankSliceError(
+            Mistake(
+                _OPTION,
+                "plans for fewer boards rest on a profile, and none is given",
+                "measure the model on all boards with `rankslice profile`, and give --profile",
+            )
+        )
+    if options.surge is not None:
+        found = "a job with two routes is not started again without a board"
+        raise RankSliceError(Mistake(_OPTION, found, "build without --surge"))
+    graph = planned.model.graph
+    raise_mistakes(kept(graph, graph.layers, "a job and the next one", "build without --survive"))
+    return Replanning(
+        planned.model,
+        platform,
+        planned.profile,
+        options.profile.name,
+        options.source_board,
+        _most_turns(planned.plan),
+    )
+
+
+def surviving(plan: Plan, platform: Platform, survive: Iterable[str]) -> tuple[str, ...]:
+    """Return the boards that may be lost, in the order of the ranks; ``all``: each of them.
+
+    Raises:
+        RankSliceError: the plan has no such board, or the platform has one board only.
+    """
+    used = [*dict.fromkeys(rank.board for rank in plan.ranks)]
+    wanted = [*dict.fromkeys(survive)]
+    known = {board.name for board in platform.boards}
+    unused = f"ranks are on {joined(used)}"
+    raise_mistakes(
+        Mistake(_OPTION, f"no rank is on board {quoted(board)}", unused)
+        if board in known
+        else Mistake(_OPTION, f"no board {quoted(board)}", nearest(board, used) or unused)
+        for board in wanted
+        if board not in used and board != _ALL
+    )
+    if len(known) == 1:
+        found = f"{joined(used)} is the only board, so no ranks are left without it"
+        raise RankSliceError(Mistake(_OPTION, found, "expected a platform of several boards"))
+    return (
+        tuple(used)
+        if _ALL in wanted and _ALL not in used
+        else tuple(board for board in used if board in wanted)
+    )
+
+
+def survival_record(
+    replanning: Replanning,
+    plan: Plan,
+    fallbacks: Mapping[str, Plan],
+    platform: str | Path,
+    options: BuildOptions,
+) -> SurvivalRecord:
+    """Return the record of plans for lost boards.
+
+    Raises:
+        RankSliceError: all plans at once do not fit into the boards' memory, which was asked for.
+    """
+    predictions = {board: replanning.predict(other) for board, other in fallbacks.items()}
+    now = None
+    try:
+        now = replanning.predict(plan)
+    except RankSliceError:
+        if options.standby:
+            raise
+    if options.standby and now is not None:
+        named = [(f"without {board}", found) for board, found in predictions.items()]
+        raise_mistakes(_standby_mistakes([("with all boards", now), *named], replanning.platform))
+    return SurvivalRecord(
+        model_sha256=plan.model.sha256,
+        standby=options.standby,
+        predicted_fps=None if now is None else now.throughput_fps,
+        fallbacks=tuple(
+            Fallback(board, found.throughput_fps) for board, found in predictions.items()
+        ),
+        options=_built_with(Path(platform), options, replanning.most_turns),
+    )
+
+
+def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
+    quantisation = options.quantisation
+    pixels = quantisation.preprocessing
+    return BuiltWith(
+        platform=PLATFORMS[platform.suffix.lower() == ".txt"],
+        shape=tuple(Sizes(*item) for item in options.sizes.fixed.items()),
+        at_most=tuple(Sizes(*item) for item in options.sizes.at_most.items()),
+        share_cores=options.share_cores,
+        source_board=options.source_board,
+        literally=options.literally,
+        quantize=quantisation.kind,
+        pixels=Pixels(pixels.layout, pixels.size, pixels.mean, pixels.scale),
+        most_turns=turns,
+    )
+
+
+def write_survival_files(
+    folder: Path, record: SurvivalRecord, platform: str | Path, options: BuildOptions
+) -> None:
+    write_survival(folder, record)
+    files = folder / SURVIVAL_FILES
+    files.mkdir()
+    assert options.profile is not None
+    shutil.copyfile(options.profile, files / PROFILE)
+    shutil.copyfile(platform, files / record.options.platform)
+    if (frames := options.quantisation.representative) is not None:
+        (files / REPRESENTATIVE).symlink_to(frames.resolve())

@@ -1,0 +1,1 @@
+"""Runs and simulations of the mappings that an exploration finds."""

@@ -1,0 +1,131 @@
+"""What evaluates mappings besides the cost model: the simulator, and runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankslice.backend.boards.login import is_this_machine
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.temporary import temporary_folder
+from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.results.candidates import Candidate
+from rankslice.exploration.results.measured import too_few, with_measured
+from rankslice.exploration.times.segment_times import KnownTimes
+from rankslice.framework.engines import default_engine
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
+from rankslice.framework.platform import Platform
+from rankslice.framework.specs.placement import place_ranks
+from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
+from rankslice.measurement.summary import RunSummary
+from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.planning import plan_mapping
+from rankslice.session.deployment import deploy, plan_deployment
+from rankslice.session.exploring.run_cache import RunCache
+from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate_job
+from rankslice.session.run import prepare, run
+
+_SIMULATED_FRAMES = 100
+_RUN_S = 3.0
+_MIN_FRAMES, _MAX_FRAMES = 30, 3000
+"""Of a run that may choose itself."""
+
+
+def mapping_text(candidate: Candidate) -> str:
+    return json.dumps(candidate.mapping, indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MappingSimulator:
+    """Simulates mappings."""
+
+    model: Model
+    boards: Platform
+    known: KnownTimes
+    source: str
+    """Name of the profile's file, for people."""
+    problem: Problem
+    frames: int | None = None
+
+    def __call__(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the figures of a simulation; memory and energy as predicted.
+
+        Raises:
+            RankSliceError: there can be no such job, or its frames are too few to tell a rate.
+        """
+        entries = [MappingEntry(key, tuple(names)) for key, names in candidate.mapping.items()]
+        mapping = LayerMapping("mapping", tuple(entries))
+        engine = default_engine(format_of(self.model.graph).submodels)
+        placements = place_ranks(mapping, self.boards, default_engine=engine)
+        result = simulate_job(
+            plan_mapping(self.model, mapping, placements).plan,
+            self.boards,
+            self.known,
+            self.source,
+            SimulationOptions(
+                Traffic(frames=self.frames or _SIMULATED_FRAMES), overheads=self.problem.overheads
+            ),
+        ).simulation
+        if not result.throughput_fps:
+            raise RankSliceError(too_few(result.completed))
+        figures = replace(
+            candidate.figures[0],
+            basis="simulated",
+            throughput_fps=result.throughput_fps,
+            latency_s=result.latency_ms["p50"] / 1e3,
+        )
+        return replace(candidate, figures=(*candidate.figures, figures))
+
+
+@dataclass(frozen=True, slots=True)
+class MappingRunner:
+    """Builds and runs mappings, to measure them; those that ran before are not run again."""
+
+    model: Path
+    platform: PlatformSource
+    problem: Problem
+    cache: RunCache
+    frames: int | None = None
+    """Of each run; ``None``: those of three seconds, as predicted."""
+    sizes: GivenSizes = NO_SIZES
+    ssh_config: Path | None = None
+
+    def __call__(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the figures of a run.
+
+        Raises:
+            RankSliceError: it could not be built, deployed or run.
+        """
+        known = self.cache.find(candidate, self.frames)
+        summary = known or self._run(candidate)
+        measured = with_measured(self.problem, candidate, summary)
+        if known is None:
+            self.cache.add(candidate, summary)
+        return measured
+
+    def _run(self, candidate: Candidate) -> RunSummary:
+        with temporary_folder() as temporary:
+            folder = temporary.path
+            (folder / candidate.file).write_text(mapping_text(candidate), encoding="utf-8")
+            built = build(
+                self.model,
+                folder / candidate.file,
+                self.platform,
+                folder / "out",
+                BuildOptions(sizes=self.sizes),
+            )
+            if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
+                deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
+            least = 2 * frames_to_fill(built.plan.job.window) + 1
+            options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
+            return run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
+
+
+def _frames_of(candidate: Candidate) -> int:
+    frames = round(_RUN_S * candidate.figures[0].throughput_fps)
+    return min(max(_MIN_FRAMES, frames), _MAX_FRAMES)

@@ -1,0 +1,288 @@
+"""``inspect --internals``: what the engines make of a model, or of the sub-models of a job.
+
+An engine runs in a process of its own (``internals_process.py``), so a file or a driver that makes
+it crash does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rankslice.backend.runtime.engines import EngineSettings, engine_settings
+from rankslice.backend.runtime.errors import signal_name
+from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.job import Rank, Tensor
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.plan import Plan
+from rankslice.framework.reading.read_json import read_json
+from rankslice.framework.reading.records import read_record
+from rankslice.framework.wording import quoted
+from rankslice.frontend.formats import read_model
+from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
+from rankslice.frontend.formats.tflite.object import read_object
+from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
+
+FORMAT = "rankslice-internals"
+VERSION = 3
+
+_CHILD = "rankslice.session.inspecting.internals_process"
+_TIMEOUT_S = 300
+_ENGINES = {"onnxruntime": "onnxruntime", "litert": "LiteRT"}
+"""Engines that can be inspected -> their names in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that the engine runs."""
+
+    name: str
+    """Empty if it has none; LiteRT: of its first output."""
+    op: str
+    provider: str
+    """Execution provider or delegate; empty if not known."""
+    microseconds: float | None
+    """Median of the frames; ``None``: not measured."""
+    replaces: tuple[int, ...]
+    """LiteRT: numbers of the operators that a delegate has replaced by this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMemory:
+    """A tensor of LiteRT's interpreter and its memory."""
+
+    number: int
+    name: str
+    """Empty for working memory of a kernel."""
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int | None
+    before: str
+    """Memory before tensors are allocated: ``file`` (mapped), ``own`` (a copy of a constant),
+    ``arena`` (which tensors share in turn), ``variable``, ``none``, or ``unseen``."""
+    after: str
+    address: int | None
+    """After allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Internals:
+    """What an engine makes of a model."""
+
+    runtime: str
+    """Package and version."""
+    provider: str
+    """Execution provider, delegate or accelerator that was asked for."""
+    levels: dict[str, int]
+    """Number of nodes in the ``file``, and after each level of optimisation or a delegate."""
+    accelerated: Acceleration | None
+    """What the provider, delegate or accelerator runs; ``None``: onnxruntime on the CPU."""
+    nodes: tuple[Node, ...] = ()
+    """Those that run, in their order; empty if the engine does not tell."""
+    frames: int = 0
+    """Runs on zeros that were timed, after one that was not."""
+    untimed: str = ""
+    """Why nodes have no times."""
+    tensors: tuple[TensorMemory, ...] = ()
+    arena_bytes: int = 0
+    """Memory that the tensors in LiteRT's arena cover."""
+    mapped: str = ""
+    """LiteRT: where the file is mapped into memory, as in ``/proc/PID/maps``."""
+    rank: int | None = None
+    """The rank whose sub-model it is; ``None``: of no job."""
+    file: str = ""
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the process of an engine must know."""
+
+    engine: str
+    settings: EngineSettings
+    inputs: tuple[Tensor, ...] = ()
+    """ONNX: the inputs of a frame; empty if a shape is not known."""
+
+
+def inspect_internals(
+    model: Path,
+    settings: EngineSettings,
+    sizes: GivenSizes = NO_SIZES,
+    rank: int | None = None,
+) -> Iterator[Internals]:
+    """Yield what the engines make of a model, or of each sub-model of a job.
+
+    Args:
+        model: a ``.tflite`` or ONNX file, or a folder made by ``build``.
+        settings: how the engine is to run it; a folder's plan says so itself.
+        sizes: sizes that an ONNX file leaves open.
+        rank: of a folder: only this rank's sub-models.
+
+    Raises:
+        RankSliceError: it is none of these; an option is given that the folder has itself; an
+            engine is missing, cannot load a model, or crashes.
+    """
+    if is_build_folder(model):
+        found = f"{model} was built with its own engines and sizes"
+        expected = "give a sub-model's file instead of the folder"
+        given = (*_options(settings), *sizes.options)
+        raise_mistakes(Mistake(name, found, expected) for name in given)
+        yield from _of_ranks(model, read_plan(model), rank)
+        return
+    refuse_other_folders(model)
+    if rank is not None:
+        raise RankSliceError(Mistake("--rank", f"{model} has no ranks", "give a build folder"))
+    suffix = model.suffix.lower()
+    if suffix in (".keras", ".h5", ".hdf5"):
+        expected = "--internals takes .tflite and .onnx files, and build folders"
+        raise RankSliceError(Mistake(str(model), f"has the suffix {quoted(suffix)}", expected))
+    if suffix == ".onnx":
+        _refuse_without_provider(settings)
+        yield ask_onnxruntime(model, settings, sizes)
+        return
+    found = f"{model.name} is loaded with the sizes that it has"
+    raise_mistakes(Mistake(name, found, "leave it out") for name in sizes.options)
+    yield ask_litert(model, settings)
+
+
+def _options(settings: EngineSettings) -> tuple[str, ...]:
+    given = {
+        "--delegate": "delegate" in settings.options,
+        "--accelerator": settings.accelerator != "cpu",
+        "--option": settings.options.keys() - {"delegate"},
+    }
+    return tuple(name for name, is_given in given.items() if is_given)
+
+
+def _refuse_without_provider(settings: EngineSettings) -> None:
+    expected = "name an execution provider: --option provider=NAME"
+    if "delegate" in settings.options:
+        found = "onnxruntime uses no delegate libraries"
+        raise RankSliceError(Mistake("--delegate", found, expected))
+    if "provider" not in settings.options:
+        found = "the execution provider is missing"
+        raise_mistakes(Mistake(name, found, expected) for name in _options(settings))
+
+
+def _of_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Internals]:
+    if rank is not None and rank >= len(plan.ranks):
+        found = f"there is no rank {rank}"
+        raise RankSliceError(Mistake("--rank", found, f"expected 0 to {len(plan.ranks) - 1}"))
+    segments = [
+        segment
+        for route in plan.routes
+        for segment in route.segments
+        if rank in (None, segment.rank) and plan.ranks[segment.rank].engine in _ENGINES
+    ]
+    if not segments:
+        whose = "the ranks have" if rank is None else f"rank {rank} has"
+        found = f"{whose} no sub-models for onnxruntime or LiteRT"
+        raise RankSliceError(Mistake("--rank" if rank is not None else str(folder), found))
+    for segment in segments:
+        placement = plan.ranks[segment.rank]
+        settings = replace(engine_settings(placement, exact=False), allow_fallback=True)
+        bounds = {
+            tensor.name: tensor.shape
+            for tensor in plan.job.tensors.values()
+            if tensor.name in segment.inputs and tensor.is_open and tensor.shape is not None
+        }
+        path, variables = folder / segment.file, _environment(placement)
+        if placement.engine == "litert":
+            internals = ask_litert(path, settings, variables)
+        else:
+            internals = ask_onnxruntime(path, settings, GivenSizes(at_most=bounds), variables)
+        yield replace(internals, rank=segment.rank)
+
+
+def _environment(placement: Rank) -> Mapping[str, str]:
+    """Return the environment of a rank's process: what is set already stays."""
+    return {**dict(placement.environment), **os.environ}
+
+
+def ask_onnxruntime(
+    path: Path,
+    settings: EngineSettings,
+    sizes: GivenSizes = NO_SIZES,
+    environment: Mapping[str, str] | None = None,
+) -> Internals:
+    """Return what onnxruntime makes of an ONNX file.
+
+    Raises:
+        RankSliceError: the file is no ONNX model, or one that cannot be sliced; onnxruntime is not
+            installed, has no such provider here, cannot load the model, or crashes.
+    """
+    graph = read_model(path, sizes).graph
+    inputs = tuple(
+        Tensor(tensor.name, tensor.dtype, tensor.shape)
+        for tensor in graph.inputs
+        if tensor.shape is not None
+    )
+    is_known = len(inputs) == len(graph.inputs)
+    request = Request("onnxruntime", settings, inputs if is_known else ())
+    internals = _ask(path, request, environment)
+    return replace(internals, levels={"file": len(graph.layers), **internals.levels})
+
+
+def ask_litert(
+    path: Path, settings: EngineSettings, environment: Mapping[str, str] | None = None
+) -> Internals:
+    """Return what LiteRT makes of a ``.tflite`` file.
+
+    Raises:
+        RankSliceError: the file is no TensorFlow Lite model; LiteRT is not installed, cannot
+            load the model or the delegate, or crashes.
+    """
+    read_object(path)
+    return _ask(path, Request("litert", settings), environment)
+
+
+def _ask(path: Path, request: Request, environment: Mapping[str, str] | None) -> Internals:
+    """Return the answer of an engine's process, also if it crashes after that."""
+    name = _ENGINES[request.engine]
+    with temporary_folder() as folder:
+        file, log = folder.path / "answer.json", folder.path / "log"
+        command = [sys.executable, "-m", _CHILD, str(path), json.dumps(asdict(request)), str(file)]
+        # A file, as the process itself reads the log of compiled models.
+        with log.open("wb") as output:
+            try:
+                code = subprocess.run(
+                    command, stdout=output, stderr=output, timeout=_TIMEOUT_S, env=environment
+                ).returncode
+            except subprocess.TimeoutExpired:
+                found = f"{name} did not finish within {_TIMEOUT_S} s"
+                raise RankSliceError(Mistake(str(path), found)) from None
+        crash = _crash(name, code, log) if code else ""
+        if not file.is_file():
+            raise RankSliceError(Mistake(str(path), crash or f"{name}'s process gave no answer"))
+        answer = read_json(file.read_text(), f"{name}'s process", "expected an answer")
+    if isinstance(answer, dict) and "error" in answer:
+        raise RankSliceError(Mistake(str(path), answer["error"], answer["expected"]))
+    internals = read_record(Internals, answer, f"{name}'s process")
+    return replace(
+        internals,
+        file=path.name,
+        threads=request.settings.threads,
+        untimed=crash or internals.untimed,
+    )
+
+
+def _crash(name: str, code: int, log: Path) -> str:
+    if code < 0:
+        return f"{name} crashed on it ({signal_name(-code)})"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f"{name} failed on it: {lines[-1] if lines else f'it ended with code {code}'}"
+
+
+def internals_to_json(models: list[Internals]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "models": [asdict(model) for model in models],
+    }

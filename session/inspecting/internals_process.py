@@ -1,0 +1,345 @@
+"""The process in which ``inspect --internals`` loads a model: ``MODEL REQUEST ANSWER``.
+
+What the engine makes of it, or why nothing, goes to the file ``ANSWER`` as JSON. Of LiteRT, only
+what the packages' Python interpreter has is used; nothing is run with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankslice.backend.runtime.engines import EngineSettings, has_own_process
+from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
+from rankslice.backend.runtime.engines.litert_engine import replaced_operators
+from rankslice.backend.runtime.engines.litert_package import find_package, first_line
+from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFrames
+from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.backend.runtime.engines.onnxruntime_providers import (
+    Provider,
+    count_operators,
+    find_provider,
+    short_name,
+)
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.job import Facts, Tensor
+from rankslice.backend.runtime.system.processes import bytes_of
+from rankslice.framework.graph import dtype_bits
+from rankslice.framework.reading.records import as_record
+from rankslice.frontend.formats.tflite.object import read_object
+from rankslice.session.inspecting.internals import (
+    Internals,
+    Node,
+    Request,
+    TensorMemory,
+)
+
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Levels of optimisation, up to what a session usually has -> onnxruntime's names of them."""
+_MAX_FRAMES, _MAX_S = 20, 1.0
+_KERNEL = "_kernel_time"
+"""Ending of the name of a node's event in a profile."""
+
+
+def _main(model: str, request: str, answer: str) -> None:
+    wanted: Request = as_record(Request, json.loads(request))
+    look = _of_onnxruntime if wanted.engine == "onnxruntime" else _of_litert
+    try:
+        for internals in look(Path(model), wanted, Path(answer).parent):
+            _write(Path(answer), asdict(internals))
+    except ImportError as error:
+        expected = f"pip install 'rankslice[{wanted.engine}]'" if wanted.engine == "litert" else ""
+        _write(Path(answer), {"error": first_line(error), "expected": expected})
+    except (JobError, ValueError, RuntimeError) as error:
+        _write(Path(answer), {"error": first_line(error), "expected": ""})
+
+
+def _write(file: Path, record: Mapping[str, Any]) -> None:
+    whole = file.with_suffix(".whole")
+    whole.write_text(json.dumps(record))
+    whole.replace(file)
+
+
+def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
+    """Yield what is seen before a run; and again after it, as it may end the process."""
+    import onnx
+
+    from rankslice.frontend.formats.onnx.nodes import operator
+
+    onnxruntime = load_onnxruntime()
+    settings = replace(request.settings, profile=str(folder / "profile"))
+    provider = _without_frames(find_provider(onnxruntime, settings))
+    by = short_name(provider.name)
+    levels, graph = {}, onnx.GraphProto()
+    for level, name in _LEVELS.items():
+        options = session_options(onnxruntime, request.settings)
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
+        options.optimized_model_filepath = str(folder / "level.onnx")
+        # A model of more than 2 GB is no file without it.
+        entry = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(entry, "level.values")
+        try:
+            create_session(onnxruntime, path, options, provider)
+        except JobError as error:
+            if provider.is_cpu or "compiled nodes" not in str(error):
+                raise
+            break  # there is no file of what a provider has compiled
+        graph = onnx.load(folder / "level.onnx", load_external_data=False).graph
+        levels[level] = len(graph.node)
+    session = create_session(onnxruntime, path, session_options(onnxruntime, settings), provider)
+    found = Internals(
+        runtime=f"onnxruntime {onnxruntime.__version__}",
+        provider=by,
+        levels=levels,
+        accelerated=None if provider.is_cpu else count_operators(session, provider, path),
+        nodes=tuple(
+            Node(node.name, operator(node), by if provider.is_cpu else "", None, ())
+            for node in graph.node
+        ),
+        untimed="" if request.inputs else "its inputs have no fixed size",
+    )
+    yield found
+    if not request.inputs:
+        return
+    try:
+        frames, profile = _run(session, request.inputs)
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        yield replace(found, untimed=f"it fails on zeros: {' '.join(str(error).split())}")
+        return
+    names = {(node.name, node.op.rpartition(".")[2]): node.op for node in found.nodes}
+    yield replace(found, nodes=tuple(_timed(profile, frames, names)), frames=frames)
+
+
+def _without_frames(provider: Provider) -> Provider:
+    """Return a provider without the options that say how frames come to CUDA and back."""
+    if not provider.is_cuda:
+        return provider
+    frames = CudaFrames(provider.options)
+    frames.leave_out(BUFFERS, "frames are zeros")
+    return replace(provider, options=frames.session_options())
+
+
+def _run(session: Any, inputs: Sequence[Tensor]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the number of frames of zeros that were run after a first one, and the profile."""
+    frame = {tensor.name: np.zeros(tensor.shape or (), tensor.dtype) for tensor in inputs}
+    session.run(None, frame)
+    begin, frames = time.monotonic(), 0
+    while frames < _MAX_FRAMES and (not frames or time.monotonic() - begin < _MAX_S):
+        session.run(None, frame)
+        frames += 1
+    return frames, json.loads(Path(session.end_profiling()).read_text())
+
+
+def _timed(
+    profile: Sequence[Mapping[str, Any]], frames: int, names: Mapping[tuple[str, str], str]
+) -> Iterator[Node]:
+    """Yield the nodes of a profile; those in the bodies of control flow may run often per frame.
+
+    Args:
+        profile: its events; it has one more frame, before those that are timed.
+        frames: how many are timed.
+        names: operators with their domains, by the node's name and the operator's.
+    """
+    times: dict[tuple[str, str, str, str], list[int]] = {}
+    for event in profile:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            about = event["args"]
+            name, op = event["name"].removesuffix(_KERNEL), about.get("op_name", "")
+            key = name, op, about.get("provider", ""), str(about.get("node_index"))
+            times.setdefault(key, []).append(event["dur"])
+    for (name, op, provider, _), durations in times.items():
+        runs, rest = divmod(len(durations), frames + 1)
+        sums = [sum(durations[at : at + runs]) for at in range(runs, len(durations), max(runs, 1))]
+        microseconds = None if rest or not runs else float(statistics.median(sums))
+        yield Node(name, names.get((name, op), op), short_name(provider), microseconds, ())
+
+
+def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
+    package, settings = find_package(), request.settings
+    model = read_object(path)
+    subgraph = model["subgraphs"][0]
+    count = len(subgraph["operators"])
+    if has_own_process("litert", settings):
+        accelerated = _compile(path, settings, subgraph)
+        yield Internals(package.name, accelerated.by, {"file": count}, accelerated)
+        return
+    options = dict(settings.options)
+    library = options.pop("delegate", "")
+    by = Path(library).name or "XNNPACK"
+    delegates = [package.load_delegate(library, options)] if library else []
+    try:
+        interpreter = package.interpreter(path, 1, delegates, only_delegates=bool(delegates))
+        memory = _Memory(path, interpreter, model)
+        interpreter.allocate_tensors()
+    except (ValueError, RuntimeError) as error:
+        raise JobError(f"{package.name} cannot load it: {first_line(error)}") from None
+    nodes = tuple(_nodes(interpreter, by))
+    replaced = [node.replaces for node in nodes if node.replaces]
+    others = dict.fromkeys(node.op for node in nodes if not node.replaces)
+    accelerated = Acceleration(by, None, None)
+    if nodes:
+        taken = sum(map(len, replaced))
+        accelerated = Acceleration(by, taken, count, len(replaced), tuple(others))
+    tensors = memory.tensors()
+    yield Internals(
+        runtime=package.name,
+        provider=by,
+        levels={"file": count, "delegated": len(nodes)} if nodes else {"file": count},
+        accelerated=accelerated,
+        nodes=nodes,
+        untimed="LiteRT's Python interface has none",
+        tensors=tensors,
+        arena_bytes=_arena_bytes(tensors),
+        mapped=memory.mapped,
+    )
+
+
+def _compile(path: Path, settings: EngineSettings, subgraph: Mapping[str, Any]) -> Acceleration:
+    options = {name: value for name, value in settings.options.items() if name != "api"}
+    facts = Facts(operators=len(subgraph["operators"]))
+    engine = open_compiled(replace(settings, options=options, facts=facts))
+    inputs, outputs = (
+        [
+            Tensor(tensor["name"], tensor["type"], tuple(tensor["shape"]))
+            for tensor in (subgraph["tensors"][number] for number in subgraph[side])
+        ]
+        for side in ("inputs", "outputs")
+    )
+    engine.load(path, inputs, outputs)
+    acceleration = engine.acceleration()
+    assert acceleration is not None
+    return acceleration
+
+
+def _nodes(interpreter: Any, by: str) -> Iterator[Node]:
+    try:
+        details = interpreter._get_ops_details()
+    except AttributeError:  # the method is not public
+        return
+    names = {item["index"]: str(item["name"]) for item in interpreter.get_tensor_details()}
+    operators = [node for node in details if node["op_name"] != "DELEGATE"]
+    delegates = [node for node in details if node["op_name"] == "DELEGATE"]
+    taken = {node["index"]: sorted(replaced_operators(operators, [node])) for node in delegates}
+    gone = {place for places in taken.values() for place in places}
+    kept = [node for place, node in enumerate(operators) if place not in gone]
+    first = {index: min(places, default=index) for index, places in taken.items()}
+    for node in sorted([*kept, *delegates], key=lambda n: first.get(n["index"], n["index"])):
+        replaces = tuple(int(operators[n]["index"]) for n in taken.get(node["index"], ()))
+        made = next((names.get(number, "") for number in node["outputs"]), "")
+        where = by if replaces else "LiteRT"
+        yield Node(made, str(node["op_name"]), where, None, replaces)
+
+
+class _Memory:
+    """The memory of an interpreter's tensors, before and after they are allocated."""
+
+    def __init__(self, path: Path, interpreter: Any, model: Mapping[str, Any]) -> None:
+        self._interpreter = interpreter
+        self._in_file = model["subgraphs"][0]["tensors"]
+        self._filled = ["data" in buffer or buffer["size"] for buffer in model["buffers"]]
+        self._mapped = [*_mappings(path)]
+        self._before = {
+            item["index"]: self._place(item)[0] for item in interpreter.get_tensor_details()
+        }
+
+    @property
+    def mapped(self) -> str:
+        """Where the file is mapped; empty if it is not, or the system does not tell."""
+        return "{:#x}-{:#x} {}".format(*self._mapped[0]) if self._mapped else ""
+
+    def tensors(self) -> tuple[TensorMemory, ...]:
+        return tuple(map(self._tensor, self._interpreter.get_tensor_details()))
+
+    def _tensor(self, details: Mapping[str, Any]) -> TensorMemory:
+        number = int(details["index"])
+        place, size = self._place(details)
+        return TensorMemory(
+            number=number,
+            name=str(details["name"]),
+            dtype=self._dtype(details),
+            shape=tuple(map(int, details["shape"])),
+            bytes=size,
+            before=self._kind(number, self._before.get(number, "none")),
+            after=self._kind(number, place),
+            address=place if isinstance(place, int) else None,
+        )
+
+    def _kind(self, number: int, place: int | str) -> str:
+        if isinstance(place, str):
+            return place
+        if any(begin <= place < end for begin, end, _ in self._mapped):
+            return "file"
+        if number >= len(self._in_file):
+            return "arena"
+        tensor = self._in_file[number]
+        if self._filled[tensor["buffer"]]:
+            return "own"
+        return "variable" if tensor["is_variable"] else "arena"
+
+    def _dtype(self, details: Mapping[str, Any]) -> str:
+        """Return a tensor's type, in the file's word for those that numpy lacks."""
+        number = int(details["index"])
+        if number < len(self._in_file):
+            return str(self._in_file[number]["type"])
+        return str(np.dtype(details["dtype"]).name)
+
+    def _place(self, details: Mapping[str, Any]) -> tuple[int | str, int | None]:
+        """Return a tensor's address, or ``none`` or ``unseen``; and its size in bytes."""
+        shape = tuple(map(int, details["shape"]))
+        bits = dtype_bits(self._dtype(details))
+        if not bits:
+            # Text and handles have memory of their own kind, and LiteRT crashes when asked for it.
+            return "unseen", None
+        size = (math.prod(shape) * bits + 7) // 8
+        if not shape:
+            # Of a tensor without dimensions Python gets the number, not the memory.
+            return "unseen", size
+        try:
+            view = self._interpreter.tensor(details["index"])()
+            return int(view.__array_interface__["data"][0]), int(view.nbytes)
+        except ValueError as error:
+            return ("none" if "null" in str(error) else "unseen"), size
+        except (RuntimeError, TypeError, AttributeError):
+            return "unseen", size
+
+
+def _mappings(path: Path) -> Iterator[tuple[int, int, str]]:
+    try:
+        lines = bytes_of("self", "maps").decode(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        parts = line.split(maxsplit=5)
+        if len(parts) == 6 and parts[5] == str(path.resolve()):
+            begin, end = (int(text, 16) for text in parts[0].split("-"))
+            yield begin, end, parts[1]
+
+
+def _arena_bytes(tensors: Sequence[TensorMemory]) -> int:
+    """Return how many bytes at least one of the tensors in the arena covers."""
+    total = end = 0
+    spans = [(t.address, t.bytes) for t in tensors if t.after == "arena" and t.address and t.bytes]
+    for address, size in sorted(spans):
+        total += max(0, address + size - max(address, end))
+        end = max(end, address + size)
+    return total
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,278 @@
+"""What would keep a job from running on one board, with its GPUs and NPUs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankslice.backend.boards.answers import BoardCheck, naming_folder
+from rankslice.backend.boards.conversation import load_complaints
+from rankslice.backend.boards.probed import BoardReport, Device, Environment
+from rankslice.backend.launch.mpirun import MpiRun
+from rankslice.backend.runtime.engines.onnxruntime_providers import PLUGINS, is_library
+from rankslice.framework.engines import ENGINES, computes
+from rankslice.framework.platform import Accelerator, Board
+from rankslice.framework.specs.core_lists import core_ranges, format_cores
+from rankslice.framework.wording import joined
+from rankslice.session.probing.findings import (
+    DEPLOY_VENV,
+    FAIL,
+    OK,
+    WARN,
+    Answer,
+    Finding,
+    Job,
+    failed,
+)
+
+_MIN_PYTHON = (3, 10)
+_MIN_DISK_MB = 200
+_FULL_DISK_MB = 20
+_SPARE_DISK_MB = 50
+_MEMORY_TOLERANCE = 1.05
+_SAME_ARCH = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
+
+
+def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
+    """Return what is known of one board."""
+    findings = [*_python_findings(answer), *_core_findings(answer, job)]
+    findings += _kind_findings(answer)
+    findings += _room_findings(answer, job)
+    if job is not None and launcher is not None and _python_does(answer.report.environment):
+        findings += _package_findings(answer, job, launcher)
+    elif job is None:
+        findings += _installed_findings(answer, launcher)
+    return [*findings, *accelerator_findings(answer, job)]
+
+
+def _python_findings(answer: Answer) -> Iterator[Finding]:
+    name, environment = answer.board.name, answer.report.environment
+    unusable = f"not usable: {environment.library.partition(': ')[2]}"
+    found = f"{environment.python} is {environment.version or unusable}"
+    if _python_does(environment):
+        yield Finding(name, "Python", OK, found)
+    else:
+        yield Finding(name, "Python", FAIL, found, "install Python 3.10 or later there")
+    wanted = answer.board.python
+    if environment.version and wanted and not f"{environment.version}.".startswith(f"{wanted}."):
+        told = f"the platform file says {wanted}, and it is {environment.version}"
+        yield Finding(name, "Python", WARN, told, "correct `python`, which --wheels goes by")
+
+
+def _python_does(environment: Environment) -> bool:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", environment.version)[:2])
+    return numbers >= _MIN_PYTHON
+
+
+def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
+    """Yield whether there are the cores that the platform, or the job, names."""
+    board, has = answer.board, answer.report.cores
+    usable = f"programs may use {format_cores(has)}"
+    missing = tuple(core for core in board.cores or () if core not in has)
+    if missing:
+        found = f"there is no {format_cores(missing).replace('cores', 'core')}; {usable}"
+        yield Finding(board.name, "cores", FAIL, found, f"write `cores: {core_ranges(has)}`")
+    for rank in job.plan.ranks if job is not None else ():
+        lost = tuple(core for core in rank.cores if core not in has)
+        if rank.board == board.name and lost:
+            found = f"rank {rank.rank} ({rank.key}) wants {format_cores(lost)}; {usable}"
+            yield Finding(board.name, "cores", FAIL, found, "choose others in the mapping")
+    if not missing:
+        yield Finding(board.name, "cores", OK, usable)
+
+
+def _kind_findings(answer: Answer) -> Iterator[Finding]:
+    board, report = answer.board, answer.report
+    wanted = _SAME_ARCH.get(board.arch.lower(), board.arch.lower())
+    if wanted and wanted != report.arch:
+        found = f"the platform file says {board.arch}, and it is {report.arch}"
+        yield Finding(board.name, "arch", WARN, found, f"write `arch: {report.arch}`")
+    most = _MEMORY_TOLERANCE * (report.memory_mb or math.inf)  # 0: not told
+    if board.memory_mb and board.memory_mb > most:
+        found = f"the platform file says {board.memory_mb:g} MB, and it has {report.memory_mb}"
+        yield Finding(board.name, "memory", WARN, found, f"write `memory_mb: {report.memory_mb}`")
+
+
+def _room_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
+    name, report = answer.board.name, answer.report
+    package = job.packages[name] if job is not None else None
+    needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
+    least = needed if package is not None else _FULL_DISK_MB
+    free = f"{report.disk_free_mb} MB free in {report.home}"
+    state = FAIL if report.disk_free_mb < least else WARN if report.disk_free_mb < needed else OK
+    remedy = "make room; ~/.rankslice/packages has older packages" if state != OK else ""
+    yield Finding(name, "disk", state, free, remedy)
+    weights = sum(
+        entry["bytes"]
+        for file, entry in (package.files if package is not None else {}).items()
+        if file.startswith("submodels/")
+    )
+    yield _memory_finding(name, report, weights / 2**20)
+    if not report.has_rsync and not answer.talk.shell.is_here:
+        yield Finding(name, "rsync", FAIL, "is not installed", "apt-get install rsync there")
+
+
+def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Finding:
+    """Return whether a job's weights fit into what memory is free; engines need more than them."""
+    found = f"{report.available_mb} of {report.memory_mb} MB free"
+    if not weights_mb:
+        return Finding(name, "memory", OK, found)
+    found += f"; its sub-models have {weights_mb:.0f} MB"
+    if weights_mb > report.available_mb:
+        return Finding(name, "memory", FAIL, found, "give it fewer layers, or end other programs")
+    if 2 * weights_mb > report.available_mb:
+        return Finding(name, "memory", WARN, found, "engines may need twice that: fewer layers?")
+    return Finding(name, "memory", OK, found)
+
+
+def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Finding]:
+    """Return what `run` would say of a board and its package before the start."""
+    name = answer.board.name
+    package = job.packages[name]
+    told = answer.talk.shell.ask(
+        BoardCheck,
+        "look",
+        run="",
+        open_mpi=list(launcher.version[:2]),
+        **package.needs(),
+        **package.identity(),
+    )
+    if told.problems:
+        problems = (naming_folder(problem, job.folder) for problem in told.problems)
+        return [failed(name, "package", problem) for problem in problems]
+    return [Finding(name, "package", OK, "is deployed, with all its requirements")]
+
+
+def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Finding]:
+    board, environment = answer.board, answer.report.environment
+    if launcher is not None:
+        yield _open_mpi_finding(board.name, answer.report, launcher)
+    if not environment.version:
+        return
+    for package in ("mpi4py", "numpy"):
+        version = environment.version_of(package)
+        if version is None:
+            found = f"{environment.python} has none"
+            yield Finding(board.name, package, FAIL, found, DEPLOY_VENV)
+        elif package == "mpi4py" and environment.library.startswith("error"):
+            found = f"finds no MPI: {environment.library.partition(': ')[2]}"
+            yield Finding(board.name, package, FAIL, found, DEPLOY_VENV)
+        else:
+            yield Finding(board.name, package, OK, version or "there")
+    yield from _engine_findings(board, environment)
+
+
+def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Finding:
+    """Return whether a board has an Open MPI of the series of this machine's mpirun."""
+    series = ".".join(map(str, launcher.version[:2]))
+    fitting = [
+        each
+        for each in report.open_mpi
+        if each.has_daemon and each.version.startswith(f"{series}.")
+    ]
+    if fitting:
+        return Finding(name, "Open MPI", OK, f"{fitting[0].version}, {fitting[0].mpirun}")
+    others = [f"{each.version} ({each.mpirun})" for each in report.open_mpi]
+    has = f"it has {joined(others)}" if others else "it has none"
+    found = f"mpirun here is of {series}, and {has}: all must be of one series"
+    remedy = DEPLOY_VENV if launcher.is_five else "apt-get install openmpi-bin there"
+    return Finding(name, "Open MPI", FAIL, found, f"{remedy}, or another --mpirun")
+
+
+def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding]:
+    units = [*([board.cpu] if board.cpu else []), *board.gpus, *board.npus]
+    named = dict.fromkeys([*([board.engine] if board.engine else []), *(u.engine for u in units)])
+    for engine in named:
+        there = _engine_packages(engine, environment)
+        if there or not computes(engine):
+            yield Finding(board.name, engine, OK, joined(there) or "needs nothing")
+        else:
+            yield Finding(board.name, engine, FAIL, f"{environment.python} has none", DEPLOY_VENV)
+    if not named:
+        there = [text for engine in ENGINES for text in _engine_packages(engine, environment)]
+        remedy = "" if there else DEPLOY_VENV
+        found = joined(there) or f"{environment.python} has none"
+        yield Finding(board.name, "engine", OK if there else FAIL, found, remedy)
+
+
+def _engine_packages(engine: str, environment: Environment) -> list[str]:
+    known = ENGINES[engine].packages if engine in ENGINES else (engine,)
+    return [f"{name} {version}".strip() for name, version in environment.packages if name in known]
+
+
+def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
+    """Return whether the libraries and providers of accelerators are there."""
+    units = [*_units(answer.board, job)]
+    libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
+    findings = [
+        finding
+        for unit, spec in units
+        if "provider" in dict(spec.options)
+        if not is_library(dict(spec.options).get("plugin", ""))
+        for finding in _provider_findings(answer, unit, dict(spec.options))
+    ]
+    if libraries:
+        wanted = [(library, dict(spec.environment)) for _, spec, library in libraries]
+        complaints = load_complaints(answer.talk, wanted)
+        for (unit, _, library), complaint in zip(libraries, complaints, strict=True):
+            findings.append(_library_finding(answer.board.name, unit, library, complaint))
+    if any(unit[:3] in ("gpu", "npu") for unit, _ in units):
+        findings += _rights_findings(answer.board.name, answer.report.devices)
+    return findings
+
+
+def _units(board: Board, job: Job | None) -> Iterator[tuple[str, Accelerator]]:
+    if job is not None:
+        for rank in job.plan.ranks:
+            if rank.board == board.name:
+                yield rank.accelerator, Accelerator(rank.engine, rank.options, rank.environment)
+        return
+    if board.cpu is not None:
+        yield "cpu", board.cpu
+    yield from board.gpus_and_npus.items()
+
+
+def _library_of(spec: Accelerator) -> str:
+    """Return the library that an accelerator names, a delegate or a plug-in; empty: none."""
+    options = dict(spec.options)
+    plugin = options.get("plugin", "")
+    return options.get("delegate", plugin if is_library(plugin) else "")
+
+
+def _library_finding(name: str, unit: str, library: str, complaint: str) -> Finding:
+    if not complaint:
+        return Finding(name, unit, OK, f"{library} can be loaded")
+    remedy = "install the vendor's package, or give its path as `delegate` or `plugin`"
+    return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
+
+
+def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) -> Iterator[Finding]:
+    environment = answer.report.environment
+    provider, plugin = options["provider"], options.get("plugin", "")
+    wanted = provider.lower().removesuffix("executionprovider")
+    has = [name.removesuffix("ExecutionProvider") for name in environment.providers]
+    if not plugin and wanted in map(str.lower, has):
+        yield Finding(answer.board.name, unit, OK, f"onnxruntime has {provider}")
+        return
+    usual = {name.lower(): package for name, package in PLUGINS.items()}
+    package = plugin or usual.get(wanted, "")
+    version = environment.version_of(package)
+    if version is not None:
+        yield Finding(answer.board.name, unit, OK, f"{package} {version} has {provider}")
+        return
+    if plugin:
+        found = f"it is not known whether {environment.python} has {plugin}"
+        yield Finding(answer.board.name, unit, WARN, found, f"{DEPLOY_VENV} installs it")
+        return
+    found = f"the onnxruntime of {environment.python} has {joined(has) or 'no provider'}"
+    remedy = f"install an onnxruntime with {provider}: {DEPLOY_VENV}"
+    yield Finding(answer.board.name, unit, FAIL, f"{found}, not {provider}", remedy)
+
+
+def _rights_findings(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
+    for device in devices:
+        if not device.may_open:
+            remedy = f"add the account to the group of {device.path}: sudo usermod -aG GROUP USER"
+            found = f"the account may not open {device.path}"
+            yield Finding(name, "device", WARN, found, remedy)

@@ -1,0 +1,175 @@
+"""Options that several commands have, each once; those of a run are ``RunOptions``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.output_file import PAGE, RESULT
+from rankslice.framework.option_records import Writes, about, option
+from rankslice.framework.specs.read_mapping import mapping_of
+from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.framework.wording import quoted
+
+if TYPE_CHECKING:
+    from rankslice.frontend.formats.input_shapes import GivenSizes
+    from rankslice.session.building.planning import MakeMapping
+
+_MAX_DIGITS = 18
+"""Of a size: model files hold 64-bit integers."""
+
+MappingSource: TypeAlias = str | Path | Mapping[str, Sequence[str]]
+"""A mapping file, or its keys with their layers."""
+
+Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
+"""Sizes by the name of a tensor (``{"image": (1, 3, 224, 224)}``) or of a size (``{"n": 8}``)."""
+
+BuildFolder = Annotated[Path, about("Build folder.", Path, is_argument=True, metavar="OUT")]
+OnnxOrTflite = Annotated[Path, about("Model: .onnx or .tflite.", Path, is_argument=True)]
+Boards = Annotated[
+    PlatformSource, about("Platform file (YAML or .txt), or 'local' for this machine.", str)
+]
+Json = Annotated[
+    Path | None,
+    about("Write the result as JSON; '-': standard output.", Path, writes=Writes(RESULT)),
+]
+Html = Annotated[
+    Path | None,
+    about(
+        "Write the result as an HTML page, in one file; '-': standard output.",
+        Path,
+        writes=Writes(PAGE),
+    ),
+]
+SshConfig = Annotated[Path | None, about("ssh configuration file (default: ssh's own).", Path)]
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """How the boards of a job are reached."""
+
+    mpirun: Path | None = option(None, "Path of Open MPI's mpirun.", Path)
+    ssh_config: Path | None = option(None, "ssh configuration file (default: ssh's own).", Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Surviving:
+    """Whether a job goes on without a board that is lost."""
+
+    survive: bool = option(
+        False,
+        "Continue without a lost board; OUT must be built with --survive.",
+        # Frames are read and timed here, a job that survives has one route, and several mpirun
+        # lines.
+        excludes=("arrivals", "normal_fps", "surge_queue", "latency", "dry_run"),
+    )
+    standby: bool = option(
+        False,
+        "With --survive: keep successor jobs loaded, so they can take over at once.",
+        needs="survive",
+    )
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """Return the words of a list, without empty ones."""
+    return tuple(word for word in text.split(",") if word)
+
+
+def accelerator_keys(text: str) -> tuple[str, ...]:
+    """Return the mapping keys of a list."""
+    from rankslice.framework.specs.keys import split_keys
+
+    return split_keys(text, "--accelerators")
+
+
+def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of an option, by name."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split(",") if sizes else []  # a scalar has no sizes
+        if not name or not all(map(_is_number, parts)):
+            raise ValueError(f"{text!r} is not of the form IN=1,3,224,224")
+        if name in found:
+            raise RankSliceError(Mistake(f"{option} {name}", "is given twice", "leave one out"))
+        found[name] = tuple(map(int, parts))
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _fixed_sizes(texts: Sequence[str]) -> Sizes:
+    return _sizes_of("--shape", texts)
+
+
+def _largest_sizes(texts: Sequence[str]) -> Sizes:
+    return _sizes_of("--at-most", texts)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSizes:
+    """What is said of sizes that a model leaves open."""
+
+    shape: Sizes | None = option(
+        None,
+        "Fix open sizes for all frames: those of an input (IN=1,3,224,224) or a named size"
+        " (batch=1).",
+        many=_fixed_sizes,
+    )
+    at_most: Sizes | None = option(
+        None,
+        "Bounds of open sizes: those of any tensor (boxes=100,4) or of a named size (seq=128).",
+        many=_largest_sizes,
+    )
+
+    @property
+    def given(self) -> GivenSizes:
+        """The sizes as readers of models take them.
+
+        Raises:
+            RankSliceError: sizes are no natural numbers, or the two options contradict each other.
+        """
+        from rankslice.frontend.formats.input_shapes import given_sizes
+
+        fixed, at_most = _as_tuples("shape", self.shape), _as_tuples("at_most", self.at_most)
+        return given_sizes(fixed, at_most)
+
+
+def _as_tuples(option: str, sizes: Sizes | None) -> dict[str, tuple[int, ...]]:
+    found = {n: (s,) if isinstance(s, int) else tuple(s) for n, s in (sizes or {}).items()}
+    raise_mistakes(
+        Mistake(f"{option} {quoted(name)}", f"found {sizes}", "expected whole numbers")
+        for name, sizes in found.items()
+        if not all(isinstance(size, int) and size >= 0 for size in sizes)
+    )
+    return found
+
+
+def mapping_from(source: MappingSource) -> Path | MakeMapping:
+    """Return a mapping as the commands take it.
+
+    Raises:
+        RankSliceError: it is a dictionary, and not one of keys with their layers.
+    """
+    if isinstance(source, (str, Path)):
+        return Path(source)
+    mapping = mapping_of(source)
+    return lambda graph, platform: mapping
+
+
+def refuse_with(option: str, /, **others: object) -> None:
+    """Raise if options are given that mean nothing beside another one.
+
+    Raises:
+        RankSliceError: with all of them.
+    """
+    raise_mistakes(
+        Mistake(f"--{name.replace('_', '-')}", f"cannot be combined with {option}", "leave one out")
+        for name, value in others.items()
+        if value
+    )

@@ -1,0 +1,381 @@
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import onnx
+import pytest
+from command_line import rankslice
+from line_graphs import opened
+from needed import NEEDS_FIRST_CORES
+from placements import placements
+from plans import planned
+from problems import CHAIN, board
+from profiled_layers import kind_of, profile_of
+from real_jobs import chain_folder, let_ranks_sleep
+
+from rankslice.exploration.times.segment_times import KnownTimes
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.platform import Link, Platform
+from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
+from rankslice.session.arrival_times import read_arrival_times
+from rankslice.session.exploring.simulate import (
+    SimulationOptions,
+    Traffic,
+    simulate_job,
+)
+
+
+@pytest.fixture
+def sleeping(tmp_path):
+    """A build folder of three ranks that sleep for 20 ms."""
+    folder = chain_folder(tmp_path, 3)
+    let_ranks_sleep(folder, 20)
+    return folder
+
+
+def simulated(*arguments):
+    ended = rankslice("simulate", *arguments, "--json", "-")
+    assert 0 == ended.code, ended.err
+    return json.loads(ended.out)
+
+
+def profiled(folder, *keys):
+    file = folder / "profile.json"
+    kind = kind_of(3, (10.0, 10.0, 30.0), *keys or ("local_cpu0",))
+    file.write_text(profile_of(folder / "model.onnx", 3, kind))
+    return file
+
+
+def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
+    found = simulated(sleeping, "--frames", "300")
+    assert found["throughput_fps"] == pytest.approx(50, rel=0.05)
+    assert [20.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
+    assert 3 == len(found["ranks"])
+
+
+@pytest.fixture
+def routed(tmp_path):
+    """A build folder of a job that needs 20 ms on the normal route, 60 on the other one."""
+    folder = chain_folder(tmp_path, 3, usually_whole=True)
+    let_ranks_sleep(folder, 20)
+    return folder
+
+
+def test_either_route_of_a_job_can_be_simulated(routed):
+    normal, surge = (
+        simulated(routed, "--switch", name, "--fps", "5") for name in ("normal", "surge")
+    )
+    # One run of a sub-model a frame, or three.
+    assert 20 <= normal["latency_ms"]["p50"] < 25
+    assert 60 <= surge["latency_ms"]["p50"] < 65
+    assert [[], [("surge", 0)]] == [
+        [(each["route"], each["frame"]) for each in found["switches"]] for found in (normal, surge)
+    ]
+    # A segment of the normal route and three of the other one.
+    assert [(0, 0), (0, 1), (1, 0), (2, 0)] == [
+        (part["rank"], part["segment"]) for part in normal["segments"]
+    ]
+
+
+def test_a_job_with_two_routes_changes_them_by_itself(routed):
+    calm = simulated(routed, "--fps", "5", "--normal-fps", "40")
+    assert ([], "steady state") == (calm["switches"], calm["throughput_of"])
+    ended = rankslice("simulate", routed, "--fps", "39", "--normal-fps", "40")
+    assert "(both routes), window 2 (for a surge 7)" in ended.out
+    assert "10 frames took the normal route, 990 the surge route" in ended.out
+    assert "surge from frame 10 on, 1 waiting: 39 frames/s arrived, more than 36" in ended.out
+    higher = simulated(routed, "--fps", "39", "--normal-fps", "40", "--surge-above", "0.99")
+    assert [] == higher["switches"]
+    pulled = simulated(routed)
+    assert ["frames come as fast as they are taken"] == [c["reason"] for c in pulled["switches"]]
+
+
+def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\n" * 6 + "5\n" * 30)
+    options = "--switch", "normal", "--surge-queue", "9"
+    assert 12 == len(simulated(routed, "--arrivals", trace, *options, "--queue", "18")["dropped"])
+    assert [] == simulated(routed, "--arrivals", trace, *options)["dropped"]
+
+
+def test_changes_of_the_route_are_drawn(routed, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    options = "--fps", "39", "--normal-fps", "40", "--drawn", "12", "--svg", drawing
+    assert 0 == rankslice("simulate", routed, *options).code
+    root = ElementTree.parse(drawing).getroot()
+    assert ["surge from frame 10 on"] == [
+        e.text for e in root.iter() if "from frame" in (e.text or "")
+    ]
+    assert 1 == len([e for e in root.iter() if e.get("class") == "mark"])
+    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
+    routes = {re.search(r"\((\w+)\), frame (\d+):", title).groups()[::-1] for title in titles}
+    expected = {(str(n), "normal") for n in range(10)} | {("10", "surge"), ("11", "surge")}
+    assert expected == routes
+
+
+def test_a_rate_of_arrival_is_kept(sleeping):
+    found = simulated(sleeping, "--fps", "10", "--frames", "100")
+    assert found["throughput_fps"] == pytest.approx(10)
+    assert found["latency_ms"]["p50"] == pytest.approx(61, abs=3)
+
+
+def test_arrivals_can_come_from_a_file(sleeping, tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("# seconds\n0\n0.5  # a pause\n\n1.0\n")
+    found = simulated(sleeping, "--arrivals", trace)
+    assert (3, 3) == (found["frames"], found["completed"])
+    assert found["duration_s"] == pytest.approx(1.06, abs=0.01)
+
+
+def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
+    # While as many pass as fill the window of 6, at least 10, twice over, the rate is not steady.
+    few = simulated(sleeping, "--frames", "20")
+    assert (None, "too few frames") == (few["throughput_fps"], few["throughput_of"])
+    assert (
+        "20 frames are too few to determine a rate or a bottleneck; give more than 20"
+        == (few["bottleneck"])
+    )
+    ended = rankslice("simulate", sleeping, "--frames", "1")
+    assert "1 frame, rate unknown (too few frames), window 6" in ended.out
+    enough = simulated(sleeping, "--frames", "21")
+    assert enough["throughput_fps"] == pytest.approx(50, rel=0.01)
+
+
+def test_what_is_not_there_is_named_before_a_mapping_is_asked_for(tmp_path):
+    ended = rankslice("simulate", tmp_path / "nothere")
+    assert 1 == ended.code
+    assert f"{tmp_path / 'nothere'}: no such file or folder; expected a model file" in ended.err
+    assert "--mapping" not in ended.err
+
+
+def test_a_profile_tells_how_long_segments_take(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path, "local_cpu0", "local_cpu1")
+    found = simulated(folder, "--profile", file, "--frames", "500")
+    assert [10.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
+    assert ["profile.json: measured"] * 3 == [segment["source"] for segment in found["segments"]]
+    # Ranks 0 and 2 share a core wherever the machine has two of them.
+    assert "core" in found["bottleneck"] or "rank" in found["bottleneck"]
+
+
+@NEEDS_FIRST_CORES
+def test_times_scatter_as_they_were_measured(tmp_path):
+    folder = chain_folder(tmp_path, 1)
+    file = tmp_path / "profile.json"
+    file.write_text(
+        profile_of(tmp_path / "model.onnx", 1, kind_of(1, (10.0, 10.0, 40.0), "local_cpu0"))
+    )
+    found = simulated(folder, "--profile", file, "--scatter", "--frames", "2000")
+    assert found["ranks"][0]["busy_ms"] == pytest.approx(20.2, rel=0.05)
+
+
+def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
+    chain_folder(tmp_path, 2)
+    file = tmp_path / "profile.json"
+    kind = kind_of(2, (10.0,), "local_cpu0", "local_cpu1")
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
+    mapping = tmp_path / "mapping.json"
+    found = simulated(tmp_path / "model.onnx", "--mapping", mapping, "--profile", file)
+    assert 2 == len(found["segments"])
+
+
+def test_a_platform_tells_the_links(tmp_path):
+    (tmp_path / "boards.yaml").write_text(
+        "boards: {one: {cores: 1}, two: {cores: 1}}\n"
+        "links: {default: {bandwidth_mbps: 0.001, latency_ms: 0}}\n"
+    )
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
+    file = tmp_path / "profile.json"
+    kind = kind_of(2, (10.0,), "one_cpu0", "two_cpu0")
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
+    found = simulated(
+        tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file,
+        "--platform", tmp_path / "boards.yaml", "--frames", "100",
+    )  # fmt: skip
+    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
+
+
+@pytest.mark.parametrize("links", [
+    "{default: {bandwidth_mbps: 0.001, latency_ms: 0}}",
+    "{pairs: [{between: [two, one], bandwidth_mbps: 0.001, latency_ms: 0}]}",
+])  # fmt: skip
+def test_a_build_folder_has_the_links_of_its_platform(tmp_path, links):
+    (tmp_path / "boards.yaml").write_text(
+        f"boards: {{one: {{cores: 1}}, two: {{cores: 1}}}}\nlinks: {links}\n"
+    )
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
+    built = rankslice(
+        "build", tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json",
+        "--platform", tmp_path / "boards.yaml", "--out", tmp_path / "over",
+    )  # fmt: skip
+    assert 0 == built.code, built.err
+    file = tmp_path / "profile.json"
+    file.write_text(
+        profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "one_cpu0", "two_cpu0"))
+    )
+    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100")
+    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    # A platform that is given goes before that of the folder.
+    (tmp_path / "boards.yaml").write_text("boards: {one: {cores: 1}, two: {cores: 1}}\n")
+    given = ("--platform", tmp_path / "boards.yaml")
+    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100", *given)
+    assert found["throughput_fps"] > 50
+
+
+def test_reading_frames_takes_as_long_as_is_said(sleeping):
+    alone = [
+        simulated(sleeping, "--fps", "5", "--frames", "30", *more)["latency_ms"]["p50"]
+        for more in ((), ("--read-ms", "0"), ("--read-ms", "7"))
+    ]
+    assert 7 == pytest.approx(alone[2] - alone[1])
+    assert 0.05 < alone[0] - alone[1] < 0.1
+
+
+@pytest.fixture
+def in_turn(tmp_path):
+    """Arguments that simulate a model on a board, and in turn on one of half the speed."""
+    (tmp_path / "boards.yaml").write_text("boards: {fast: {cores: 1}, slow: {cores: 1}}\n")
+    chain_folder(tmp_path, 2)
+    (tmp_path / "mapping.json").write_text('{"fast_cpu0*2|slow_cpu0": ["L0..L1"]}')
+    kinds = kind_of(2, (10.0,), "fast_cpu0"), kind_of(2, (20.0,), "slow_cpu0")
+    (tmp_path / "profile.json").write_text(profile_of(tmp_path / "model.onnx", 2, *kinds))
+    return (
+        tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json",
+        "--profile", tmp_path / "profile.json", "--platform", tmp_path / "boards.yaml",
+    )  # fmt: skip
+
+
+def test_each_rank_in_turn_takes_the_time_of_its_own_accelerator(in_turn):
+    found = simulated(*in_turn)
+    assert [20.0, 40.0] == [segment["compute_ms"] for segment in found["segments"]]
+    assert ["profile.json: measured"] * 2 == [segment["source"] for segment in found["segments"]]
+    assert found["throughput_fps"] == pytest.approx(1 / 0.02 + 1 / 0.04, rel=0.03)
+
+
+def test_an_accelerator_in_turn_that_was_not_profiled_is_named(in_turn, tmp_path):
+    file = tmp_path / "profile.json"
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "fast_cpu0")))
+    assert "the accelerator 'slow_cpu0' was not measured" in mistakes(*in_turn)
+
+
+def test_ranks_in_turn_are_told_with_their_frames(in_turn):
+    lines = rankslice("simulate", *in_turn).out.splitlines()
+    assert ["0, 2 of 3", "1 of 3"] == [
+        line.split("│")[3].strip() for line in lines if "_cpu0" in line and "│" in line
+    ]
+
+
+def test_frames_are_drawn_in_the_lanes_of_the_ranks_that_handle_them(in_turn, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    assert 0 == rankslice("simulate", *in_turn, "--svg", drawing, "--drawn", "6").code
+    root = ElementTree.parse(drawing).getroot()
+    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
+    assert {("0", "0"), ("0", "2"), ("0", "3"), ("0", "5"), ("1", "1"), ("1", "4")} == {
+        re.match(r"rank (\d), segment 0, frame (\d):", title).groups() for title in titles
+    }
+    assert "1 slow_cpu0: 1 of 3" in [e.text for e in root.iter()]
+
+
+def open_job(*seen):
+    """Return what two sleeping ranks show whose cable takes 1 ms for a byte of ``t``."""
+    places = [
+        replace(each, engine="null", options=(("sleep_ms", "1"),))
+        for each in placements("one_cpu0", "two_cpu0")
+    ]
+    plan = planned(opened(CHAIN, "t"), {"a": 0, "b": 1, "c": 1}, tuple(places))
+    boards = Platform("boards.yaml", (board("one"), board("two")), Link(8e-3, 0.0))
+    profile = Profile(ProfiledModel("model.onnx", "", (), ()), (), seen)
+    return simulate_job(
+        plan, boards, KnownTimes(profile), "p.json", SimulationOptions(Traffic(frames=400))
+    )
+
+
+def test_messages_are_as_large_as_the_profile_has_seen_them_or_else_as_their_bounds():
+    seen = SeenTensor("t", "float32", ((1, 0), (1, 0), (1, 0), (1, 4)))
+    bound, drawn = open_job(), open_job(seen)
+    assert bound.simulation.throughput_fps == pytest.approx(1000 / (64 + 16))
+    assert drawn.simulation.throughput_fps == pytest.approx(1000 / (64 + 4), rel=0.01)
+    assert drawn.simulation.to_json() == open_job(seen).simulation.to_json()
+    assert [1, 0] == [sum("changes" in note for note in job.notes) for job in (bound, drawn)]
+
+
+def test_what_is_found_is_printed_for_people(sleeping):
+    ended = rankslice("simulate", sleeping, "--frames", "100", "--fps", "80", "--queue", "1")
+    assert 0 == ended.code
+    assert "frames/s" in ended.out
+    assert "find no room" in ended.out
+    assert "bottleneck: " in ended.out
+
+
+def test_a_drawing_of_too_few_frames_tells_no_rate(sleeping, tmp_path):
+    drawings = {frames: tmp_path / f"{frames}.svg" for frames in (5, 100)}
+    for frames, drawing in drawings.items():
+        assert 0 == rankslice("simulate", sleeping, "--frames", str(frames), "--svg", drawing).code
+    assert {5: False, 100: True} == {
+        frames: "frames/s" in drawing.read_text() for frames, drawing in drawings.items()
+    }
+
+
+def test_the_first_frames_can_be_drawn(sleeping, tmp_path):
+    drawing = tmp_path / "timeline.svg"
+    assert 0 == rankslice("simulate", sleeping, "--svg", drawing, "--drawn", "4").code
+    root = ElementTree.parse(drawing).getroot()
+    steps = [e for e in root.iter() if e.get("class") == "step"]
+    assert 3 * 4 == len(steps)
+
+
+def test_drawing_and_record_cannot_both_go_to_stdout(sleeping):
+    assert 1 == rankslice("simulate", sleeping, "--svg", "-", "--json", "-").code
+
+
+def mistakes(*arguments):
+    ended = rankslice("simulate", *arguments)
+    assert 1 == ended.code
+    return ended.err
+
+
+def test_a_profile_of_another_model_is_refused(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path)
+    onnx.save(onnx.load(tmp_path / "model.onnx"), tmp_path / "other.onnx")
+    with (tmp_path / "other.onnx").open("ab") as other:
+        other.write(b"\x32\x00")  # an empty producer's name
+    file.write_text(profile_of(tmp_path / "other.onnx", 3, kind_of(3, (10.0,), "local_cpu0")))
+    assert "profile.json: is a profile of 'other.onnx'" in mistakes(folder, "--profile", file)
+
+
+def test_a_profile_of_other_sizes_is_refused(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    file = profiled(tmp_path)
+    profile = json.loads(file.read_text())
+    given = {"name": "x", "dtype": "float32", "shape": [9, 16], "symbols": ["n", ""]}
+    profile["model"]["inputs"] = [given]
+    file.write_text(json.dumps(profile))
+    assert (
+        "profile.json: was measured with input 'x' of at most [9, 16], not [1, 16]; give the sizes"
+        in mistakes(folder, "--profile", file)
+    )
+
+
+@NEEDS_FIRST_CORES
+def test_an_accelerator_that_was_not_profiled_is_named(tmp_path):
+    folder = chain_folder(tmp_path, 3)
+    text = mistakes(folder, "--profile", profiled(tmp_path, "local_cpu77"))
+    assert "the accelerator 'local_cpu0' was not measured" in text
+
+
+def test_traces_are_checked_line_by_line(tmp_path):
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\nsoon\n-1\n2\n1\nnan\n")
+    with pytest.raises(RankSliceError) as caught:
+        read_arrival_times(trace)
+    assert [
+        "trace.txt, line 2: 'soon' is not a time",
+        "trace.txt, line 3: '-1' is not a time",
+        "trace.txt, line 5: 1 comes after 2",
+        "trace.txt, line 6: 'nan' is not a time",
+    ] == [str(mistake).partition(";")[0] for mistake in caught.value.mistakes]

@@ -16,13 +16,14 @@ import pytest
 from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.figures import events
-from rankslice.commands.inspect import internals, show_object, to_json
+from rankslice.commands.inspect import show_object, to_json
 from rankslice.commands.report import report
 from rankslice.commands.run import live
 from rankslice.exploration.results import front_files
 from rankslice.framework import plan
 from rankslice.measurement import run_file
 from rankslice.measurement.bench import bench_records
+from rankslice.session.inspecting import internals
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

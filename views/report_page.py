@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.bench.series import all_series
-from rankslice.views.bench_tables import RATE_HEAD, RATIO_HEAD, rate_rows, ratio_figure, ratio_row
+from rankslice.views.bench_tables import RATE_HEAD, rate_rows, ratio_figure
 from rankslice.views.charts import Bar, bar_figure
 from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
@@ -18,7 +18,14 @@ from rankslice.views.run_parts import (
     rate_of,
 )
 from rankslice.views.scales import Axis
-from rankslice.views.side_by_side import KeptBench, KeptRun, differences, figure_table, moves
+from rankslice.views.side_by_side import (
+    KeptBench,
+    KeptRun,
+    benches_table,
+    differences,
+    figure_table,
+    moves,
+)
 from rankslice.views.svg import element
 
 _MAX_CURVES = 8
@@ -29,19 +36,16 @@ _ONE_RUN_EACH = (
 
 
 def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> Page:
-    models = list(dict.fromkeys(run.record.model for run in runs))
-    names = [run.name for run in runs]
-    return Page(
-        f"{joined(models)}: {len(runs)} runs" if len(runs) > 1 else f"{models[0]}: one run",
-        joined(names),
-        (
-            Section("", parts=_notices(runs)),
-            _figures(runs),
-            *([_benches(benches)] if benches else []),
-            _mappings(runs),
-            _runs(runs),
-        ),
-    )
+    models = [run.record.model for run in runs]
+    models += [kept.bench.subjects[0].model for kept in benches if kept.bench is not None]
+    count = f"{len(runs)} runs" if len(runs) > 1 else "one run" if runs else "benchmarks"
+    names = list(dict.fromkeys([*(run.name for run in runs), *(kept.name for kept in benches)]))
+    of_benches = [_benches(benches)] if benches else []
+    sections = of_benches
+    if runs:
+        head = [Section("", parts=_notices(runs)), _figures(runs)]
+        sections = [*head, *of_benches, _mappings(runs), _runs(runs)]
+    return Page(f"{joined(list(dict.fromkeys(models)))}: {count}", joined(names), tuple(sections))
 
 
 def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:
@@ -78,12 +82,14 @@ def _benches(benches: Sequence[KeptBench]) -> Section:
         (name, *row) for name, bench in read for row in rate_rows(bench, all_series(bench))
     )
     texts = tuple(f"{kept.name}: {note}" for kept in benches for note in kept.notes)
-    parts: list[Table | Figure] = [Table("Rates and mean latencies", ("folder", *RATE_HEAD), rates)]
+    parts: list[Table | Figure] = [
+        Table("Rates and mean latencies", ("benchmark", *RATE_HEAD), rates)
+    ]
     ratios = [(kept.name, ratio) for kept in benches for ratio in kept.ratios]
     if ratios:
-        caption = f"Ratios to {read[0][0]}"
-        rows = tuple((name, *ratio_row(ratio)) for name, ratio in ratios)
-        parts.append(Table(caption, ("folder", *RATIO_HEAD), rows))
+        table = benches_table(benches)
+        caption = table.caption
+        parts.append(table)
         known = [(name, one) for name, one in ratios if one.ratio.is_known]
         named = [(f"{name}, {one.load}: {one.figure}", one) for name, one in known]
         parts.append(ratio_figure(f"{caption}, 95 % intervals", named))

@@ -14,6 +14,7 @@ from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.counts import percentile_ms, total
 from rankslice.measurement.run_file import RunRecord
 from rankslice.measurement.summary import RunSummary
+from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
 from rankslice.views.run_parts import mb_text, ms_text
 
@@ -124,6 +125,13 @@ def figure_table(runs: Sequence[KeptRun]) -> Table:
         ratios = (UNKNOWN if ratio is None else f"{ratio:.2f}" for ratio in figure.ratios)
         rows.append((figure.name, *figure.texts, *ratios))
     return Table("Figures, and ratios to the first", head, tuple(rows))
+
+
+def benches_table(benches: Sequence[KeptBench]) -> Table:
+    """Return the ratios of benchmarks to the first that could be read."""
+    first = next((kept.name for kept in benches if kept.bench is not None), UNKNOWN)
+    rows = tuple((kept.name, *ratio_row(ratio)) for kept in benches for ratio in kept.ratios)
+    return Table(f"Ratios to {first}", ("benchmark", *RATIO_HEAD), rows)
 
 
 def differences(runs: Sequence[KeptRun]) -> list[str]:

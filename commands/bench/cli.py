@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rankslice.session.bench.scenario import ScenarioRun
     from rankslice.views.content import Part, Section
 
-_COMPARE = "compare"
 _SCENARIOS = ("single", "multi", "server", "offline")
 _Measured = Annotated[BenchOptions, offered(without=("keep_size",))]
 _BOTH = ("layout", "size", "mean", "scale", "frame_timeout_s", "start_timeout_s")
@@ -121,7 +120,6 @@ def bench_scenario(
     "out --fps 30 --input photos/ --starts 20",
     "out --scenario server --target-fps 50 --latency-limit-ms 100",
     "out --load cpu",
-    "compare before.json after.json",
     calls=bench,
 )
 def show_bench(
@@ -130,7 +128,7 @@ def show_bench(
     targets: Annotated[
         tuple[str, ...],
         about(
-            "Build folder; or 'compare' and two files of benchmarks.",
+            "Build folder, and what it is measured against.",
             is_argument=True,
             many=tuple,
             metavar="OUT",
@@ -155,10 +153,6 @@ def show_bench(
     out: RawValues = None,
     json: Json = None,
 ) -> None:
-    if targets[0] == _COMPARE:
-        refuse_with(_COMPARE, **dict.fromkeys(given - {"targets", "json"}, True))
-        _compare(targets[1:], json)
-        return
     folder, other = _folders(targets, against)
     for way, value in {"--load": options.load, "--scenario": scenario}.items():
         if value:
@@ -268,21 +262,6 @@ def _measure(call: Callable[..., Bench], turns: list[Bench]) -> None:
             turns[:] = [found]
 
         call(on_progress=on_progress, on_turn=on_turn)
-
-
-def _compare(names: Sequence[str], json: Path | None) -> None:
-    """Compare two files of benchmarks."""
-    from rankslice.commands.bench.show import compared_json, print_compared
-    from rankslice.measurement.bench.bench_records import read_bench
-    from rankslice.session.bench.bench import compare
-
-    if len(names) != 2:
-        found = f"names {len(names)} file{'s' if len(names) != 1 else ''}"
-        raise RankSliceError(Mistake(_COMPARE, found, "expected two that 'bench' wrote"))
-    found_both = compare(*(read_bench(Path(name)) for name in names))
-    write_json(json, compared_json(found_both))
-    if json != STDOUT:
-        print_compared(found_both, (names[0], names[1]), screen)
 
 
 def _folders(targets: Sequence[str], against: str | None) -> tuple[Path, str | None]:

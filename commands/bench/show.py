@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.duration_histogram import PERCENTS
@@ -15,7 +13,6 @@ from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series, own_ratios
-from rankslice.session.bench.bench import Compared
 from rankslice.session.bench.scenario import ScenarioRun
 from rankslice.views.bench_sections import (
     Explained,
@@ -29,8 +26,7 @@ from rankslice.views.bench_tables import (
     rate_table,
     ratio_table,
 )
-from rankslice.views.content import Notice, Part
-from rankslice.views.terminal import show
+from rankslice.views.content import Part
 
 
 def bench_parts(bench: Bench) -> Iterator[Part]:
@@ -43,10 +39,6 @@ def bench_parts(bench: Bench) -> Iterator[Part]:
     yield advice(bench, series)
     yield notes(bench, series)
     yield machine_warnings(bench)
-
-
-def print_compared(compared: Compared, names: tuple[str, str], console: Console) -> None:
-    show(console, ratio_table(names, compared.ratios), Notice("Notes", compared.notes, "note"))
 
 
 def bench_json(bench: Bench) -> dict[str, Any]:
@@ -66,14 +58,7 @@ def bench_json(bench: Bench) -> dict[str, Any]:
             for one in bench.subjects
         ],
         "series": [_series_json(bench, one) for one in all_series(bench)],
-        "ratios": [_ratio_json(ratio) for ratio in own_ratios(bench)],
-    }
-
-
-def compared_json(compared: Compared) -> dict[str, Any]:
-    return {
-        "ratios": [_ratio_json(ratio) for ratio in compared.ratios],
-        "notes": list(compared.notes),
+        "ratios": [ratio_json(ratio) for ratio in own_ratios(bench)],
     }
 
 
@@ -82,7 +67,7 @@ def _interval_json(interval: Interval) -> dict[str, float | None]:
     return {"value": interval.value, "low": bounds[0], "high": bounds[1]}
 
 
-def _ratio_json(ratio: Ratio) -> dict[str, Any]:
+def ratio_json(ratio: Ratio) -> dict[str, Any]:
     return {
         "load": ratio.load,
         "figure": ratio.figure,

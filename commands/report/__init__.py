@@ -1,1 +1,1 @@
-"""Show the last runs of several build folders side by side, as one page."""
+"""Show runs of build folders, or benchmarks, side by side, as one page."""

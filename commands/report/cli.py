@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @function
 def report(
-    *folders: Annotated[
+    *targets: Annotated[
         Path,
         about(
-            "Build folders; ratios are to the first one.",
+            "Build folders, and files that bench wrote; ratios are to the first one.",
             Path,
             is_argument=True,
             many=lambda texts: tuple(map(Path, texts)),
@@ -32,20 +32,27 @@ def report(
     ],
     beside: Path = Path(),
 ) -> Report:
-    """Return the last runs of build folders side by side, with ratios to the first.
+    """Return the last runs of build folders, and benchmarks, with ratios to the first.
 
     ``to_html()`` of what it returns is the page, ``to_json()`` its figures, and ``differences``
     says in what the runs differ besides the mapping. Links in the page are relative to ``beside``.
 
     Raises:
-        RankSliceError: a folder is no build folder, was not run, or is given twice.
+        RankSliceError: a folder is no build folder or was not run, a file is no benchmark or cannot
+            be compared with the first one, or something is given twice.
     """
     from rankslice.commands.report.report import make_report
 
-    return make_report(folders, beside)
+    return make_report(targets, beside)
 
 
-@command("report", "one-board two-boards", "out-a out-b out-c --html report.html", calls=report)
+@command(
+    "report",
+    "one-board two-boards",
+    "out-a out-b out-c --html report.html",
+    "before.json after.json",
+    calls=report,
+)
 def show_report(
     call: Callable[..., Report],
     html: Annotated[

@@ -1,4 +1,4 @@
-"""``rankslice report``: what the last runs of build folders showed, side by side."""
+"""``rankslice report``: runs of build folders and benchmarks, side by side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rankslice.commands.bench.show import ratio_json
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.bench_records import Bench, read_bench
@@ -28,11 +29,11 @@ _PAGES = {"trace.html": "Timeline", BENCH_PAGE: "Benchmark"}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The last runs of build folders."""
+    """The last runs of build folders, and benchmarks."""
 
     runs: tuple[KeptRun, ...]
     benches: tuple[KeptBench, ...] = ()
-    """Of those folders that have one."""
+    """Of those folders that have one, and of files."""
 
     @property
     def differences(self) -> list[str]:
@@ -50,6 +51,14 @@ class Report:
                 {"name": each.name, "values": list(each.values), "ratios": list(each.ratios)}
                 for each in figures(self.runs)
             ],
+            "benchmarks": [
+                {
+                    "name": kept.name,
+                    "ratios": list(map(ratio_json, kept.ratios)),
+                    "notes": list(kept.notes),
+                }
+                for kept in self.benches
+            ],
         }
 
     def to_html(self) -> str:
@@ -57,26 +66,27 @@ class Report:
         return page_html(report_page(self.runs, self.benches))
 
 
-def make_report(folders: Sequence[Path], page_folder: Path = Path()) -> Report:
-    """Return the last runs of build folders; ratios are to the first.
+def make_report(targets: Sequence[Path], page_folder: Path = Path()) -> Report:
+    """Return the last runs of build folders, and benchmarks; ratios are to the first.
 
     Args:
-        folders: made by ``build``, and run.
+        targets: folders made by ``build``, and run; files that ``bench`` wrote.
         page_folder: where the page goes, for links to other pages.
 
     Raises:
-        RankSliceError: a folder is no build folder, was not run, or is given twice.
+        RankSliceError: a folder is no build folder or was not run, a file is no benchmark or cannot
+            be compared with the first one, or something is given twice.
     """
-    raise_mistakes(_twice(folders))
-    runs = tuple(_kept_run(folder, page_folder) for folder in folders)
-    return Report(runs, tuple(_kept_benches(folders)))
+    raise_mistakes(_twice(targets))
+    runs = tuple(_kept_run(path, page_folder) for path in targets if not _is_bench(path))
+    return Report(runs, tuple(_kept_benches(targets)))
 
 
-def _twice(folders: Sequence[Path]) -> Iterator[Mistake]:
+def _twice(targets: Sequence[Path]) -> Iterator[Mistake]:
     seen: set[str] = set()
-    for folder in folders:
-        if (real := os.path.realpath(folder)) in seen:
-            yield Mistake(str(folder), "is given twice", "leave one out")
+    for path in targets:
+        if (real := os.path.realpath(path)) in seen:
+            yield Mistake(str(path), "is given twice", "leave one out")
         seen.add(real)
 
 
@@ -90,29 +100,34 @@ def _kept_run(folder: Path, page_folder: Path) -> KeptRun:
     return KeptRun(str(folder), _record(folder, plan), plan, pages)
 
 
-def _kept_benches(folders: Sequence[Path]) -> Iterator[KeptBench]:
-    """Yield the benchmarks of folders; what cannot be read or compared is told with its reason."""
+def _is_bench(path: Path) -> bool:
+    return path.is_file() or (path.suffix == ".json" and not path.is_dir())
+
+
+def _kept_benches(targets: Sequence[Path]) -> Iterator[KeptBench]:
+    """Yield benchmarks: of files, and of folders that have one, with a reason where one is useless.
+
+    Raises:
+        RankSliceError: a file is no benchmark, or cannot be compared with the first one.
+    """
     first: Bench | None = None
-    for folder in folders:
-        name = str(folder)
-        if not (folder / BENCH).is_file():
+    for path in targets:
+        file = path if _is_bench(path) else path / BENCH
+        if not (_is_bench(path) or file.is_file()):
             continue
+        bench, compared = None, None
         try:
-            bench = read_bench(folder / BENCH)
+            bench = read_bench(file)
             check_installed()
+            compared = compare(bench, first) if first is not None else None
         except RankSliceError as error:
-            yield KeptBench(name, None, notes=tuple(map(str, error.mistakes)))
+            if file == path:
+                raise
+            yield KeptBench(str(path), bench, notes=tuple(map(str, error.mistakes)))
             continue
-        if first is None:
-            first = bench
-            yield KeptBench(name, bench)
-            continue
-        try:
-            found = compare(bench, first)
-        except RankSliceError as error:
-            yield KeptBench(name, bench, notes=tuple(map(str, error.mistakes)))
-        else:
-            yield KeptBench(name, bench, found.ratios, found.notes)
+        first = first or bench
+        ratios, notes = (compared.ratios, compared.notes) if compared else ((), ())
+        yield KeptBench(str(path), bench, ratios, notes)
 
 
 def _record(folder: Path, plan: Plan) -> RunRecord:

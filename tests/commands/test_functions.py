@@ -88,11 +88,11 @@ OPTIONS = [
     ("function", "name"), OPTIONS, ids=[f"{each.__name__}-{name}" for each, name in OPTIONS]
 )
 def test_a_value_of_another_type_is_refused(function: Callable[..., Any], name: str) -> None:
-    positional = [1j] if name == "folders" else []
+    positional = [1j] if name == "targets" else []
     needed = {
         each.name: "x"
         for each in inspect.signature(function).parameters.values()
-        if each.default is inspect.Parameter.empty and each.name not in (name, "folders")
+        if each.default is inspect.Parameter.empty and each.name not in (name, "targets")
     }
     with pytest.raises(rankslice.RankSliceError) as refused:
         function(*positional, **needed, **({} if positional else {name: 1j}))

@@ -764,6 +764,10 @@ def _reports() -> Iterator[Provoked]:
     yield Provoked("a page in place of a mapping", "report out --html mapping.json")
     yield Provoked("a page of others", "report out --html a.html", {"a.html": "<!DOCTYPE html>"})
     yield Provoked("a page and JSON in one place", "report out --html - --json -")
+    yield Provoked("a benchmark's file that is not there", "report a.json")
+    yield Provoked("what is no benchmark", "report b.json", {"b.json": "{}"})
+    bench = {"b.json": '{"format": "rankslice-benchmark", "version": 99}'}
+    yield Provoked("a benchmark of another version", "report b.json", bench)
 
 
 def _replays() -> Iterator[Provoked]:
@@ -981,7 +985,6 @@ def _benchmarks() -> Iterator[Provoked]:
     def bench(title: str, arguments: str, **files: Content) -> Provoked:
         return Provoked(title, f"bench {arguments}", files)
 
-    other = {"b.json": '{"format": "rankslice-benchmark", "version": 99}'}
     yield bench("a folder that is no build folder", "folder")
     yield bench("against one that is none", "out --against folder")
     yield bench("three folders", "out out out")
@@ -1008,11 +1011,6 @@ def _benchmarks() -> Iterator[Provoked]:
     yield bench("a co-runner that never works", "out --load memory --busy 0,50")
     yield bench("values where the page goes", "out --out b.html")
     yield bench("values in the place of something else", "out --out b.json", **{"b.json": "{}"})
-    yield bench("one file to compare", "compare b.json", **other)
-    yield bench("files that are not there", "compare a.json b.json")
-    yield bench("what is no benchmark", "compare b.json b.json", **{"b.json": "{}"})
-    yield bench("a benchmark of another version", "compare b.json b.json", **other)
-    yield bench("a comparison that measures", "compare b.json b.json --starts 3", **other)
 
 
 def _empty_profile(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +158,8 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     }
     assert "closed loop" == figures["series"][0]["load"]["name"]
     assert not (out / "results.bin").exists()
-    again = command("bench", "compare", out / "bench.json", out / "bench.json")
+    earlier = shutil.copy(out / "bench.json", tmp_path / "earlier.json")
+    again = command("report", earlier, out / "bench.json", "--html", tmp_path / "report.html")
     assert 0 == again.code, again.err
     assert "one start gives no interval" in again.out
 
@@ -268,7 +270,13 @@ def test_a_comparison_is_printed_with_its_verdict(tmp_path: Path) -> None:
     names = tmp_path / "slow.json", tmp_path / "fast.json"
     for name, times in zip(names, (2, 1), strict=True):
         write_bench(two(times=times), name)
-    ended = command("bench", "compare", *names)
+    page, figures = tmp_path / "report.html", tmp_path / "report.json"
+    ended = command("report", *reversed(names), "--html", page, "--json", figures)
     assert 0 == ended.code, ended.err
     assert "slower" in ended.out
+    assert "Ratios to" in page.read_text()
+    _, compared = json.loads(figures.read_text())["benchmarks"]
+    assert [str(names[0])] == [compared["name"]]
+    ratios = {each["figure"]: each["ratio"]["value"] for each in compared["ratios"]}
+    assert 2 == pytest.approx(ratios["mean ms"])
     assert "not measured in turns" in ended.out

@@ -37,7 +37,7 @@ READ = {
         "arrivals",
         "target",
         "folder",
-        "folders",
+        "targets",
         "tls_cert",
         "tls_key",
         "token_file",

@@ -119,9 +119,6 @@ def span_ns(first: int, last: int) -> int:
     return sum(range(first + 1, last + 2)) * 1_000_000
 
 
-COMMANDS = "rankslice.commands.explore"
-
-
 def sleeping_board(folder: Path) -> None:
     """Let the platform be this machine with a core that sleeps 2 ms for each slice."""
     cpu = {"engine": "null", "options": {"sleep_ms": "2"}}
@@ -272,7 +269,7 @@ def test_what_was_measured_before_an_interruption_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeping_board(folder)
-    monkeypatch.setattr(f"{COMMANDS}.explore.find_mappings", interrupt)
+    monkeypatch.setattr("rankslice.commands.explore.explore.find_mappings", interrupt)
     ended = explore_unmeasured()
     assert 130 == ended.code
     assert "the measurements so far are in" in ended.err
@@ -480,7 +477,7 @@ def test_energy_of_runs_is_what_the_boards_sensor_told(
         give_sensors(built.folder, folder / "sys")
         return built
 
-    monkeypatch.setattr(f"{COMMANDS}.evaluators.build", build_with_sensor)
+    monkeypatch.setattr("rankslice.session.exploring.evaluators.build", build_with_sensor)
     write_profile(folder, "local", per_core=True)
     run = ("explore", "chain.onnx", "--profile", "profile.json", "--evaluate", "run")
     ended = rankslice(*run, "--runs", "1", "--frames", "200")

@@ -17,7 +17,7 @@ from cyclopts.exceptions import CycloptsError
 from rich.markup import escape
 
 from rankslice.commands.command import Command, loaded_command
-from rankslice.framework.errors import nearest
+from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.option_records import MisuseError, Option
 from rankslice.framework.wording import quoted
 
@@ -29,6 +29,7 @@ COMMANDS = (
 help, and its ``cli.py`` has the options."""
 
 CONFIG = "rankslice.toml"
+_MAX_CONFIG_BYTES = 1 << 20
 _CONFIG_HELP = (
     f"Options may also stand in [b]{CONFIG}[/], in the working directory or beside the build"
     ' folder: a table per command, such as "\\[run]", with "fps = 30".'
@@ -249,6 +250,36 @@ def _spelled_out(command: Command, words: Sequence[str]) -> list[str]:
     return [*spelled.values()]
 
 
+def _beside(path: Path) -> Path | None:
+    """Return the file of options beside a build folder; ``None``: what is named is none."""
+    file = path.parent / CONFIG
+    if not file.is_file():
+        return None
+    from rankslice.session.build_folder import is_build_folder
+
+    return file if is_build_folder(path) else None
+
+
+def _read_config(file: Path) -> Toml:
+    """Return a file of options, which has tables of commands.
+
+    Raises:
+        MisuseError: it cannot be read, or has other tables.
+    """
+    toml = Toml(path=file)
+    try:
+        if file.stat().st_size > _MAX_CONFIG_BYTES:
+            raise MisuseError("is larger than 1 MiB")
+        tables = toml.config
+    except (OSError, UnicodeError, RecursionError) as error:
+        raise MisuseError(f"cannot be read: {str(error) or type(error).__name__}") from None
+    for table in tables:
+        if table not in COMMANDS:
+            expected = nearest(table, COMMANDS) or "expected a table per command"
+            raise MisuseError(f"no command {quoted(table)}; {expected}")
+    return toml
+
+
 class _Config:
     """Options of a command in a file, which are those of the command line where it has none."""
 
@@ -256,23 +287,18 @@ class _Config:
         self._options = {each.name: each for each in command.options}
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: Any) -> None:
-        folders = [
-            Path(token.value).parent
+        paths = [
+            Path(token.value)
             for argument in arguments
             if self._options[argument.field_info.name].is_argument
             for token in argument.tokens[:1]
         ]
-        for file in dict.fromkeys(folder / CONFIG for folder in (*folders, Path())):
-            if not file.is_file():
+        for file in dict.fromkeys([*map(_beside, paths), Path(CONFIG)]):
+            if file is None or not file.is_file():
                 continue
             typed = {id(argument) for argument in arguments if argument.tokens}
             try:
-                toml = Toml(path=file)
-                for table in toml.config:
-                    if table not in COMMANDS:
-                        expected = nearest(table, COMMANDS) or "expected a table per command"
-                        raise MisuseError(f"no command {quoted(table)}; {expected}")
-                toml(app, commands, arguments)
+                _read_config(file)(app, commands, arguments)
                 for argument in arguments:
                     if argument.tokens and id(argument) not in typed:
                         self._check(argument)
@@ -284,5 +310,8 @@ class _Config:
 
     def _check(self, argument: Any) -> None:
         option = self._options[argument.field_info.name]
+        if option.about.get("is_executed"):
+            found = "is not taken from a file, as it names what is executed"
+            raise MisuseError(Mistake(option.flag, found, "type it"))
         if not option.is_switch:
             option.read([token.value for token in argument.tokens])

@@ -20,6 +20,8 @@ A record of options is a frozen dataclass. The metadata of its fields, a mapping
     the text that it means without a value, and a pattern of what may be its value;
 ``writes``
     which file it names, to be written: :class:`Writes`;
+``is_executed``
+    that it names what is executed, or how ssh is: never taken from a file of options;
 ``is_argument``, ``is_internal``, ``is_for_programs``, ``has_both``
     that it stands without its name, is for no user, cannot be typed, has a switch for both values;
 ``typed_as``

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -44,15 +44,18 @@ Html = Annotated[
         writes=Writes(PAGE),
     ),
 ]
-SshConfig = Annotated[Path | None, about("ssh configuration file (default: ssh's own).", Path)]
+
+
+_SSH_CONFIG = about("ssh configuration file (default: ssh's own).", Path, is_executed=True)
+SshConfig = Annotated[Path | None, _SSH_CONFIG]
 
 
 @dataclass(frozen=True, slots=True)
 class Launching:
     """How the boards of a job are reached."""
 
-    mpirun: Path | None = option(None, "Path of Open MPI's mpirun.", Path)
-    ssh_config: Path | None = option(None, "ssh configuration file (default: ssh's own).", Path)
+    mpirun: Path | None = option(None, "Path of Open MPI's mpirun.", Path, is_executed=True)
+    ssh_config: Path | None = field(default=None, metadata=_SSH_CONFIG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Internals:
         str,
         metavar="LIB",
         needs="internals",
+        is_executed=True,
     )
     accelerator: str | None = option(
         None,
@@ -133,6 +134,7 @@ class Internals:
         " and the provider's options.",
         many=_named_values,
         metavar="NAME=VALUE",
+        is_executed=True,
         needs="internals",
     )
 

@@ -27,7 +27,7 @@ class Checking:
         metavar="PLATFORM",
     )
     mpirun: Path | None = option(
-        None, "With --check: path of Open MPI's mpirun.", Path, needs="check"
+        None, "With --check: path of Open MPI's mpirun.", Path, needs="check", is_executed=True
     )
 
 

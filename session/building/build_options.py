@@ -81,4 +81,5 @@ class BuildOptions:
         "Include Python wheels in the packages: from a folder, or downloaded.",
         str,
         metavar="DIR|download",
+        is_executed=True,
     )

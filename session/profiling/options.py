@@ -55,6 +55,7 @@ class ProfileOptions:
         " that this machine downloads.",
         str,
         metavar="DIR|download",
+        is_executed=True,
     )
     sizes: OpenSizes = field(default_factory=OpenSizes)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)

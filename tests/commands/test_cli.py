@@ -208,16 +208,35 @@ def test_options_stand_in_a_file_beside_the_build_folder(
         config.unlink()
 
 
+def test_a_file_beside_a_model_is_not_read(
+    tmp_path: Path, bench: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    model = tmp_path / "model.onnx"
+    model.write_bytes((bench / "model.onnx").read_bytes())
+    (tmp_path / "rankslice.toml").write_text("[inspect]\ninternals = true\ndelegate = 'x.so'\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert 0 == rankslice("inspect", model).code
+    monkeypatch.chdir(tmp_path)
+    ended = rankslice("inspect", model)
+    assert 2 == ended.code
+    assert "rankslice.toml: --delegate: is not taken from a file" in ended.err
+
+
 WRONG_CONFIGS = {
     "[run]\nfames = 4": 'error: Unknown option: "[fames]"',
     "[rnu]\nframes = 4": "rankslice.toml: no command 'rnu'; did you mean 'run'?",
     "[run]\nframes = 'many'": "--frames: 'many' is not a whole number",
     "run = 3": "must be a mapping",
+    "[run]\nmpirun = './mpirun'": "--mpirun: is not taken from a file",
+    "[run]\nssh-config = 'config'": "--ssh-config: is not taken from a file",
+    f"[run]\ninput = {'[' * 100_000}": "rankslice.toml: ",
+    f"# {'x' * (1 << 20)}": "rankslice.toml: is larger than 1 MiB",
     "[run\n": "rankslice.toml",
 }
 
 
-@pytest.mark.parametrize("text", WRONG_CONFIGS)
+@pytest.mark.parametrize("text", WRONG_CONFIGS, ids=lambda text: text[:30])
 def test_wrong_options_in_a_file_are_told(
     text: str, tmp_path: Path, bench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

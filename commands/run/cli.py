@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
+from rankslice.commands.run.boxes.reading import (
+    MAX_OVERLAP,
+    MIN_SCORE,
+    BoxForm,
+    BoxUnit,
+    Reading,
+)
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.option_records import Writes, offered, option
@@ -27,12 +34,9 @@ from rankslice.session.shared_options import (
 from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.boxes.reading import Reading
     from rankslice.commands.run.show_outputs import RunOutputs
     from rankslice.session.run import Execute, FinishedRun, PreparedRun
 
-_MIN_SCORE = 0.25
-_MAX_OVERLAP = 0.45
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
 _TERMINAL = "/dev/tty"
 """What ``--live`` means without a value."""
@@ -226,28 +230,28 @@ class Boxes:
         None,
         "With --boxes: meaning of a box's four numbers; cx, cy: its centre (default: xyxy, or"
         " cxcywh with --nms).",
-        ("xyxy", "xywh", "cxcywh", "yxyx"),
+        tuple(form.value for form in BoxForm),
         needs="boxes",
     )
     box_unit: str = option(
         "auto",
         "With --boxes: pixels of the model input, or shares of its width and height; auto: shares"
         " if no coordinate exceeds 2.",
-        ("auto", "pixels", "share"),
+        tuple(unit.value for unit in BoxUnit),
         needs="boxes",
     )
     min_score: float = option(
-        _MIN_SCORE, "With --boxes: lowest score of a box.", float, least=0, needs="boxes"
+        MIN_SCORE, "With --boxes: lowest score of a box.", float, least=0, needs="boxes"
     )
     nms: float | None = option(
         None,
         "With --boxes: the output is a raw YOLO head; apply non-maximum suppression with this"
-        f" overlap ({_MAX_OVERLAP}).",
+        f" overlap ({MAX_OVERLAP}).",
         float,
         least=0,
         most=1,
         metavar="[IOU]",
-        bare=(str(_MAX_OVERLAP), _NUMBER),
+        bare=(str(MAX_OVERLAP), _NUMBER),
         needs="boxes",
     )
     boxes_to: Path = option(
@@ -260,8 +264,6 @@ class Boxes:
     @property
     def reading(self) -> Reading | None:
         """How outputs are read; ``None``: not as boxes."""
-        from rankslice.commands.run.boxes.reading import BoxForm, BoxUnit, Reading
-
         if not self.boxes:
             return None
         form = self.box_form or ("xyxy" if self.nms is None else "cxcywh")

@@ -27,8 +27,6 @@ from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, pl
 from rankslice.exploration.search.space import GeneticOptions, exhaustive
 from rankslice.exploration.search.trials import Trials, most_promising
 
-METHODS = ("exact", "nsga2", "exhaustive")
-
 EVALUATIONS = {"simulator": 1000, "run": 50}
 """Default limits of how many mappings are simulated or run: some minutes."""
 
@@ -48,7 +46,7 @@ class SearchOptions:
     """What to search for, and how."""
 
     method: str = "exact"
-    """One of :data:`METHODS`."""
+    """``exact``, ``nsga2`` or ``exhaustive``."""
     objectives: tuple[str, ...] = ("throughput", "energy", "memory")
     target_fps: float | None = None
     keys: tuple[str, ...] = ()

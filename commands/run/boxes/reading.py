@@ -10,8 +10,8 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import listed, quoted
 
-LEAST_SCORE = 0.25
-MOST_OVERLAP = 0.45
+MIN_SCORE = 0.25
+MAX_OVERLAP = 0.45
 """Of ``--nms`` without a value."""
 
 _OPTION = "--boxes"
@@ -52,7 +52,7 @@ class Reading:
     """Value of ``--boxes``: names of outputs."""
     form: BoxForm
     unit: BoxUnit = BoxUnit.auto
-    min_score: float = LEAST_SCORE
+    min_score: float = MIN_SCORE
     overlap: float | None = None
     """The output is a raw head, and of boxes of a class that overlap more (intersection over union)
     only the best is kept; ``None``: it is no raw head."""

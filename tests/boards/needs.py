@@ -20,6 +20,8 @@ PACKAGES = {
     "sshd": "openssh-server",
 }
 """Program -> its package in Debian."""
+OF_RANKSLICE = ("rsync", "ssh")
+"""Those that RankSlice calls itself, which it finds in the tests' own ``PATH``."""
 
 # One board without its processes, in namespaces that end with the trial.
 TRIAL = """
@@ -40,6 +42,7 @@ def missing_packages() -> list[str]:
             package
             for program, package in PACKAGES.items()
             if shutil.which(program, path=SYSTEM_PATH) is None
+            or (program in OF_RANKSLICE and shutil.which(program) is None)
         }
     )
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.commands.run.live import LiveState, live_view
 from rankslice.session.building.build import build
+from rankslice.views.live import LiveState, live_view
 
 PICTURE = Path(__file__).parent / "images" / "live.svg"
 _MODEL = Path(__file__).parents[1] / "models" / "digits.onnx"

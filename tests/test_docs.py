@@ -16,14 +16,13 @@ import pytest
 from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.figures import events
-from rankslice.commands.inspect import show_object, to_json
 from rankslice.commands.report import report
-from rankslice.commands.run import live
 from rankslice.exploration.results import front_files
 from rankslice.framework import plan
 from rankslice.measurement import run_file
 from rankslice.measurement.bench import bench_records
 from rankslice.session.inspecting import internals
+from rankslice.views import inspection_json, live, tflite_object
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -183,8 +182,8 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
         *(
             plan,
             front_files,
-            to_json,
-            show_object,
+            inspection_json,
+            tflite_object,
             internals,
             live,
             run_file,

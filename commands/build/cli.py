@@ -95,8 +95,8 @@ def build(
 def show_build(
     call: Callable[..., Build], model: Path, sizes: OpenSizes, json: Json = None
 ) -> None:
-    from rankslice.commands.build.show import print_build
     from rankslice.framework.plan import plan_to_json
+    from rankslice.views.plan_text import print_build
 
     with talk.status("reading") as status:
 
@@ -117,8 +117,8 @@ def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
     if not sys.stdin.isatty():
         found = "neither this nor --cuts is given"
         raise MisuseError(Mistake("--mapping", found, "where do the layers go?"))
-    from rankslice.commands.inspect.show import print_cuts
     from rankslice.session.inspecting.inspect import inspect_model
+    from rankslice.views.inspection import print_cuts
 
     with talk.status("reading"):
         inspection = inspect_model(model, sizes.given)

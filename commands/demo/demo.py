@@ -15,8 +15,6 @@ from rich.table import Table
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
-from rankslice.commands.build.show import print_build
-from rankslice.commands.run.show import print_run, print_top
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import JSON, check_output, write_output
 from rankslice.networks.digits import (
@@ -29,6 +27,8 @@ from rankslice.networks.zoo import zoo_model
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
+from rankslice.views.plan_text import print_build
+from rankslice.views.run_text import print_run, print_top
 from rankslice.views.terminal import print_line
 
 _DIGITS_SCALE = (1 / 256,)

@@ -182,17 +182,17 @@ def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | 
     for warning in inspection.graph.warnings:
         print_line(talk, warning, "warning")
     if shown.svg is not None:
-        from rankslice.commands.inspect.picture import picture_of
+        from rankslice.views.model_picture import picture_of
 
         write_output(shown.svg, picture_of(inspection), "--svg")
     if json is not None:
-        from rankslice.commands.inspect.to_json import inspection_to_json
+        from rankslice.views.inspection_json import inspection_to_json
 
         write_json(json, inspection_to_json(inspection))
     if STDOUT in (shown.svg, json):
         return
-    from rankslice.commands.inspect.show import print_inspection
     from rankslice.session.survival import fallback_lines, find_survival
+    from rankslice.views.inspection import print_inspection
 
     print_inspection(inspection, screen, shown.cuts, summary=shown.summary)
     survival = find_survival(model)
@@ -202,9 +202,9 @@ def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | 
 
 def _show_object(model: Path, json: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
-    from rankslice.commands.inspect.show_object import object_to_json, print_object
     from rankslice.frontend.formats import FORMATS
     from rankslice.frontend.formats.tflite.object import read_object
+    from rankslice.views.tflite_object import object_to_json, print_object
 
     suffix = model.suffix.lower()
     if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
@@ -218,8 +218,8 @@ def _show_object(model: Path, json: Path | None) -> None:
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
-    from rankslice.commands.inspect.show_internals import print_internals
     from rankslice.session.inspecting.internals import inspect_internals, internals_to_json
+    from rankslice.views.engine_internals import print_internals
 
     models = []
     with talk.status("loading") as status:

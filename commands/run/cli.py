@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.run.boxes.reading import (
-    MAX_OVERLAP,
-    MIN_SCORE,
-    BoxForm,
-    BoxUnit,
-    Reading,
-)
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, STDOUT
 from rankslice.framework.option_records import Writes, offered, option
@@ -31,10 +24,17 @@ from rankslice.session.shared_options import (
     Surviving,
     refuse_with,
 )
+from rankslice.views.boxes.reading import (
+    MAX_OVERLAP,
+    MIN_SCORE,
+    BoxForm,
+    BoxUnit,
+    Reading,
+)
 from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.show_outputs import RunOutputs
+    from rankslice.commands.run.show import RunOutputs
     from rankslice.session.run import Execute, FinishedRun, PreparedRun
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
@@ -289,12 +289,12 @@ def show_run(
     json: Json = None,
     html: Html = None,
 ) -> None:
-    from rankslice.commands.run.boxes.video import is_video
-    from rankslice.commands.run.json_lines import check_streamed
-    from rankslice.commands.run.live import check_live
-    from rankslice.commands.run.show import read_labels
-    from rankslice.commands.run.show_outputs import RunOutputs
+    from rankslice.commands.run.show import RunOutputs
     from rankslice.session.results_files import is_npz
+    from rankslice.views.boxes.video import is_video
+    from rankslice.views.json_lines import check_streamed
+    from rankslice.views.live import check_live
+    from rankslice.views.run_text import read_labels
 
     if shown.output is not None and is_npz(shown.output):
         refuse_with("--output FILE.npz", results=checks.results)
@@ -331,10 +331,10 @@ def _run_and_show(
     outputs: RunOutputs,
 ) -> None:
     """Run a prepared job, and show and write what is wanted of it; or show its command."""
-    from rankslice.commands.run.json_lines import growth_text
-    from rankslice.commands.run.show_outputs import run_and_show
+    from rankslice.commands.run.show import run_and_show
     from rankslice.session.build_folder import EDITED, is_edited
     from rankslice.session.recording_folder import prepare_recording
+    from rankslice.views.json_lines import growth_text
 
     if prepared.discards:
         refuse_with(
@@ -365,9 +365,9 @@ def _drawing(
     prepared: PreparedRun, shown: Shown, boxes: Boxes, video: Path | None, outputs: RunOutputs
 ) -> Callable[..., object] | None:
     """Check what classes and boxes need, and return what draws them; ``None``: nothing is drawn."""
-    from rankslice.commands.run.boxes.boxes import prepare_boxes, write_boxes
-    from rankslice.commands.run.boxes.video import prepare_video, write_video
-    from rankslice.commands.run.classes import check_classes, check_labels
+    from rankslice.views.boxes.labelled_images import prepare_boxes, write_boxes
+    from rankslice.views.boxes.video import prepare_video, write_video
+    from rankslice.views.classes import check_classes, check_labels
 
     reading = boxes.reading
     if outputs.best:

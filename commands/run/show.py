@@ -1,213 +1,226 @@
-"""Runs, printed."""
+"""What a run shows while it goes on and prints in the end, and which files it writes."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.runtime.summary.texts import (
-    compute_texts,
-    frames_text,
-    latency_text,
-    top_classes,
-)
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.wording import digits, joined, on_one_line
-from rankslice.session.run_record import rank_notes, verdict_text
-from rankslice.views.content import Table
-from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
-from rankslice.views.terminal import MAX_LINE, show
+from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.commands.output import write_json
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.output_file import STDOUT, write_output
+from rankslice.framework.wording import on_one_line
+from rankslice.measurement.verify import Verification
+from rankslice.session.build_folder import read_plan
+from rankslice.session.callbacks import Callbacks, FinishedRun
+from rankslice.session.fail_over import Restart
+from rankslice.session.prepare import PreparedRun
+from rankslice.session.run import Execute, run, run_job_here
+from rankslice.session.run_record import run_record
+from rankslice.views.classes import classes_csv, classes_json
+from rankslice.views.json_lines import json_lines
+from rankslice.views.live import TERMINAL, LiveLines, LiveState, LiveView
+from rankslice.views.page import page_html
+from rankslice.views.run_page import run_page
+from rankslice.views.run_text import print_run, print_top, print_verdict, restart_lines
+from rankslice.views.terminal import print_line, progress_bars, screen, talk
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.progress import Progress
 
-    from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
-    from rankslice.measurement.board_history import HardwareSummary
-    from rankslice.measurement.summary import RunSummary
-    from rankslice.measurement.verify import Verification
-    from rankslice.session.callbacks import FinishedRun
-    from rankslice.session.fail_over import Restart
-
-_MAX_FRAMES_SHOWN = 20
-_MAX_FAILURES_SHOWN = 5
-_MAX_CLASSES = 1_000_000
+    from rankslice.backend.runtime.sinks.results import Results
 
 
-def print_run(summary: RunSummary, console: Console) -> None:
-    show(console, rank_table(summary.ranks), *_run_lines(summary))
+@dataclass(frozen=True, slots=True)
+class RunOutputs:
+    """What a run shows and writes besides its results; of each file ``None``: it is not wanted."""
+
+    verify: bool
+    tolerance: float | None
+    lines: Path | None
+    """Of JSON, for results as they come."""
+    live: Path | None
+    """For samples of boards as they come; :data:`.TERMINAL`: they are shown."""
+    json: Path | None
+    html: Path | None
+    classes: Path | None
+    names: tuple[str, ...]
+    """Of the classes; empty: unknown."""
+    best: int
+    """How many classes of each frame are shown."""
+    survives: bool = False
+    """Whether another job may take over."""
+    draw: Callable[[FinishedRun, Callable[[int], None]], object] | None = None
+    """Draws boxes or classes; returns what to print of it."""
+
+    def leaves_screen(self, results: Path) -> bool:
+        """Return whether nothing else goes to standard output, so that figures may."""
+        files = (self.json, self.html, self.classes, results, self.lines, self.live)
+        return STDOUT not in files
 
 
-def _run_lines(summary: RunSummary) -> Iterator[str]:
-    yield from rank_notes(summary.ranks)
-    yield rate_of(summary)
-    if summary.surge_window is not None:
-        yield from route_texts(summary.completed, summary.on_surge, summary.switches)
-    yield from _failures(summary.failed, summary.failures)
-    if count := summary.all_dropped:
-        yield f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}"
-    if summary.completed:
-        yield latency_text(summary.latency_ms)
-        yield _stage_means(summary)
-    yield from _energies(summary.energy)
-    yield from (_hardware(board) for board in summary.hardware if board.samples)
-    yield f"bottleneck: {summary.bottleneck}"
-    if summary.verify is not None:
-        yield from _verdict(summary.verify)
-
-
-def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
-    """Yield for each job that took over which boards it did without, and how soon it followed."""
-    for restart in restarts:
-        after = (
-            f"after {frames_text(restart.completed)}" if restart.completed else "from frame 0 on"
-        )
-        seconds = restart.recovered_s
-        then = "" if seconds is None else f": the next result came {seconds:.1f} s later"
-        yield f"without {joined(sorted(restart.without))} {after}{then}"
-    if restarts:
-        yield "ranks, energy and bottleneck are those of the job that took over last"
-
-
-def print_verdict(verdict: Verification, console: Console) -> None:
-    show(console, *_verdict(verdict))
-
-
-def _verdict(verdict: Verification) -> Iterator[str]:
-    yield verdict_text(verdict)
-    if verdict.first_difference:
-        yield verdict.first_difference
-
-
-def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
-    if count:
-        yield f"{frames_text(count)} failed, without results:"
-        yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
-
-
-def _stage_means(summary: RunSummary) -> str:
-    """Return the mean time of each stage: source, ranks, sink; then from end to end."""
-    ranks = summary.ranks
-    names = ["inference"] if len(ranks) == 1 else [f"rank {rank.rank}" for rank in ranks]
-    pairs = zip(names, ranks, strict=True)
-    stages = [
-        f"preprocessing {summary.preprocess_ms['mean']:.2f} ms",
-        *(f"{name} {mean}" for name, rank in pairs for mean in compute_texts(rank)),
-        f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
-    ]
-    return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
-
-
-def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
-    """Yield the energy of each board; then where it is absent, and why."""
-    absent: dict[str, list[str]] = defaultdict(list)
-    for board in boards:
-        if board.joules is None or board.seconds is None or board.mean_w is None:
-            absent[board.reason or "not reported"].append(board.board)
-            continue
-        millijoules = board.mj_per_frame
-        per_frame = "" if millijoules is None else f", {joules_text(millijoules / 1e3)} per frame"
-        yield (
-            f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
-            f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
-            " idle power included"
-        )
-    for reason, names in absent.items():
-        yield f"energy of {joined(names)}: absent, {reason}"
-
-
-def _hardware(board: HardwareSummary) -> str:
-    """Return what a board was like under load, as far as that says something."""
-    parts = []
-    if zones := board.of("temperature_c"):
-        hottest = max(zones, key=lambda zone: zones[zone]["max"])
-        parts.append(f"up to {zones[hottest]['max']:.0f} °C ({hottest})")
-    if clocks := board.of("frequency_mhz"):
-        lowest = min(clocks, key=lambda policy: clocks[policy]["min"])
-        parts.append(f"lowest clock {clocks[lowest]['min']:.0f} MHz ({lowest})")
-    if "throttling" not in board.absent:
-        slowed = [*_slowed(board)]
-        parts.append(f"throttled ({', '.join(slowed)})" if slowed else "not throttled")
-    for use in board.of("gpu_utilisation_percent").values():
-        parts.append(f"GPU {use['mean']:.0f} % busy")
-    for memory in board.of("memory_available_mb").values():
-        parts.append(f"{bytes_text(int(memory['min'] * 1e6))} of memory left")
-    return f"hardware of {board.board}: {', '.join(parts)}{_absent(board)}"
-
-
-def _slowed(board: HardwareSummary) -> Iterator[str]:
-    """Yield what slowed a board down: brakes in use, counters that have grown."""
-    for quantity in ("cooling_state", "throttled"):
-        yield from (part for part, value in board.of(quantity).items() if value["max"] > 0)
-    for part, count in board.of("throttle_count").items():
-        if count["max"] > count["min"]:
-            yield part
-
-
-def _absent(board: HardwareSummary) -> str:
-    # That there is no sensor of power stands in the line of the energy.
-    kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
-    return f"; {joined(kinds)} unknown" if kinds else ""
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """Return the class names of a text file, one per line, or of a ``.json`` file.
-
-    JSON may be a list of names, or an object with a name for each number of a class; instead of a
-    name there may be a list that ends with it, as in Keras' ``imagenet_class_index.json``.
-
-    Raises:
-        RankSliceError: the file cannot be read, or holds something else.
-    """
-    text = read_text(path, "a label")
-    if path.suffix.lower() != ".json":
-        return tuple(text.splitlines())
-    try:
-        return labels_of(json.loads(text))
-    except (ValueError, TypeError, IndexError, RecursionError):
-        found = "holds no class names"
-        expected = """expected ["cat", ...] or {"0": "cat", ...}"""
-        raise RankSliceError(Mistake(str(path), found, expected)) from None
-
-
-def labels_of(value: Any) -> tuple[str, ...]:
-    """Return names by the number of their class; of those that are missing, the number.
-
-    Args:
-        value: a list of names, or a dictionary with a name for each number.
-
-    Raises:
-        ValueError, TypeError, IndexError: it is something else.
-    """
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
-    if not names or not all(isinstance(name, str) for name in names.values()):
-        raise TypeError
-    if not 0 <= min(names) <= max(names) < _MAX_CLASSES:
-        raise ValueError
-    return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
-
-
-def print_top(
-    finished: FinishedRun,
-    names: Sequence[str],
-    count: int,
-    console: Console,
-    most_frames: int = _MAX_FRAMES_SHOWN,
+def run_and_show(
+    prepared: PreparedRun,
+    outputs: RunOutputs,
+    command: tuple[str, ...],
+    execute: Execute = run_job_here,
 ) -> None:
-    scores = finished.results.values(0)
-    rows = []
-    named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)
-    for place, (frame, label) in enumerate(named):
-        classes = [
-            f"{names[index] if index < len(names) else index} {score:.3f}"
-            for index, score in top_classes(scores[place], count)
-        ]
-        rows.append((str(frame), on_one_line(label), on_one_line(", ".join(classes))))
-    show(console, Table("", ("frame", "input", f"top {count}"), tuple(rows)), max_cell=MAX_LINE)
-    if len(finished.labels) > most_frames:
-        show(console, f"... and {len(finished.labels) - most_frames} more frames")
+    """Run a job, show it, and write what is wanted of it."""
+    frames = prepared.source.frames
+    best = 0 if prepared.discards else outputs.best
+    shows, drawn = outputs.leaves_screen(prepared.options.results), ""
+    lines = None
+    if outputs.lines is not None:
+        lines = json_lines(prepared, outputs.lines, outputs.names, outputs.best)
+    state = LiveState(prepared.plan, frames)
+    view = LiveView(state) if outputs.live == TERMINAL else None
+    samples = LiveLines(outputs.live) if outputs.live not in (None, TERMINAL) else None
+
+    def show(ran: FinishedRun) -> None:
+        bars.end()
+        if shows and best:
+            print_top(ran, outputs.names, best, screen)
+        if shows:
+            print_run(ran.summary, screen)
+            for line in (*shape_lines(ran.results), *restart_lines(ran.restarts)):
+                print_line(screen, on_one_line(line))
+        if ran.drained_by:
+            text = f"ended by {ran.drained_by}: every frame that had entered has come out"
+            print_line(talk, text)
+        if outputs.verify:
+            bars.begin("comparing", len(ran.labels))
+
+    def note_completed(count: int) -> None:
+        state.completed = count
+        bars.update(count)
+
+    def take_sample(board: str, sample: Sample) -> None:
+        for taker in (view, samples):
+            if taker is not None:
+                taker.take(board, sample)
+
+    def note_drain(signal: str) -> None:
+        print_line(talk, f"{signal}: no further frame enters; a second signal ends the job at once")
+
+    def note_restart(restart: Restart) -> None:
+        print_line(talk, on_one_line(str(restart)), "warning")
+        state.follow(read_plan(restart.folder))
+
+    with Bars() as bars:
+        if view is not None:
+            bars.show(view)
+        elif not (outputs.lines == STDOUT and sys.stdout.isatty()):  # they are shown instead
+            bars.begin("running", frames)
+        finished = run(
+            prepared,
+            Callbacks(
+                note_completed,
+                take_sample,
+                on_result=lines.write if lines is not None else None,
+                on_enter=lines.entered.put if lines is not None else lambda entered: None,
+                on_drain=note_drain,
+                on_restart=note_restart,
+                on_warning=lambda text: print_line(talk, on_one_line(text), "warning"),
+                on_ran=show,
+                on_verified=bars.update,
+                on_search=lambda: bars.begin("finding the first difference", None),
+            ),
+            execute=execute,
+            verify=outputs.verify,
+            tolerance=outputs.tolerance,
+            command=command,
+        )
+        if outputs.draw is not None:
+            bars.begin("drawing", len(finished.labels))
+            drawn = str(outputs.draw(finished, bars.update))
+    for file in (lines, samples):
+        if file is not None:
+            file.close()
+    if drawn and shows:
+        print_line(screen, on_one_line(drawn))
+    if outputs.json is not None:
+        write_json(outputs.json, _run_json(finished, outputs, best))
+    if outputs.classes is not None:
+        write_output(outputs.classes, classes_csv(finished, outputs.names, best), "--classes")
+    if outputs.html is not None:
+        record = run_record(finished.job or prepared, finished.summary, command)
+        write_output(outputs.html, page_html(run_page(record, finished.hardware)), "--html")
+    _show_verdict(finished.summary.verify, shows=shows)
+
+
+def _run_json(finished: FinishedRun, outputs: RunOutputs, best: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        **finished.summary.to_json(),
+        "classes": classes_json(finished, outputs.names, best) if best else None,
+        "shapes": shapes_json(finished.results),
+    }
+    if outputs.survives:
+        found["restarts"] = [restart.to_json() for restart in finished.restarts]
+    return found
+
+
+def _show_verdict(verdict: Verification | None, *, shows: bool) -> None:
+    if verdict is None:
+        return
+    if shows:
+        print_verdict(verdict, screen)
+    if not verdict.passed:
+        # What follows the first clause explains it, and has been printed.
+        reason = verdict.complaint.partition(";")[0] if shows else verdict.complaint
+        raise RankSliceError(f"verify: {reason}")
+
+
+def shapes_json(results: Results) -> dict[str, list[list[int]]]:
+    """Return the shapes of each open output by its name: one for each frame."""
+    return {
+        spec.name: [list(shape) for shape in results.shapes(output)]
+        for output, spec in enumerate(results.outputs)
+        if spec.is_open
+    }
+
+
+def shape_lines(results: Results) -> Iterator[str]:
+    """Yield for each open output which sizes it had: ``output boxes: 0 to 37 x 4``."""
+    if not len(results):
+        return
+    for output, spec in enumerate(results.outputs):
+        if spec.is_open:
+            sizes = results.records[f"shape_{output}"]
+            ends = zip(sizes.min(axis=0).tolist(), sizes.max(axis=0).tolist(), strict=True)
+            texts = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
+            yield f"output {spec.name}: {' x '.join(texts)}"
+
+
+class Bars:
+    """A progress bar for each piece of work, one after the other: a context manager."""
+
+    def __init__(self) -> None:
+        self._shown = ExitStack()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+
+    def begin(self, work: str, total: int | None) -> None:
+        """Show the bar of a piece of work in place of the one before; ``None``: no known total."""
+        self.end()
+        self._progress = self._shown.enter_context(progress_bars())
+        self._progress.add_task(work, total=total)
+
+    def show(self, view: LiveView) -> None:
+        self._shown.enter_context(view)
+
+    def update(self, count: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=count)
+
+    def end(self) -> None:
+        """Take the bar away; what is printed afterwards stays."""
+        self._shown.close()

@@ -41,7 +41,7 @@ def mapping_of_cuts(
     are taken again and again.
 
     Args:
-        cuts: as :func:`rankslice.commands.inspect.show.layer_numbers` counts.
+        cuts: as :func:`rankslice.views.inspection.layer_numbers` counts.
         share_cores: whether several ranks may have the same cores.
     """
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings, strategies as st
 from line_graphs import line_graph, opened
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans, routed
 
-from rankslice.commands.build.show import describe_plan
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json, plan_to_json
+from rankslice.views.plan_text import describe_plan
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 

@@ -17,12 +17,12 @@ from rich.console import Console
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import results_of
-from rankslice.commands.run.show import print_run
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.rank_report import read_report
 from rankslice.measurement.summary import summarise
+from rankslice.views.run_text import print_run
 
 FRAMES = 6
 

@@ -17,7 +17,6 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import Slot, make_slot
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.arrivals import Live
-from rankslice.commands.run.show import restart_lines
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.session.build_folder import read_plan
@@ -25,6 +24,7 @@ from rankslice.session.fail_over import Restart
 from rankslice.session.fed_frames import FedFrames
 from rankslice.session.fed_run import _live, _read
 from rankslice.session.prepare import PreparedRun
+from rankslice.views.run_text import restart_lines
 
 
 class Camera(Source):

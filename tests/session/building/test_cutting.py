@@ -15,12 +15,12 @@ from command_line import COMMAND, rankslice
 from jobs import figure_2
 from line_graphs import line_graph
 
-from rankslice.commands.inspect.show import layer_numbers
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.read_platform import local_platform
 from rankslice.session.building.cut_mapping import mapping_of_cuts, parse_cuts
+from rankslice.views.inspection import layer_numbers
 
 GPU = Accelerator("litert")
 BOARDS = Platform(

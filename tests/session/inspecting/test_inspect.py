@@ -16,9 +16,6 @@ from onnx_models import LIGHT_MODELS, save
 from plans import FIGURE_2, planned
 from rich.console import Console
 
-from rankslice.commands.inspect.picture import picture_of
-from rankslice.commands.inspect.show import print_inspection
-from rankslice.commands.inspect.to_json import inspection_to_json
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.quantities import bytes_text
 from rankslice.frontend.costs.costs import layer_costs
@@ -26,6 +23,9 @@ from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.costs.liveness import peak_memory
 from rankslice.session.inspecting.inspect import Inspection, Totals, inspect_model
 from rankslice.session.inspecting.rank_costs import rank_costs
+from rankslice.views.inspection import print_inspection
+from rankslice.views.inspection_json import inspection_to_json
+from rankslice.views.model_picture import picture_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1.0, 2.0, 3.0}>

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sources.image_input import Fit
-from rankslice.commands.run.boxes.reading import BoxForm, BoxUnit, Reading
 from rankslice.framework.errors import RankSliceError
+from rankslice.views.boxes.reading import BoxForm, BoxUnit, Reading
 
 _MOST_SHARE = 2.0
 """Boxes of objects that reach over the edge are larger than the image, but not by much."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.commands.run.boxes.detections import Detections
 from rankslice.framework.wording import printable
+from rankslice.views.boxes.detections import Detections
 
 _GOLDEN = 0.618033988749895
 """Step from the hue of a class to that of the next: neighbours differ, and none comes again."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from rankslice.commands.inspect.to_json import plain
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 from rankslice.views.content import Table
+from rankslice.views.inspection_json import plain
 from rankslice.views.terminal import show_whole
 
 FORMAT = "rankslice-object"

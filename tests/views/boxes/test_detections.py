@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.runtime.sources.image_input import Fit, image_input
-from rankslice.commands.run.boxes.detections import (
+from rankslice.framework.errors import RankSliceError
+from rankslice.views.boxes.detections import (
     Detections,
     are_shares,
     corners,
@@ -25,8 +26,7 @@ from rankslice.commands.run.boxes.detections import (
     read_detections,
     suppressed,
 )
-from rankslice.commands.run.boxes.reading import BoxForm, BoxUnit, Reading, find_outputs
-from rankslice.framework.errors import RankSliceError
+from rankslice.views.boxes.reading import BoxForm, BoxUnit, Reading, find_outputs
 
 BOX = [10.0, 20.0, 40.0, 60.0]
 """Left, top, right and bottom of the box that most tests read."""

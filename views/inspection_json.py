@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rankslice.commands.inspect.show import are_open
 from rankslice.framework.graph import Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.frontend.costs.costs import LayerCost
@@ -14,6 +13,7 @@ from rankslice.frontend.costs.cuts import Cut
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 from rankslice.session.inspecting.inspect import Inspection
 from rankslice.session.inspecting.rank_costs import RankCost, layer_segments
+from rankslice.views.inspection import are_open
 
 FORMAT = "rankslice-inspection"
 VERSION = 1

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL, Tensor
-from rankslice.commands.inspect.show import shape_text
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import bare
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
+from rankslice.views.inspection import shape_text
 from rankslice.views.terminal import show
 
 _MAX_BOUNDS = 12

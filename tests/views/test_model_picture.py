@@ -14,9 +14,9 @@ from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
 from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save
 
-from rankslice.commands.inspect.lanes import Row, assign_lanes
-from rankslice.commands.inspect.picture import picture_of
 from rankslice.session.inspecting.inspect import inspect_model
+from rankslice.views.lanes import Row, assign_lanes
+from rankslice.views.model_picture import picture_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = (

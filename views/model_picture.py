@@ -16,16 +16,6 @@ from itertools import accumulate
 from markupsafe import Markup
 
 from rankslice.backend.runtime.job import ALL, Channel, Rank, Turns
-from rankslice.commands.inspect.lanes import (
-    ROW,
-    Row,
-    assign_lanes,
-    bend,
-    column_width,
-    stem,
-    text_width,
-)
-from rankslice.commands.inspect.show import DEFAULT_CUTS, are_open, shape_text, size_text
 from rankslice.framework.graph import AnyTensor, Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
@@ -34,6 +24,16 @@ from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers
 from rankslice.session.inspecting.inspect import Inspection
 from rankslice.session.inspecting.rank_costs import RankCost, busy_ranks, layer_segments
+from rankslice.views.inspection import DEFAULT_CUTS, are_open, shape_text, size_text
+from rankslice.views.lanes import (
+    ROW,
+    Row,
+    assign_lanes,
+    bend,
+    column_width,
+    stem,
+    text_width,
+)
 from rankslice.views.svg import document, element, heading
 from rankslice.views.terminal import shortened
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.rank_figures import RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.commands.run.show import print_run, read_labels
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunSummary
+from rankslice.views.run_text import print_run, read_labels
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
 

@@ -11,9 +11,9 @@ import pytest
 from command_line import rankslice
 from tflite_models import NAMES, edited, model_file
 
-from rankslice.commands.inspect.show_object import object_to_json
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.wire import packed
+from rankslice.views.tflite_object import object_to_json
 
 
 def entry(name: str) -> dict[str, Any]:

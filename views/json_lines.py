@@ -18,12 +18,12 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.summary.texts import top_classes
-from rankslice.commands.run.classes import named_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, Kind, check_output, is_null
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 from rankslice.session.prepare import PreparedRun
+from rankslice.views.classes import named_classes
 
 _SUFFIX = ".jsonl"
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rankslice.commands.run.show import labels_of
 from rankslice.framework.errors import RankSliceError
 from rankslice.session.build_folder import REFERENCE
+from rankslice.views.run_text import labels_of
 
 _KEY = "names"
 """Of the metadata, where Ultralytics writes ``{0: 'person', 1: 'bicycle', ...}``."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankslice.commands.run.boxes.detections import Detections
+from rankslice.views.boxes.detections import Detections
 
 FORMAT = "rankslice-boxes"
 

@@ -11,12 +11,12 @@ from typing import Any
 from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.opencv import load_opencv
 from rankslice.backend.runtime.sources.video_source import VideoSource
-from rankslice.commands.run.boxes.names import model_names
-from rankslice.commands.run.boxes.reading import Reading, find_outputs
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import VIDEO, check_output
 from rankslice.session.prepare import PreparedRun, as_user_errors
 from rankslice.session.run import FinishedRun
+from rankslice.views.boxes.names import model_names
+from rankslice.views.boxes.reading import Reading, find_outputs
 
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 """By the suffix of the file; OpenCV's own wheels have them."""
@@ -144,7 +144,7 @@ def _write(
 def _classes(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what writes the best classes into a corner."""
     from rankslice.backend.runtime.summary.texts import top_classes
-    from rankslice.commands.run.boxes.drawing import draw_classes
+    from rankslice.views.boxes.drawing import draw_classes
 
     scores = finished.results.frames(0)
 
@@ -156,7 +156,7 @@ def _classes(work: VideoWork, finished: FinishedRun) -> Draw:
 
 def _boxes(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what draws the boxes."""
-    from rankslice.commands.run.boxes.detections import (
+    from rankslice.views.boxes.detections import (
         Detections,
         are_shares,
         has_boxes_by_column,
@@ -165,7 +165,7 @@ def _boxes(work: VideoWork, finished: FinishedRun) -> Draw:
         read_detections,
         suppressed,
     )
-    from rankslice.commands.run.boxes.drawing import draw as draw_boxes
+    from rankslice.views.boxes.drawing import draw as draw_boxes
 
     reading = work.reading
     assert reading is not None

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.commands.run.json_lines import JsonLines
 from rankslice.framework.errors import RankSliceError
+from rankslice.views.json_lines import JsonLines
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,6 @@ from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
 from rankslice.backend.runtime.sources.image_input import ImageInput, image_input
 from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
-from rankslice.commands.run.boxes.coco import FORMAT, LabelledImage, coco
-from rankslice.commands.run.boxes.names import model_names
-from rankslice.commands.run.boxes.reading import Reading, find_outputs
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import (
     new_folder,
@@ -26,10 +23,13 @@ from rankslice.framework.files.new_folder import (
 )
 from rankslice.framework.reading.read_text import read_text
 from rankslice.session.prepare import PreparedRun, as_user_errors
+from rankslice.views.boxes.coco import FORMAT, LabelledImage, coco
+from rankslice.views.boxes.names import model_names
+from rankslice.views.boxes.reading import Reading, find_outputs
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.boxes.detections import Detections
     from rankslice.session.run import FinishedRun
+    from rankslice.views.boxes.detections import Detections
 
 COCO = "coco.json"
 _OPTION = "--boxes-to"
@@ -141,7 +141,7 @@ def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], 
     Raises:
         RankSliceError: an image cannot be read any more, or something cannot be written.
     """
-    from rankslice.commands.run.boxes.detections import (
+    from rankslice.views.boxes.detections import (
         are_shares,
         has_boxes_by_column,
         read_detections,
@@ -185,8 +185,8 @@ def _label(
     work: BoxWork, path: Path, found: Detections, target: Path, *, shares: bool
 ) -> tuple[LabelledImage, int]:
     """Write the image of a frame with its boxes; return it, and how many boxes lie outside."""
-    from rankslice.commands.run.boxes.detections import in_frame, in_image, suppressed
-    from rankslice.commands.run.boxes.drawing import draw
+    from rankslice.views.boxes.detections import in_frame, in_image, suppressed
+    from rankslice.views.boxes.drawing import draw
 
     with opened_image(path) as opened:
         image = decoded(opened, 3)

@@ -15,9 +15,9 @@ from command_line import Ended, rankslice
 from jobs import session
 from PIL import Image
 
-from rankslice.commands.run.boxes.boxes import _free_name, _why_not_replaced
+from rankslice.views.boxes.labelled_images import _free_name, _why_not_replaced
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 DETECTOR = ROOT / "models" / "digit_detector.onnx"
 PHOTOGRAPHS = ROOT / "models" / "photographs"
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import helper
 from PIL import Image
 
-from rankslice.commands.run.boxes.coco import LabelledImage, coco
-from rankslice.commands.run.boxes.detections import Detections
-from rankslice.commands.run.boxes.drawing import colour_of, draw
-from rankslice.commands.run.boxes.names import parsed_names
 from rankslice.frontend.formats.onnx.reader import read_metadata
+from rankslice.views.boxes.coco import LabelledImage, coco
+from rankslice.views.boxes.detections import Detections
+from rankslice.views.boxes.drawing import colour_of, draw
+from rankslice.views.boxes.names import parsed_names
 
 
 def of(*boxes: tuple[float, ...]) -> Detections:

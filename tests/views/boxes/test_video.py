@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import Results
-from rankslice.commands.run.boxes.video import VideoWork, prepare_video, write_video
 from rankslice.framework.errors import RankSliceError
 from rankslice.session.prepare import prepare
 from rankslice.session.run import FinishedRun
+from rankslice.views.boxes.video import VideoWork, prepare_video, write_video
 
-MODELS = Path(__file__).parents[4] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 FRAMES, FPS, SIZE = 12, 24.0, (128, 96)
 
 

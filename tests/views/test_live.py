@@ -21,10 +21,10 @@ from real_jobs import chain_folder, let_ranks_sleep
 from rich.console import Console
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.commands.run.live import LiveState, LiveView, live_line, live_view
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.session.across_boards import own_values
 from rankslice.session.build_folder import PLAN
+from rankslice.views.live import LiveState, LiveView, live_line, live_view
 
 FPS, SLEEP_MS = 50, 15
 

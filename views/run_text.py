@@ -1,0 +1,213 @@
+"""Runs, printed."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankslice.backend.runtime.summary.texts import (
+    compute_texts,
+    frames_text,
+    latency_text,
+    top_classes,
+)
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.quantities import bytes_text, joules_text
+from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.wording import digits, joined, on_one_line
+from rankslice.session.run_record import rank_notes, verdict_text
+from rankslice.views.content import Table
+from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
+from rankslice.views.terminal import MAX_LINE, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
+    from rankslice.measurement.board_history import HardwareSummary
+    from rankslice.measurement.summary import RunSummary
+    from rankslice.measurement.verify import Verification
+    from rankslice.session.callbacks import FinishedRun
+    from rankslice.session.fail_over import Restart
+
+_MAX_FRAMES_SHOWN = 20
+_MAX_FAILURES_SHOWN = 5
+_MAX_CLASSES = 1_000_000
+
+
+def print_run(summary: RunSummary, console: Console) -> None:
+    show(console, rank_table(summary.ranks), *_run_lines(summary))
+
+
+def _run_lines(summary: RunSummary) -> Iterator[str]:
+    yield from rank_notes(summary.ranks)
+    yield rate_of(summary)
+    if summary.surge_window is not None:
+        yield from route_texts(summary.completed, summary.on_surge, summary.switches)
+    yield from _failures(summary.failed, summary.failures)
+    if count := summary.all_dropped:
+        yield f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}"
+    if summary.completed:
+        yield latency_text(summary.latency_ms)
+        yield _stage_means(summary)
+    yield from _energies(summary.energy)
+    yield from (_hardware(board) for board in summary.hardware if board.samples)
+    yield f"bottleneck: {summary.bottleneck}"
+    if summary.verify is not None:
+        yield from _verdict(summary.verify)
+
+
+def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
+    """Yield for each job that took over which boards it did without, and how soon it followed."""
+    for restart in restarts:
+        after = (
+            f"after {frames_text(restart.completed)}" if restart.completed else "from frame 0 on"
+        )
+        seconds = restart.recovered_s
+        then = "" if seconds is None else f": the next result came {seconds:.1f} s later"
+        yield f"without {joined(sorted(restart.without))} {after}{then}"
+    if restarts:
+        yield "ranks, energy and bottleneck are those of the job that took over last"
+
+
+def print_verdict(verdict: Verification, console: Console) -> None:
+    show(console, *_verdict(verdict))
+
+
+def _verdict(verdict: Verification) -> Iterator[str]:
+    yield verdict_text(verdict)
+    if verdict.first_difference:
+        yield verdict.first_difference
+
+
+def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
+    if count:
+        yield f"{frames_text(count)} failed, without results:"
+        yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
+
+
+def _stage_means(summary: RunSummary) -> str:
+    """Return the mean time of each stage: source, ranks, sink; then from end to end."""
+    ranks = summary.ranks
+    names = ["inference"] if len(ranks) == 1 else [f"rank {rank.rank}" for rank in ranks]
+    pairs = zip(names, ranks, strict=True)
+    stages = [
+        f"preprocessing {summary.preprocess_ms['mean']:.2f} ms",
+        *(f"{name} {mean}" for name, rank in pairs for mean in compute_texts(rank)),
+        f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
+    ]
+    return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
+
+
+def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
+    """Yield the energy of each board; then where it is absent, and why."""
+    absent: dict[str, list[str]] = defaultdict(list)
+    for board in boards:
+        if board.joules is None or board.seconds is None or board.mean_w is None:
+            absent[board.reason or "not reported"].append(board.board)
+            continue
+        millijoules = board.mj_per_frame
+        per_frame = "" if millijoules is None else f", {joules_text(millijoules / 1e3)} per frame"
+        yield (
+            f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
+            f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
+            " idle power included"
+        )
+    for reason, names in absent.items():
+        yield f"energy of {joined(names)}: absent, {reason}"
+
+
+def _hardware(board: HardwareSummary) -> str:
+    """Return what a board was like under load, as far as that says something."""
+    parts = []
+    if zones := board.of("temperature_c"):
+        hottest = max(zones, key=lambda zone: zones[zone]["max"])
+        parts.append(f"up to {zones[hottest]['max']:.0f} °C ({hottest})")
+    if clocks := board.of("frequency_mhz"):
+        lowest = min(clocks, key=lambda policy: clocks[policy]["min"])
+        parts.append(f"lowest clock {clocks[lowest]['min']:.0f} MHz ({lowest})")
+    if "throttling" not in board.absent:
+        slowed = [*_slowed(board)]
+        parts.append(f"throttled ({', '.join(slowed)})" if slowed else "not throttled")
+    for use in board.of("gpu_utilisation_percent").values():
+        parts.append(f"GPU {use['mean']:.0f} % busy")
+    for memory in board.of("memory_available_mb").values():
+        parts.append(f"{bytes_text(int(memory['min'] * 1e6))} of memory left")
+    return f"hardware of {board.board}: {', '.join(parts)}{_absent(board)}"
+
+
+def _slowed(board: HardwareSummary) -> Iterator[str]:
+    """Yield what slowed a board down: brakes in use, counters that have grown."""
+    for quantity in ("cooling_state", "throttled"):
+        yield from (part for part, value in board.of(quantity).items() if value["max"] > 0)
+    for part, count in board.of("throttle_count").items():
+        if count["max"] > count["min"]:
+            yield part
+
+
+def _absent(board: HardwareSummary) -> str:
+    # That there is no sensor of power stands in the line of the energy.
+    kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
+    return f"; {joined(kinds)} unknown" if kinds else ""
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Return the class names of a text file, one per line, or of a ``.json`` file.
+
+    JSON may be a list of names, or an object with a name for each number of a class; instead of a
+    name there may be a list that ends with it, as in Keras' ``imagenet_class_index.json``.
+
+    Raises:
+        RankSliceError: the file cannot be read, or holds something else.
+    """
+    text = read_text(path, "a label")
+    if path.suffix.lower() != ".json":
+        return tuple(text.splitlines())
+    try:
+        return labels_of(json.loads(text))
+    except (ValueError, TypeError, IndexError, RecursionError):
+        found = "holds no class names"
+        expected = """expected ["cat", ...] or {"0": "cat", ...}"""
+        raise RankSliceError(Mistake(str(path), found, expected)) from None
+
+
+def labels_of(value: Any) -> tuple[str, ...]:
+    """Return names by the number of their class; of those that are missing, the number.
+
+    Args:
+        value: a list of names, or a dictionary with a name for each number.
+
+    Raises:
+        ValueError, TypeError, IndexError: it is something else.
+    """
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
+    if not names or not all(isinstance(name, str) for name in names.values()):
+        raise TypeError
+    if not 0 <= min(names) <= max(names) < _MAX_CLASSES:
+        raise ValueError
+    return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
+
+
+def print_top(
+    finished: FinishedRun,
+    names: Sequence[str],
+    count: int,
+    console: Console,
+    most_frames: int = _MAX_FRAMES_SHOWN,
+) -> None:
+    scores = finished.results.values(0)
+    rows = []
+    named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)
+    for place, (frame, label) in enumerate(named):
+        classes = [
+            f"{names[index] if index < len(names) else index} {score:.3f}"
+            for index, score in top_classes(scores[place], count)
+        ]
+        rows.append((str(frame), on_one_line(label), on_one_line(", ".join(classes))))
+    show(console, Table("", ("frame", "input", f"top {count}"), tuple(rows)), max_cell=MAX_LINE)
+    if len(finished.labels) > most_frames:
+        show(console, f"... and {len(finished.labels) - most_frames} more frames")

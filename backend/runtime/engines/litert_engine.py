@@ -21,6 +21,7 @@ from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
 from . import Engine, EngineSettings, wrong_option
+from .litert_kernels import has_profiler
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
 from .own_process import OwnProcessEngine
@@ -51,6 +52,10 @@ def open_engine(settings: EngineSettings) -> Engine:
         raise wrong_option("litert", "api", settings.options["api"], " or ".join(_APIS))
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
+        if settings.profile and "delegate" not in settings.options and has_profiler():
+            from .litert_profiled import ProfiledEngine
+
+            return ProfiledEngine(settings, find_package())
         return InterpreterEngine(settings, find_package())
     if has_compiled_models():
         options = {name: value for name, value in settings.options.items() if name != "api"}

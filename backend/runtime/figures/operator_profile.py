@@ -68,6 +68,10 @@ class OperatorSpans:
     queued_by: str = ""
     """The provider that only queues its operators within their spans; empty: there is none."""
     index: int = 0
+    shapes: tuple[str, ...] = ()
+    """Of the inputs and outputs, by operator; empty: unknown."""
+    kernels: tuple[str, ...] = ()
+    """What computed the operator, by operator; empty: unknown."""
 
 
 @dataclass(frozen=True)

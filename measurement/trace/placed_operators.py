@@ -69,6 +69,9 @@ def _is_sound(segment: OperatorSpans) -> bool:
         and all(_are_within(run, 3, len(device.names)) for run in device.runs)
         and _are_within(slack, 1)
         and len(slack) == len(device.runs)
+        and all(
+            len(texts) in (0, len(segment.names)) for texts in (segment.shapes, segment.kernels)
+        )
     )
 
 

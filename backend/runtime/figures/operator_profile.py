@@ -17,9 +17,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 FORMAT = "rankslice-operators"
-VERSION = 3
+VERSION = 4
 NAME = "operators-"
 """Of a rank's file, before the number of the rank."""
 MAX_SPANS = 200_000
@@ -92,6 +93,7 @@ class _Event:
     begin: int
     duration: int
     provider: str = ""
+    shapes: str = ""
 
 
 def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
@@ -111,7 +113,7 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
             kind = str(args.get("op_name", ""))
             provider = str(args.get("provider", "")).removesuffix("ExecutionProvider")
             node = f"{kind} {name.removesuffix(_NODE_SUFFIX)}".strip()
-            nodes.append(_Event(node, *times, provider))
+            nodes.append(_Event(node, *times, provider, _shapes(args)))
         elif category == "Kernel" or (category == "Api" and event.get("tid") == -1):
             device.append(_Event(_kernel_name(name), *times))
     queuing = next((each.provider for each in nodes if each.provider in _QUEUING), "")
@@ -121,9 +123,32 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
     elif qnn is not None and qnn.exists():
         calls = [each for each in nodes if each.provider == _QNN]
         found = _in_calls(calls, [*_executions(qnn)], runs)
-    names: dict[str, int] = {}
-    spans = [(names.setdefault(n.name, len(names)), n.begin, n.duration) for n in nodes]
-    return OperatorSpans(tuple(names), tuple(spans[-MAX_SPANS:]), tuple(runs), found, queuing)
+    names: dict[tuple[str, str, str], int] = {}
+    spans = [
+        (names.setdefault((n.name, n.shapes, n.provider), len(names)), n.begin, n.duration)
+        for n in nodes
+    ]
+    return OperatorSpans(
+        names=tuple(name for name, _, _ in names),
+        spans=tuple(spans[-MAX_SPANS:]),
+        runs=tuple(runs),
+        device=found,
+        queued_by=queuing,
+        shapes=tuple(shapes for _, shapes, _ in names),
+        kernels=() if found else tuple(provider for _, _, provider in names),
+    )
+
+
+def _shapes(args: dict[str, Any]) -> str:
+    """Shapes of a node's inputs and outputs: ``1x3x224x224, 64x3x7x7 -> 1x64x112x112``."""
+    sides = (args.get(f"{side}_type_shape") or [] for side in ("input", "output"))
+    texts = (
+        ", ".join(
+            "x".join(map(str, shape)) or "scalar" for typed in side for shape in typed.values()
+        )
+        for side in sides
+    )
+    return " -> ".join(texts).strip(" ->")
 
 
 def _kernel_name(name: str) -> str:

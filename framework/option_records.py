@@ -67,6 +67,11 @@ class Writes:
     """Before the command begins; else it checks the file itself."""
 
 
+def comma_separated(text: str) -> tuple[str, ...]:
+    """Return the words of a list, without empty ones."""
+    return tuple(word for word in text.split(",") if word)
+
+
 def about(text: str, kind: Any = None, **more: Any) -> Mapping[str, Any]:
     """Return the metadata of an option."""
     return {"help": text, "kind": kind, **more}

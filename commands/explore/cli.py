@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankslice.commands.command import command, function
 from rankslice.commands.output import end_interrupted, write_json
 from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.option_records import about, option
+from rankslice.framework.option_records import about, comma_separated, option
 from rankslice.session.shared_options import (
     Boards,
     Json,
@@ -18,7 +18,6 @@ from rankslice.session.shared_options import (
     OpenSizes,
     SshConfig,
     accelerator_keys,
-    comma_separated,
 )
 from rankslice.views.terminal import progress_bars, screen, talk
 

@@ -35,6 +35,7 @@ from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.run.show import RunOutputs
+    from rankslice.session.pipeline import Pipeline
     from rankslice.session.run import Execute, FinishedRun, PreparedRun
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
@@ -139,7 +140,6 @@ def run(
 
     options, execute = checks.of_run(options), run_job_here
     if surviving.survive:
-        from rankslice.commands.run.open import fail_over_of
         from rankslice.session.fed_run import prepare_fed, run_fed
 
         prepared = prepare_fed(folder, options, checks.results)
@@ -147,7 +147,7 @@ def run(
             run_fed,
             mpirun=launching.mpirun,
             ssh_config=launching.ssh_config,
-            fail_over=fail_over_of(surviving),
+            fail_over=surviving.fail_over,
         )
     else:
         prepared = prepare(
@@ -165,6 +165,51 @@ def run(
         prepared, _ = prepare_recording(prepared)
     verify = checks.verify is not False
     return run_prepared(prepared, execute=execute, verify=verify, tolerance=checks.tolerance)
+
+
+@function
+def open(
+    folder: Path,
+    *,
+    options: Annotated[
+        RunOptions,
+        offered(
+            *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s"),
+            queue={"help": "Maximum number of frames that wait besides (default: the window)."},
+        ),
+    ],
+    launching: Launching,
+    surviving: Annotated[Surviving, offered(survive={"excludes": ()})],
+    on_restart: Callable[..., None] = lambda restart: None,
+    on_warning: Callable[[str], None] = lambda text: None,
+    wait: bool = True,
+) -> Pipeline:
+    """Start the job of a build folder; return it when all ranks are ready for frame 0.
+
+    ``on_restart`` is called with a :class:`.Restart` when another job takes over, and
+    ``on_warning``, in a thread, with which of the jobs that wait has failed, and why. Without
+    ``wait`` the job is returned at once, and :meth:`Pipeline.wait_until_ready` waits.
+
+    Example:
+        >>> with rankslice.open("out") as pipeline:
+        ...     result = pipeline(image)
+
+    Raises:
+        RankSliceError: the folder is no build folder, a board cannot run its package, or the job
+            does not start.
+    """
+    from rankslice.session.callbacks import Callbacks
+    from rankslice.session.pipeline import open_pipeline
+
+    return open_pipeline(
+        folder,
+        options,
+        mpirun=launching.mpirun,
+        ssh_config=launching.ssh_config,
+        fail_over=surviving.fail_over,
+        callbacks=Callbacks(on_restart=on_restart, on_warning=on_warning),
+        wait=wait,
+    )
 
 
 @dataclass(frozen=True, slots=True)

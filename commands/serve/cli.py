@@ -88,7 +88,6 @@ def serve(
 ) -> None:
     import asyncio
 
-    from rankslice.commands.run.open import fail_over_of
     from rankslice.serve.log import LogForm, mistakes_logged, start_log
     from rankslice.serve.server import ServedJob, check_installed, serve as serve_jobs
     from rankslice.session.pipeline import open_pipeline, prepare_fed_job
@@ -100,7 +99,7 @@ def serve(
         options=options,
         mpirun=launching.mpirun,
         ssh_config=launching.ssh_config,
-        fail_over=fail_over_of(surviving),
+        fail_over=surviving.fail_over,
         callbacks=_callbacks(),
         wait=False,
     )

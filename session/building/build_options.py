@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.framework.option_records import option
+from rankslice.framework.option_records import comma_separated, option
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.session.shared_options import comma_separated
 
 
 @dataclass(frozen=True, slots=True)

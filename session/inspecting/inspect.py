@@ -66,6 +66,11 @@ class Inspection:
     """What it has to do on the route for a surge; empty if there is none."""
 
     @property
+    def share_of(self) -> str:
+        """What :attr:`Cut.share` is a share of."""
+        return "MACs" if self.totals.macs else "layers"
+
+    @property
     def routes(self) -> tuple[Inspection, ...]:
         """The same with one of the plan's routes each, the usual one first."""
         if self.plan is None:

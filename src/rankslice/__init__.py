@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankslice.session.pipeline import PipelineError as PipelineError
     from rankslice.session.pipeline import QueueFullError as QueueFullError
     from rankslice.session.pipeline import Restart as Restart
-    from rankslice.commands.run.open import open as open
+    from rankslice.commands.run.cli import open as open
     from rankslice.commands.profile.cli import profile as profile
     from rankslice.commands.report.cli import report as report
     from rankslice.commands.replay.cli import replay as replay
@@ -41,7 +41,7 @@ _PLACES = {
     "deploy": ("rankslice.commands.deploy.cli", "deploy"),
     "explore": ("rankslice.commands.explore.cli", "explore"),
     "inspect": ("rankslice.commands.inspect.cli", "inspect"),
-    "open": ("rankslice.commands.run.open", "open"),
+    "open": ("rankslice.commands.run.cli", "open"),
     "profile": ("rankslice.commands.profile.cli", "profile"),
     "report": ("rankslice.commands.report.cli", "report"),
     "replay": ("rankslice.commands.replay.cli", "replay"),

@@ -47,6 +47,12 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     return f"{shown}, ... and {left} more" if left > 0 else shown
 
 
+def first_of(texts: Sequence[str], most: int, rest: str = "... and {} more") -> list[str]:
+    """Return at most ``most`` of the texts; then ``rest``, with the number of the others."""
+    left = len(texts) - most
+    return [*texts[:most], *([rest.format(left)] if left > 0 else [])]
+
+
 def size_option(option: str, name: str, sizes: Iterable[int]) -> str:
     given = f"{name}={','.join(map(str, sizes))}"
     return f"{option} {shlex.quote(printable(given))}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Literal
+
+from rankslice.framework.wording import printable
 
 UNKNOWN = "–"
 """In tables, of figures that are not known."""
@@ -30,6 +33,21 @@ class Table:
         """Numbers of the columns of figures, which are aligned to the right; never the first."""
         columns = enumerate(zip(*self.rows, strict=True))
         return tuple(number for number, cells in columns if number and _are_figures(cells))
+
+
+MAX_ROWS = 100
+"""Of a table that may have any number."""
+
+
+def first_rows(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[Table | str]:
+    """Yield a table of the first rows, without empty columns; then how many rows follow."""
+    used = [number for number in range(len(head)) if any(row[number] for row in rows)]
+    kept = [tuple(printable(row[number]) for number in used) for row in (head, *rows[:MAX_ROWS])]
+    yield Table(caption, kept[0], tuple(kept[1:]))
+    if len(rows) > MAX_ROWS:
+        yield f"... and {len(rows) - MAX_ROWS} more rows; --json FILE has all"
 
 
 def _are_figures(cells: tuple[str, ...]) -> bool:

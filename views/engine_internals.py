@@ -9,13 +9,12 @@ from rich.console import Console
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.core_lists import run_texts
-from rankslice.framework.wording import printable
+from rankslice.framework.wording import first_of, printable
 from rankslice.session.inspecting.internals import Internals, Node
 from rankslice.session.run_record import accelerated_text
-from rankslice.views.content import Table
+from rankslice.views.content import Table, first_rows
 from rankslice.views.terminal import print_line, show_whole
 
-_MAX_ROWS = 100
 _MAX_RUNS = 8
 
 
@@ -53,13 +52,20 @@ def _nodes(internals: Internals) -> Iterator[Table | str]:
         kinds.setdefault((node.op, node.provider), []).append(node)
     by_time = sorted(kinds.values(), key=lambda nodes: -sum(n.microseconds or 0 for n in nodes))
     totals = [(n[0].op, n[0].provider, str(len(n)), _time(n, total)) for n in by_time]
-    yield from _table("operators that run", ("operator", "on", "nodes", "time"), totals)
+    yield from first_rows("operators that run", ("operator", "on", "nodes", "time"), totals)
     rows = [
-        (str(number), node.name, node.op, node.provider, _time([node], total), _runs(node))
+        (
+            str(number),
+            printable(node.name),
+            printable(node.op),
+            node.provider,
+            _time([node], total),
+            _runs(node),
+        )
         for number, node in enumerate(internals.nodes)
     ]
     headings = ("#", "node", "operator", "on", "time", "in the place of")
-    yield from _table("nodes that run", headings, rows)
+    yield from first_rows("nodes that run", headings, rows)
 
 
 def _time(nodes: Sequence[Node], total: float) -> str:
@@ -69,9 +75,7 @@ def _time(nodes: Sequence[Node], total: float) -> str:
 
 def _runs(node: Node) -> str:
     """Return the operators that a node replaces: ``0..6 9``."""
-    texts = run_texts(node.replaces, "..")
-    more = len(texts) - _MAX_RUNS
-    return " ".join([*texts[:_MAX_RUNS], *([f"... and {more} more runs"] if more > 0 else [])])
+    return " ".join(first_of(run_texts(node.replaces, ".."), _MAX_RUNS, "... and {} more runs"))
 
 
 def _tensors(internals: Internals) -> Iterator[Table | str]:
@@ -90,19 +94,9 @@ def _tensors(internals: Internals) -> Iterator[Table | str]:
         for tensor in internals.tensors
     ]
     headings = ("#", "tensor", "type", "shape", "size", "before", "after", "address")
-    yield from _table("memory of tensors before and after allocation", headings, rows)
+    yield from first_rows("memory of tensors before and after allocation", headings, rows)
     in_arena = [tensor.bytes or 0 for tensor in internals.tensors if tensor.after == "arena"]
     yield (
         f"the file is {where}; {len(in_arena)} tensors of {bytes_text(sum(in_arena))} take"
         f" {bytes_text(internals.arena_bytes)} of the arena"
     )
-
-
-def _table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
-) -> Iterator[Table | str]:
-    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    cells = tuple(tuple(printable(row[number]) for number in used) for row in rows[:_MAX_ROWS])
-    yield Table(title, tuple(headings[number] for number in used), cells)
-    if len(rows) > _MAX_ROWS:
-        yield f"... and {len(rows) - _MAX_ROWS} more rows; --json FILE has all"

@@ -1,4 +1,4 @@
-"""An inspection, printed."""
+"""What a model consists of and costs, as tables and lines of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.wording import joined, printable
+from rankslice.framework.wording import first_of, joined, printable
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
@@ -67,13 +67,13 @@ def _cuts(inspection: Inspection, most: int) -> Iterator[Table | str]:
     if not cuts:
         return
     numbers = layer_numbers(inspection.graph)
-    share_of = "MACs" if inspection.totals.macs else "layers"
-    head = ("cut", "sent per frame", f"{share_of} before", "params before")
+    head = ("cut", "sent per frame", f"{inspection.share_of} before", "params before")
     rows = tuple(
         (
-            *(str(numbers[cut.before]), size_text(cut.nbytes, at_most=are_open(cut.tensors))),
+            *(str(numbers[cut.before]), size_of(cut)),
             *(share_text(cut.share), share_text(cut.parameter_share)),
-            *(printable(cut.after), printable(cut.before), _tensor_names(cut)),
+            *(printable(cut.after), printable(cut.before)),
+            _some([tensor.name for tensor in cut.tensors]),
         )
         for cut in cuts
     )
@@ -88,7 +88,7 @@ def _ranks(inspection: Inspection) -> Iterator[Table | str]:
     titles = ("ranks", "ranks in a surge")
     for title, route in zip(titles, inspection.routes, strict=False):
         if route.plan is not None:
-            yield _rank_table(title, route.plan, route.ranks)
+            yield rank_table(title, route.plan, busy_ranks(route.plan, route.ranks))
     if inspection.surge:
         pairs = zip(inspection.ranks, inspection.surge, strict=True)
         sizes = [sum(c.weight_bytes + c.slot_bytes for c in pair) for pair in pairs]
@@ -133,7 +133,7 @@ def _layer_table(inspection: Inspection, *, with_outputs: bool) -> Table:
 def _figures(layer: Layer, cost: LayerCost, *, full: bool) -> tuple[str, ...]:
     return (
         "\n".join(shape_text(tensor, full=full) for tensor in layer.outputs),
-        "?" if cost.macs is None else count_text(cost.macs) if cost.macs else "",
+        macs_text(cost.macs),
         count_text(cost.parameters) if cost.parameters else "",
         bytes_text(cost.weight_bytes) if cost.weight_bytes else "",
         size_text(cost.output_bytes, at_most=are_open(layer.outputs)),
@@ -152,7 +152,7 @@ def _summary(inspection: Inspection) -> Iterator[str]:
     if are_open(graph.inputs) or any(are_open(layer.outputs) for layer in graph.layers):
         yield "sizes that change from frame to frame count with the largest ones, marked <="
     if totals.uncounted:
-        yield f"the MACs of {_some(totals.uncounted, 'layer')} are not known and not in the sum"
+        yield f"the MACs of {_counted(totals.uncounted, 'layer')} are not known and not in the sum"
     if totals.constant_bytes != 0:
         yield f"constant layers besides weights make {size_text(totals.constant_bytes)}"
     largest = largest_tensor(graph)
@@ -160,10 +160,10 @@ def _summary(inspection: Inspection) -> Iterator[str]:
         yield (
             f"activations: at most {bytes_text(peak.nbytes)} at once, while"
             f" {printable(peak.layer)} runs; the largest is {printable(largest.name)},"
-            f" {size_text(largest.nbytes, at_most=largest.is_open)}"
+            f" {size_of(largest)}"
         )
     if peak.unsized:
-        yield f"the size of {_some(peak.unsized, 'tensor')} is not known and not in the sum"
+        yield f"the size of {_counted(peak.unsized, 'tensor')} is not known and not in the sum"
 
 
 def _layer_counts(graph: Graph) -> str:
@@ -182,21 +182,17 @@ def _moments(count: int) -> str:
     return f" ({count:,} of them means and variances of BatchNormalization)" if count else ""
 
 
-def _some(names: tuple[str, ...], word: str) -> str:
+def _counted(names: Sequence[str], word: str) -> str:
     """Return a count, and the first of the names: ``2 layers (a, b)``."""
-    shown = [printable(name) for name in names[:_MAX_NAMES]]
-    more = ["..."] if len(names) > _MAX_NAMES else []
-    plural = word if len(names) == 1 else f"{word}s"
-    return f"{len(names)} {plural} ({', '.join((*shown, *more))})"
+    return f"{len(names)} {word if len(names) == 1 else f'{word}s'} ({_some(names)})"
 
 
-def _tensor_names(cut: Cut) -> str:
-    names = [printable(tensor.name) for tensor in cut.tensors[:_MAX_NAMES]]
-    left = len(cut.tensors) - len(names)
-    return ", ".join([*names, *([f"... and {left} more"] if left else [])])
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(first_of([printable(name) for name in names], _MAX_NAMES))
 
 
-def _rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
+def rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
+    """Return what each rank has to do on a route."""
     in_turn = any(placement.turns != ALL for placement in plan.ranks)
     rows = tuple(
         (
@@ -208,7 +204,7 @@ def _rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
             size_text(cost.sent_bytes, at_most=cost.sends_open),
             bytes_text(cost.slot_bytes),
         )
-        for cost in busy_ranks(plan, costs)
+        for cost in costs
     )
     columns = ("segments", "layers", "MACs", "share", "weights", "receives", "sends", "slots")
     return Table(title, ("rank", "key", *(("frames",) if in_turn else ()), *columns), rows)
@@ -221,6 +217,15 @@ def are_open(tensors: Iterable[AnyTensor]) -> bool:
 def size_text(nbytes: int | None, *, at_most: bool = False) -> str:
     """Return a number of bytes with three digits, or ``?``: ``1.54 kB``, ``<=1.54 kB``."""
     return "?" if nbytes is None else f"{'<=' * at_most}{bytes_text(nbytes)}"
+
+
+def size_of(item: AnyTensor | Cut) -> str:
+    return size_text(item.nbytes, at_most=item.is_open)
+
+
+def macs_text(macs: int | None) -> str:
+    """Return a number of MACs; none without any."""
+    return "?" if macs is None else count_text(macs) if macs else ""
 
 
 def shape_text(tensor: AnyTensor, *, full: bool = True) -> str:

@@ -13,7 +13,6 @@ from rankslice.frontend.costs.cuts import Cut
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 from rankslice.session.inspecting.inspect import Inspection
 from rankslice.session.inspecting.rank_costs import RankCost, layer_segments
-from rankslice.views.inspection import are_open
 
 FORMAT = "rankslice-inspection"
 VERSION = 1
@@ -112,7 +111,7 @@ def _cut(cut: Cut) -> _Object:
         "after": cut.after,
         "before": cut.before,
         "bytes": cut.nbytes,
-        "open": are_open(cut.tensors),
+        "open": cut.is_open,
         "obstacle": cut.obstacle,
         "tensors": [{"name": tensor.name, "bytes": tensor.nbytes} for tensor in cut.tensors],
         "macs_before": cut.macs,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from markupsafe import Markup, escape
+from rich.cells import cell_len
 
 from rankslice.framework.wording import harmless
+from rankslice.views.content import Table
 
 Value = str | float | None
+
+MARGIN = 20
+"""Of a document; this and all other lengths are pixels."""
+ROW = 22
+"""Height of a row of text."""
+_LETTER = 7.25
+"""Width of a letter at 12 pixels, in the widest of the usual monospaced fonts."""
+_MIN_LETTERS = 4
 
 
 def element(tag: str, *content: str, **attributes: Value) -> Markup:
@@ -83,6 +94,29 @@ def document(
 def heading(title: str, subtitle: str) -> tuple[Markup, Markup]:
     """Return the first two lines of a document, which end at 64 pixels."""
     return (
-        element("text", title, x=20, y=28, class_="title"),
-        element("text", subtitle, x=20, y=54, class_="dim"),
+        element("text", title, x=MARGIN, y=28, class_="title"),
+        element("text", subtitle, x=MARGIN, y=54, class_="dim"),
     )
+
+
+def bar(x: float, y: float, width: float, height: float, **attributes: Value) -> Markup:
+    """Return a rectangle; ``y`` is its middle."""
+    box = {"x": x, "y": y - height // 2, "width": width, "height": height}
+    return element("rect", **box, **attributes)
+
+
+def column_starts(columns: Iterable[Iterable[str]], left: int) -> list[int]:
+    """Return where columns of texts begin, each as wide as its texts; and where the last ends."""
+    longest = (max((_MIN_LETTERS, *map(cell_len, texts))) for texts in columns)
+    return [*accumulate((int(letters * _LETTER) + 16 for letters in longest), initial=left)]
+
+
+def table_texts(table: Table, left: int, top: int) -> tuple[list[Markup], int]:
+    """Return the texts of a table, with a row of its head, and where it ends to the right."""
+    *starts, end = column_starts(zip(table.head, *table.rows, strict=True), left)
+    texts = [
+        element("text", cell, x=x, y=top + ROW * number, class_=None if number else "dim")
+        for number, row in enumerate((table.head, *table.rows))
+        for x, cell in zip(starts, row, strict=True)
+    ]
+    return texts, end

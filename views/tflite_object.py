@@ -10,14 +10,13 @@ from rich.console import Console
 
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
-from rankslice.views.content import Table
+from rankslice.views.content import Table, first_rows
 from rankslice.views.inspection_json import plain
 from rankslice.views.terminal import show_whole
 
 FORMAT = "rankslice-object"
 VERSION = 2
 
-_MAX_ROWS = 100
 _MAX_SUBGRAPHS = 10
 _MAX_ITEMS = 8
 _MAX_LETTERS = 60
@@ -46,7 +45,8 @@ def _parts(head: str, before: str, record: Mapping[str, Any]) -> Iterator[Table 
         for number, table in enumerate(tables[:_MAX_SUBGRAPHS]):
             yield ""
             yield from _parts(f"{name}[{number}]", f"{name}[{number}].", table)
-        yield from _more(len(tables) - _MAX_SUBGRAPHS, name)
+        if len(tables) > _MAX_SUBGRAPHS:
+            yield f"... and {len(tables) - _MAX_SUBGRAPHS} more {name}; --json FILE has all"
 
 
 def _is_tables(value: Any) -> bool:
@@ -56,17 +56,11 @@ def _is_tables(value: Any) -> bool:
 def _rows(title: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
     names = dict.fromkeys(name for table in tables for name in table)
     used = [name for name in names if any(table.get(name) for table in tables)]
-    rows = tuple(
+    rows = [
         (str(number), *(_text(record.get(name)) for name in used))
-        for number, record in enumerate(tables[:_MAX_ROWS])
-    )
-    yield Table(title, ("#", *used), rows)
-    yield from _more(len(tables) - _MAX_ROWS, "rows")
-
-
-def _more(count: int, what: str) -> Iterator[str]:
-    if count > 0:
-        yield f"... and {count} more {what}; --json FILE has all"
+        for number, record in enumerate(tables)
+    ]
+    yield from first_rows(title, ("#", *used), rows)
 
 
 def _text(value: Any) -> str:

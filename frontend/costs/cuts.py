@@ -38,6 +38,11 @@ class Cut:
     """Why the model cannot be cut there; empty if it can."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether a tensor has open sizes, so that ``nbytes`` is the most."""
+        return any(tensor.is_open for tensor in self.tensors)
+
+    @property
     def divides(self) -> bool:
         """Whether either side has a hundredth of the MACs or a tenth of the parameters."""
         before = self.share >= 0.01 or self.parameter_share >= 0.1

@@ -20,7 +20,7 @@ import numpy as np
 
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
-from rankslice.backend.runtime.engines.litert_engine import replaced_operators
+from rankslice.backend.runtime.engines.litert_interpreter import replaced_operators
 from rankslice.backend.runtime.engines.litert_package import find_package, first_line
 from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFrames
 from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options

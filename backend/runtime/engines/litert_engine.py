@@ -6,32 +6,18 @@ it runs, so it lives in a process of its own (``own_process.py``).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..errors import FrameError, JobError, is_of_memory
-from ..figures.acceleration import Acceleration, refuse_fallback
-from ..job import Tensor
-from ..job.records import VARIABLES
-from ..sizes import Slot
+from ..errors import JobError
 from . import Engine, EngineSettings, wrong_option
+from .litert_interpreter import InterpreterEngine
 from .litert_kernels import has_profiler
-from .litert_open import Numbers, OpenRuns, copy_output, fill_input
-from .litert_package import LiteRtPackage, find_package, first_line, has_compiled_models
+from .litert_package import find_package, has_compiled_models
+from .litert_profiled import ProfiledEngine
 from .own_process import OwnProcessEngine
-from .signature import FileTensor, match_tensors, refuse_open_sizes
 
 _APIS = ("interpreter", "compiled")
 _COMPILED = "litert_compiled"
-
-_UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
-_UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
 
 
 def version() -> str:
@@ -53,8 +39,6 @@ def open_engine(settings: EngineSettings) -> Engine:
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
         if settings.profile and "delegate" not in settings.options and has_profiler():
-            from .litert_profiled import ProfiledEngine
-
             return ProfiledEngine(settings, find_package())
         return InterpreterEngine(settings, find_package())
     if has_compiled_models():
@@ -87,205 +71,3 @@ def _check_interpreter_options(settings: EngineSettings) -> None:
         raise JobError(
             f"litert: the interpreter needs a delegate library for the {settings.accelerator}"
         )
-
-
-class InterpreterEngine:
-    """One interpreter, with tensors of its own: what is in the slots is copied."""
-
-    def __init__(self, settings: EngineSettings, package: LiteRtPackage) -> None:
-        options = dict(settings.options)
-        self._settings = settings
-        self._package = package
-        self._delegate = options.pop("delegate", "")
-        self._delegate_options = options
-        self._delegates: list[Any] = []
-        self._interpreter: Any = None
-        self._inputs: tuple[int, ...] = ()
-        self._outputs: tuple[int, ...] = ()
-        self._open: OpenRuns | None = None
-        self._acceleration: Acceleration | None = None
-        self._path = Path()
-
-    def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        self._path = path
-        is_open = any(spec.is_open for spec in (*inputs, *outputs))
-        if is_open and self._delegate:
-            refuse_open_sizes(path.name, (*inputs, *outputs), f"delegate {self._delegate}")
-        if any(spec.is_open for spec in inputs) and self._settings.facts.keeps == VARIABLES:
-            raise JobError(
-                f"{path.name}: it keeps variables, which LiteRT clears when the sizes of inputs"
-                " change: fix the sizes (build --shape)"
-            )
-        resized = self._build(inputs, only_delegates=bool(self._delegate))
-        self._acceleration = self._count()
-        if self._delegate and not self._acceleration.is_full:
-            if not self._settings.allow_fallback:
-                refuse_fallback(path.name, self._acceleration)
-            # Once the delegate's own operators are known, XNNPACK may have the others.
-            self._build(inputs)
-        sizes = "shape_signature" if is_open or resized else "shape"
-        given = match_tensors(path.name, "input", inputs, self._tensors("input", sizes))
-        # Sizes that follow from those of the inputs may be known after a run only.
-        sizes = "" if resized and not is_open else sizes
-        made = match_tensors(path.name, "output", outputs, self._tensors("output", sizes))
-        self._inputs = tuple(tensor.number for tensor in given)
-        self._outputs = tuple(tensor.number for tensor in made)
-        found = self._found()
-        if is_open or ((resized or found) and not self._delegate):
-            numbers = Numbers(self._inputs, self._outputs, found)
-            repeats = self._settings.facts.keeps != VARIABLES
-            self._open = OpenRuns(self._interpreter, self._plain, numbers, repeats=repeats)
-
-    def _plain(self, without_xnnpack: bool) -> Any:
-        return self._package.interpreter(
-            self._path, self._settings.threads, (), only_delegates=without_xnnpack
-        )
-
-    def _build(self, inputs: Sequence[Tensor], *, only_delegates: bool = False) -> bool:
-        """Make the interpreter; return whether inputs were given other sizes than the file's."""
-        self.close()
-        if self._delegate:
-            self._delegates = [self._package.load_delegate(self._delegate, self._delegate_options)]
-        try:
-            self._interpreter = self._package.interpreter(
-                self._path, self._settings.threads, self._delegates, only_delegates=only_delegates
-            )
-            resized = _resize(self._interpreter, inputs)
-            self._interpreter.allocate_tensors()
-        except (ValueError, RuntimeError) as error:
-            raise JobError(f"{self._path.name}: {self._explain(error)}") from None
-        return resized
-
-    def _tensors(self, side: str, sizes: str) -> list[FileTensor]:
-        """Return the inputs or outputs; ``sizes``: as they are called, empty if not known yet."""
-        details = getattr(self._interpreter, f"get_{side}_details")()
-        aliases = _aliases(self._interpreter, side)
-        shapes = [tuple(map(int, item[sizes])) if sizes else () for item in details]
-        return [
-            FileTensor(
-                name=item["name"],
-                dtype=np.dtype(item["dtype"]).name,
-                shape=shape if shape or sizes == "shape" else None,
-                number=int(item["index"]),
-                alias=aliases.get(int(item["index"]), ""),
-            )
-            for item, shape in zip(details, shapes, strict=True)
-        ]
-
-    def _explain(self, error: Exception) -> str:
-        text = first_line(error)
-        name = self._package.name
-        if match := _UNKNOWN_OPERATOR.search(text):
-            return (
-                f"needs {match[1]} version {match[2]}, which {name} does not know: install a"
-                " newer one, or convert the model for this one"
-            )
-        if match := _UNRESOLVED_CUSTOM.search(text):
-            return f"needs the custom operator {match[1]}, which {name} does not have"
-        return f"{name} cannot load it: {text}"
-
-    def _count(self) -> Acceleration:
-        """Return what delegates run: the nodes that they have put in the place of operators."""
-        by = Path(self._delegate).name if self._delegate else "XNNPACK"
-        nodes = self._nodes()
-        if nodes is None:
-            return Acceleration(by, None, None)
-        operators = [node for node in nodes if node["op_name"] != "DELEGATE"]
-        partitions = [node for node in nodes if node["op_name"] == "DELEGATE"]
-        taken = replaced_operators(operators, partitions)
-        others = dict.fromkeys(
-            node["op_name"] for number, node in enumerate(operators) if number not in taken
-        )
-        return Acceleration(by, len(taken), len(operators), len(partitions), tuple(others))
-
-    def _nodes(self) -> list[dict[str, Any]] | None:
-        """Return the operators, and those of delegates; ``None``: this package does not tell."""
-        try:
-            nodes: list[dict[str, Any]] = self._interpreter._get_ops_details()
-        except AttributeError:  # the method is not public
-            return None
-        return nodes
-
-    def _found(self) -> tuple[int, ...]:
-        """Return the numbers of the tensors that list what was found: they may have no rows."""
-        return tuple(
-            int(number)
-            for node in self._nodes() or ()
-            if node["op_name"] == "WHERE"
-            for number in node["outputs"]
-        )
-
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
-        if self._open is not None:
-            self._open.run(inputs, outputs)
-            return
-        for number, values in zip(self._inputs, inputs, strict=True):
-            fill_input(self._interpreter, number, values)
-        try:
-            self._interpreter.invoke()
-        except (ValueError, RuntimeError) as error:
-            # A delegate may have lost its accelerator; half a run may leave something.
-            is_left = self._delegate or self._settings.facts.keeps or is_of_memory(error)
-            kind = JobError if is_left else FrameError
-            raise kind(f"{self._package.name}: {first_line(error)}") from None
-        for number, target in zip(self._outputs, outputs, strict=True):
-            copy_output(self._interpreter.tensor(number)(), target)
-
-    def acceleration(self) -> Acceleration | None:
-        return self._acceleration
-
-    def close(self) -> None:
-        self._inputs = self._outputs = ()
-        self._open = self._interpreter = None
-        self._delegates = []
-
-
-def replaced_operators(
-    operators: Sequence[dict[str, Any]], partitions: Sequence[dict[str, Any]]
-) -> set[int]:
-    """Return which operators, by their places, lie between partitions' outputs and inputs.
-
-    Both are nodes as the interpreter describes them; a delegate has put the partitions in.
-    """
-    maker = {
-        int(tensor): number
-        for number, operator in enumerate(operators)
-        for tensor in operator["outputs"]
-        if tensor >= 0  # inputs and outputs that are left out are all -1
-    }
-    taken: set[int] = set()
-    for partition in partitions:
-        given = {int(tensor) for tensor in partition["inputs"]}
-        wanted = [int(tensor) for tensor in partition["outputs"]]
-        while wanted:
-            tensor = wanted.pop()
-            number = maker.get(tensor)
-            if tensor in given or number is None or number in taken:
-                continue
-            taken.add(number)
-            wanted.extend(int(tensor) for tensor in operators[number]["inputs"])
-    return taken
-
-
-def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
-    """Give inputs of open size the job's size; return whether there were any."""
-    shapes = {spec.name: spec.shape for spec in inputs}
-    resized = False
-    for details in interpreter.get_input_details():
-        shape = shapes.get(details["name"], ())
-        open_shape = tuple(int(size) for size in details["shape_signature"])
-        fits = len(shape) == len(open_shape) and all(
-            wanted in (size, -1) for size, wanted in zip(shape, open_shape, strict=True)
-        )
-        if -1 in open_shape and fits:
-            interpreter.resize_tensor_input(details["index"], shape)
-            resized = True
-    return resized
-
-
-def _aliases(interpreter: Any, side: str) -> dict[int, str]:
-    for key in interpreter.get_signature_list():
-        runner = interpreter.get_signature_runner(key)
-        found = getattr(runner, f"get_{side}_details")()
-        return {int(item["index"]): name for name, item in found.items()}
-    return {}

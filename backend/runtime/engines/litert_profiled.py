@@ -22,7 +22,7 @@ from ..figures.operator_profile import DeviceRuns, OperatorSpans
 from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
-from .litert_engine import InterpreterEngine
+from .litert_interpreter import InterpreterEngine
 from .litert_kernels import Kernel, KernelRun, ProfiledModel
 from .litert_open import copy_output
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
+from .arrivals import Arrivals, EndOfStreamError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
-    from .arrivals import Arrivals
 
 __all__ = [
     "EndOfStreamError",
@@ -33,15 +33,6 @@ __all__ = [
     "open_source",
     "usage",
 ]
-
-
-class EndOfStreamError(Exception):
-    """There is no such frame: the stream has ended before it."""
-
-    def __init__(self, frames: int | None = None) -> None:
-        """Say how many frames there were; ``None``: as many as the number of that frame."""
-        super().__init__()
-        self.frames = frames
 
 
 class Source(ABC):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import JobError
-from . import EndOfStreamError
 
 PATIENCE_S = 40.0
 """Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
@@ -21,6 +20,15 @@ MOST_DROPPED = 100_000
 _LOOK_EVERY_S = 0.1
 """While the cause of a full queue is unknown."""
 _IDLE_S = 1.0
+
+
+class EndOfStreamError(Exception):
+    """There is no such frame: the stream has ended before it."""
+
+    def __init__(self, frames: int | None = None) -> None:
+        """Say how many frames there were; ``None``: as many as the number of that frame."""
+        super().__init__()
+        self.frames = frames
 
 
 class Arrivals(ABC):

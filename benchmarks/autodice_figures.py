@@ -54,7 +54,7 @@ from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
 from rankslice.session.building.profile_file import read_profile
 from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model
 from rankslice.session.profiling.span_bench import Listener
 

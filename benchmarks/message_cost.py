@@ -32,7 +32,7 @@ from pipeline_efficiency import store_frames
 from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.exploration.times.span_times import Slice
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler
 
 CHANNELS, SIDE = 64, 94

@@ -61,7 +61,7 @@ def build_folders(place: Path) -> dict[str, Path]:
     usual, looking = place / "usual", place / "looking"
     build(MODEL, MAPPING, "local", usual)
     shutil.copytree(usual, looking)
-    code = looking / "runtime" / "faults" / "processes.py"
+    code = looking / "runtime" / "faults" / "watched_process.py"
     text = code.read_text()
     assert text.count(OPENS) == 1
     code.unlink()  # a package may share the file

@@ -119,7 +119,7 @@ def measure_profile(network: str, folder: Path) -> None:
 
     What an earlier call measured is kept: each span has moments of all calls.
     """
-    from rankslice.session.profiling.options import ProfileOptions
+    from rankslice.session.profiling.profile_options import ProfileOptions
     from rankslice.session.profiling.profiler import Profiler, profile_model
 
     file = profile_file(network, folder)

@@ -25,7 +25,7 @@ from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.output_file import is_null
 from rankslice.framework.plan import Plan
-from rankslice.session.arrival_times import read_arrival_times, refuse_switching
+from rankslice.session.arriving_frames import arrivals_in, refuse_switching
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan, renew
 from rankslice.session.results_files import check_results
 
@@ -150,7 +150,7 @@ def prepare(
     plan = read_plan(folder)
     refuse_switching(plan, options, str(folder))
     if options.arrivals is not None:
-        read_arrival_times(options.arrivals)
+        arrivals_in(options.arrivals)
     options = replace(
         options,
         inputs=_located(options.inputs),

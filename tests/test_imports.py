@@ -256,7 +256,7 @@ PLUGINS = {
 """Folders of plug-ins -> the names of their files that others of the kind may have, too."""
 
 SHARED_NAMES = """
-    arrival_times errors messages options processes records wording
+    errors messages records wording
 """
 """Names that files of different kinds still have; no others may."""
 

@@ -41,7 +41,7 @@ from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.building.profile_file import read_profile
 from rankslice.session.exploring.evaluators import MappingRunner, MappingSimulator, mapping_text
 from rankslice.session.exploring.run_cache import RunCache
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model
 from rankslice.session.profiling.span_bench import Listener
 from rankslice.session.profiling.time_limit import left_out_of

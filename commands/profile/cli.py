@@ -11,7 +11,7 @@ from rankslice.commands.command import command, function
 from rankslice.commands.output import end_interrupted, write_json
 from rankslice.framework.files.output_file import PROFILE, STDOUT
 from rankslice.framework.option_records import Writes, about, offered
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.shared_options import (
     Boards,
     Json,

@@ -13,7 +13,7 @@ from rankslice.commands.output import write_json
 from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
-from rankslice.session.arrival_times import SWITCHING
+from rankslice.session.arriving_frames import SWITCHING
 from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.views.terminal import screen
 
@@ -87,7 +87,7 @@ def simulate(
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    from rankslice.session.arrival_times import read_arrival_times
+    from rankslice.session.arriving_frames import arrivals_in
     from rankslice.session.exploring.simulate import (
         Scatter,
         SimulationOptions,
@@ -106,7 +106,7 @@ def simulate(
             Traffic(
                 options.frames,
                 options.fps,
-                None if arrivals is None else read_arrival_times(arrivals),
+                None if arrivals is None else arrivals_in(arrivals),
                 options.window,
                 options.queue,
                 None if read_ms is None else 1e-3 * read_ms,

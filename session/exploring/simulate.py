@@ -49,7 +49,7 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.session.arrival_times import USUAL, refuse_switching
+from rankslice.session.arriving_frames import USUAL, refuse_switching
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
 from rankslice.session.building.planning import MakeMapping, plan_model
 from rankslice.session.building.profile_file import other_model, read_profile
@@ -68,7 +68,7 @@ class Traffic:
     fps: float | None = None
     """They arrive at this rate; ``None``: each as soon as it is let in."""
     arrivals_s: NDArray[np.float64] | None = None
-    """Instead: the time of each arrival, in seconds, as ``read_arrival_times`` returns them."""
+    """Instead: the time of each arrival, in seconds, as ``arrivals_in`` returns them."""
     window: int | None = None
     """Most frames inside; ``None``: the plan's."""
     queue: int | None = None

@@ -26,7 +26,7 @@ from rankslice.framework.wording import on_one_line
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment, SpanSegments
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 
 _MAX_FRAMES = 100
 """Of which a profile keeps the sizes; they are spread over all that are given."""

@@ -43,7 +43,7 @@ from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.build_folder import check_ssh_config, converted_name
 from rankslice.session.building.profile_file import read_profile
 from rankslice.session.profiling.frames import frames_of
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.span_bench import Bench, Listener
 from rankslice.session.profiling.targets import (
     Target,

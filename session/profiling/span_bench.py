@@ -30,7 +30,7 @@ from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.build_folder import SSH_CONFIG
 from rankslice.session.profiling.frames import SeenFrames
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.targets import Target
 from rankslice.session.profiling.time_limit import Expectation
 

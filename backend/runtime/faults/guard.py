@@ -23,7 +23,7 @@ from pathlib import Path
 from ..system.processes import kills_for_memory
 from .pages import ALIVE, DONE, FAILED, STOPPED, Status, read_pages
 from .private import PrivateFolder, make_shared, open_private
-from .processes import Deaths, Process, process_start
+from .watched_process import Deaths, Process, process_start
 
 SESSION = "RANKSLICE_SESSION"
 """Variable that names the folder of a job on this board, if the launcher made one."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from .processes import Process, process_start
+from .watched_process import Process, process_start
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
 """States of a rank: starting or running; ended well; failed, with a message; told to stop."""

@@ -10,38 +10,50 @@ from pathlib import Path
 from ..errors import JobError, reason_of
 
 
+def parse_arrival_times(text: str) -> tuple[list[float], list[tuple[int, str]]]:
+    """Return when frames arrive, ascending, in seconds; and what is wrong, by number of the line.
+
+    The text has a number a line; what follows a ``#`` is left out.
+    """
+    times_s: list[float] = []
+    faults = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if word := line.partition("#")[0].strip():
+            fault, seconds = _time(word, times_s[-1] if times_s else 0.0)
+            if fault:
+                faults.append((number, fault))
+            else:
+                times_s.append(seconds)
+    return times_s, faults
+
+
+def _time(text: str, last_s: float) -> tuple[str, float]:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        return f"{text!r} is not a time", 0.0
+    if seconds < last_s:
+        return f"{text} comes after {last_s:g}", 0.0
+    return "", seconds
+
+
 def read_arrival_times(path: Path) -> list[float]:
     """Return when frames arrive, ascending, in seconds.
 
-    The file has a number a line; what follows a ``#`` is left out.
-
     Raises:
-        JobError: it cannot be read, has something else, or times run backwards.
+        JobError: the file cannot be read, or a line is no time at or after the one before.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        times_s, faults = parse_arrival_times(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise JobError(f"{path}: {reason_of(error)}") from None
     except UnicodeDecodeError:
         raise JobError(f"{path}: not a text") from None
-    times_s: list[float] = []
-    for number, line in enumerate(lines, 1):
-        if text := line.partition("#")[0].strip():
-            seconds = _seconds(text)
-            if not (times_s or [0.0])[-1] <= seconds < math.inf:
-                raise JobError(
-                    f"{path}, line {number}: {text!r} is not a time in seconds at or after the one"
-                    " before"
-                )
-            times_s.append(seconds)
+    for number, fault in faults:
+        raise JobError(f"{path}, line {number}: {fault}")
     return times_s
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def most_in_a_second(times_s: Sequence[float]) -> int:

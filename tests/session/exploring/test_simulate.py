@@ -18,7 +18,7 @@ from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
 from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
-from rankslice.session.arrival_times import read_arrival_times
+from rankslice.session.arriving_frames import arrivals_in
 from rankslice.session.exploring.simulate import (
     SimulationOptions,
     Traffic,
@@ -372,7 +372,7 @@ def test_traces_are_checked_line_by_line(tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("0\nsoon\n-1\n2\n1\nnan\n")
     with pytest.raises(RankSliceError) as caught:
-        read_arrival_times(trace)
+        arrivals_in(trace)
     assert [
         "trace.txt, line 2: 'soon' is not a time",
         "trace.txt, line 3: '-1' is not a time",

@@ -19,7 +19,7 @@ from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
 from rankslice.session.building.profile_file import read_profile
 from rankslice.session.profiling.frames import SeenFrames, frames_of
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 
 GRAPH = opened(line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y"), "t", "u")
 SEGMENTS = SpanSegments(GRAPH)

@@ -19,7 +19,7 @@ from litert_engines import (
 
 from rankslice.exploration.times.span_times import Slice, first_spans
 from rankslice.framework.profile import ProfiledKind
-from rankslice.session.profiling.options import ProfileOptions
+from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler
 
 DIGITS = Path(__file__).parents[3] / "models" / "digits.tflite"

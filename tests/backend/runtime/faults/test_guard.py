@@ -16,7 +16,7 @@ import pytest
 from rankslice.backend.runtime.faults import guard, pages
 from rankslice.backend.runtime.faults.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
 from rankslice.backend.runtime.faults.private import _LOCK as LOCK, open_private
-from rankslice.backend.runtime.faults.processes import Process
+from rankslice.backend.runtime.faults.watched_process import Process
 
 PATIENCE_S = 60
 

@@ -18,7 +18,7 @@ from second_account import TRIES_EVERYTHING, as_stranger, open_place, process_of
 from rankslice.backend.runtime.faults import guard, pages, private
 from rankslice.backend.runtime.faults.pages import StatusPage
 from rankslice.backend.runtime.faults.private import make_private, make_shared, open_private, sweep
-from rankslice.backend.runtime.faults.processes import Process, process_start
+from rankslice.backend.runtime.faults.watched_process import Process, process_start
 
 OLD_S = 3600
 LOCK = private._LOCK

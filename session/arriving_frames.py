@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,52 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sources.arrival_times import parse_arrival_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.wording import quoted
 
 _MAX_FRAMES = 10_000_000
 
 
-def read_arrival_times(path: Path) -> NDArray[np.float64]:
+def arrivals_in(path: Path) -> NDArray[np.float64]:
     """Return the times of arrivals in a file, ascending, in seconds.
 
-    The file has a number a line; what follows a ``#`` is left out.
-
     Raises:
-        RankSliceError: it cannot be read, a line is not a time, or times run backwards.
+        RankSliceError: it cannot be read, or lines are no times in order; all are named.
     """
-    times: list[float] = []
-    mistakes = []
-    for number, line in enumerate(read_text(path, "an arrivals").splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        fault, seconds = _time(text, times[-1] if times else 0.0)
-        if fault:
-            expected = "expected seconds from the start, ascending, one number per line"
-            mistakes.append(Mistake(f"{path.name}, line {number}", fault, expected))
-        else:
-            times.append(seconds)
-    raise_mistakes(mistakes)
+    times, faults = parse_arrival_times(read_text(path, "an arrivals"))
+    expected = "expected seconds from the start, ascending, one number per line"
+    raise_mistakes(
+        Mistake(f"{path.name}, line {number}", fault, expected) for number, fault in faults
+    )
     if not times:
         raise RankSliceError(Mistake(path.name, "has no arrivals", "expected one number per line"))
     if len(times) > _MAX_FRAMES:
         raise RankSliceError(Mistake(path.name, f"has more than {_MAX_FRAMES} arrivals"))
     return np.array(times)
-
-
-def _time(text: str, least: float) -> tuple[str, float]:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds) or seconds < 0:
-        return f"{quoted(text)} is not a time", 0.0
-    if seconds < least:
-        return f"{text} comes after {least:g}", 0.0
-    return "", seconds
 
 
 USUAL = RunOptions()

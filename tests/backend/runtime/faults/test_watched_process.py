@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from rankslice.backend.runtime.faults.processes import Deaths, Process, process_start
+from rankslice.backend.runtime.faults.watched_process import Deaths, Process, process_start
 
 PATIENCE_S = 60
 

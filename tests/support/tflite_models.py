@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,7 @@ def made(
     root = Table(
         "Model",
         {
-            "version": packed("I", 3),
+            "version": packed("uint", 3),
             "operator_codes": tuple(map(_code, operators)),
             "subgraphs": (main,),
             "buffers": (
@@ -152,13 +153,13 @@ def made(
 
 def _tensor(name: str, tensor: Made, buffer: int) -> Table:
     values = {
-        "shape": packed("i", *(max(1, size) for size in tensor.shape)),
-        "type": packed("b", DTYPES.index(tensor.dtype)),
+        "shape": packed("int", *(max(1, size) for size in tensor.shape)),
+        "type": packed("byte", DTYPES.index(tensor.dtype)),
         "buffer": packed("buffer", buffer),
         "name": name.encode(),
     }
     if -1 in tensor.shape:
-        values["shape_signature"] = packed("i", *tensor.shape)
+        values["shape_signature"] = packed("int", *tensor.shape)
     return Table("Tensor", values)
 
 
@@ -167,10 +168,10 @@ def _code(item: Mapping[str, Any]) -> Table:
         number, values = OPERATORS.index("CUSTOM"), {"custom_code": item["name"].encode()}
     else:
         number, values = OPERATORS.index(item["name"]), {}
-    old = packed("b", min(number, 127))
+    old = packed("byte", min(number, 127))
     return Table(
         "OperatorCode",
-        {**values, "deprecated_builtin_code": old, "builtin_code": packed("i", number)},
+        {**values, "deprecated_builtin_code": old, "builtin_code": packed("int", number)},
     )
 
 
@@ -178,7 +179,7 @@ def _operator(
     number: int, item: Mapping[str, Any], numbered: Callable[[Sequence[str]], bytes]
 ) -> Table:
     values: dict[str, Any] = {
-        "opcode_index": packed("I", number),
+        "opcode_index": packed("uint", number),
         "inputs": numbered(item["inputs"]),
         "outputs": numbered(item["outputs"]),
     }
@@ -186,8 +187,9 @@ def _operator(
         values["custom_options"] = item["custom"]
     if kind := item["options"]:
         settings = {
-            name: packed(CODES[kind][name], value) for name, value in item["settings"].items()
+            name: struct.pack(f"<{CODES[kind][name]}", value)
+            for name, value in item["settings"].items()
         }
-        values["builtin_options_type"] = packed("B", UNIONS["BuiltinOptions"].index(kind) + 1)
+        values["builtin_options_type"] = packed("ubyte", UNIONS["BuiltinOptions"].index(kind) + 1)
         values["builtin_options"] = Table(kind, settings)
     return Table("Operator", values)

@@ -123,7 +123,7 @@ def test_every_model_is_shown(name):
 def test_a_long_list_is_cut_short_on_the_terminal_and_whole_in_the_json(tmp_path):
     def widen(main: Any) -> Any:
         first, *others = main.tables("tensors")
-        sizes = {"shape": packed("i", *[1] * 40)}
+        sizes = {"shape": packed("int", *[1] * 40)}
         return main.changed({"tensors": (first.changed(sizes), *others, *[first] * 200)})
 
     model = edited("custom_in_between", tmp_path, widen)
@@ -142,7 +142,9 @@ def test_a_name_in_the_file_cannot_steer_the_terminal(tmp_path):
 
 def test_a_model_of_another_version_that_cannot_be_sliced_is_shown(tmp_path):
     model = edited(
-        "custom_in_between", tmp_path, whole=lambda root: root.changed({"version": packed("I", 2)})
+        "custom_in_between",
+        tmp_path,
+        whole=lambda root: root.changed({"version": packed("uint", 2)}),
     )
     assert ", version=2," in shown(model)
 

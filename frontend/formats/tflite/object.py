@@ -7,7 +7,6 @@ needs: models that are compiled for an accelerator can be read, too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,62 +14,8 @@ from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.tflite.checks import reference_mistakes
 from rankslice.frontend.formats.tflite.operators import operator_name
-from rankslice.frontend.formats.tflite.schema import (
-    CODES,
-    DTYPES,
-    OPERATORS,
-    TABLES,
-    UNIONS,
-    Field,
-)
+from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES, Field
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
-
-DEFAULTS: dict[tuple[str, str], int] = {
-    **{
-        (table, f"dilation_{axis}_factor"): 1
-        for table, axes in (
-            ("Conv2DOptions", "wh"),
-            ("DepthwiseConv2DOptions", "wh"),
-            ("Conv3DOptions", "dwh"),
-        )
-        for axis in axes
-    },
-    ("AddOptions", "pot_scale_int16"): 1,
-    ("SubOptions", "pot_scale_int16"): 1,
-    ("BidirectionalSequenceLSTMOptions", "time_major"): 1,
-    ("UniqueOptions", "idx_out_type"): DTYPES.index("int32"),
-    ("OperatorCode", "version"): 1,
-}
-"""Value of a field that the file leaves out, by table and field, where it is not 0."""
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "fused_activation_function": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
-    "padding": ("SAME", "VALID"),
-    "weights_format": ("DEFAULT", "SHUFFLED4x16INT8"),
-    "kernel_type": ("FULL", "BASIC"),
-    "combiner": ("SUM", "MEAN", "SQRTN"),
-    "mode": ("REFLECT", "SYMMETRIC"),
-    "type": ("UNKNOWN", "SPARSE", "DENSE"),
-    "reduce_function": ("UNSUPPORTED", "ADD", "MUL", "MINIMUM", "MAXIMUM", "ALL", "ANY"),
-    **dict.fromkeys(("deprecated_builtin_code", "builtin_code"), OPERATORS),
-    **dict.fromkeys(
-        (
-            "in_data_type",
-            "out_data_type",
-            "out_type",
-            "output_type",
-            "idx_out_type",
-            "key_dtype",
-            "value_dtype",
-            "quantized_bias_type",
-        ),
-        DTYPES,
-    ),
-}
-"""Names of the values of a field, in all tables but :data:`_TYPED`."""
-
-_TYPED = ("Tensor", "VariantSubType")
-"""Tables whose field ``type`` is an element type."""
 
 _MAX_HEX = 1 << 16  # bytes of a payload
 
@@ -119,7 +64,7 @@ def _value(file: FlatFile, table: Table, field: Field) -> Any:
         return [_record(file, item) for item in table.tables(field.name)]
     if field.type == "string":
         return table.text(field.name)
-    if field.name not in CODES[table.kind]:
+    if field.type not in SCALARS:
         return None
     if field.is_vector:
         return list(table.numbers(field.name))
@@ -137,16 +82,9 @@ def _payload(file: FlatFile, data: ByteRange, *, with_hex: bool) -> dict[str, An
 
 def _scalar(table: Table, field: Field) -> bool | float | str:
     raw = table.values.get(field.name)
-    number: float = DEFAULTS.get((table.kind, field.name), 0.0 if field.type == "f" else 0)
+    number = field.default
     if isinstance(raw, bytes):
-        number = struct.unpack(f"<{CODES[table.kind][field.name]}", raw)[0]
-    if field.type == "B":  # a truth value, or the kind of a union's table
-        unions = [f.type[1:] for f in TABLES[table.kind] if f"{f.name}_type" == field.name]
-        return _name(("", *UNIONS[unions[0]]), number) if unions else bool(number)
-    if field.name == "type" and table.kind in _TYPED:
-        return _name(DTYPES, number)
-    return _name(NAMES[field.name], number) if field.name in NAMES else number
-
-
-def _name(names: Sequence[str], number: float) -> str | float:
-    return names[int(number)] if 0 <= number < len(names) else number
+        (number,) = struct.unpack(f"<{SCALARS[field.type]}", raw)
+    if field.names:
+        return field.names[int(number)] if 0 <= number < len(field.names) else number
+    return bool(number) if field.type == "bool" else number

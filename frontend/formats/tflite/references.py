@@ -29,7 +29,7 @@ def _referring() -> dict[str, tuple[Field, ...]]:
 
 
 def _may_refer(item: Field, referring: Mapping[str, tuple[Field, ...]]) -> bool:
-    members = UNIONS.get(item.type.lstrip("|"), (item.type,))
+    members = UNIONS.get(item.type, (item.type,))
     return item.type in _KINDS or any(referring.get(member) for member in members)
 
 

@@ -81,12 +81,12 @@ class _Editor:
             name = f"input_{position}"
             if name not in by_name:
                 values: dict[str, Value] = {
-                    "shape": packed("i", *(tensor.shape or ())),
-                    "type": packed("b", DTYPES.index(tensor.dtype)),
+                    "shape": packed("int", *(tensor.shape or ())),
+                    "type": packed("byte", DTYPES.index(tensor.dtype)),
                     "name": name.encode(),
                 }
                 if tensor.is_open:
-                    values["shape_signature"] = packed("i", *_signature(tensor))
+                    values["shape_signature"] = packed("int", *_signature(tensor))
                 self.tensors.append(Table("Tensor", values))
             numbers.append(by_name.get(name, len(self.tensors) - 1))
         return numbers
@@ -105,21 +105,21 @@ class _Editor:
         original = self.tensors[number]
         copy = original.changed({"buffer": None, "is_variable": None})
         self.tensors.append(copy)
-        kind = packed("b", original.number("type"))
+        kind = packed("byte", original.number("type"))
         if -1 in original.numbers("shape_signature"):
             # RESHAPE cannot leave several sizes open; CAST can, and copies what has the type.
             name, settings = _CAST, {"in_data_type": kind, "out_data_type": kind}
         else:
-            name, settings = _RESHAPE, {"new_shape": packed("i", *original.numbers("shape"))}
+            name, settings = _RESHAPE, {"new_shape": packed("int", *original.numbers("shape"))}
         options = UNIONS["BuiltinOptions"].index(_OPTIONS[name]) + 1
         self.operators.append(
             Table(
                 "Operator",
                 {
-                    "opcode_index": packed("I", self._code(OPERATORS.index(name))),
+                    "opcode_index": packed("uint", self._code(OPERATORS.index(name))),
                     "inputs": packed("tensor", number),
                     "outputs": packed("tensor", len(self.tensors) - 1),
-                    "builtin_options_type": packed("B", options),
+                    "builtin_options_type": packed("ubyte", options),
                     "builtin_options": Table(_OPTIONS[name], settings),
                 },
             )
@@ -131,9 +131,9 @@ class _Editor:
             if operator_number(code) == operator:
                 return index
         values = {
-            "deprecated_builtin_code": packed("b", operator),
-            "version": packed("i", 1),
-            "builtin_code": packed("i", operator),
+            "deprecated_builtin_code": packed("byte", operator),
+            "version": packed("int", 1),
+            "builtin_code": packed("int", operator),
         }
         self.codes.append(Table("OperatorCode", values))
         return len(self.codes) - 1

@@ -214,7 +214,7 @@ class _Reader:
             return self._tables(item.type, target, depth)
         if item.type in TABLES:
             return self.table(item.type, target, depth + 1)
-        if item.type.startswith("|"):
+        if item.type in UNIONS:
             return self._member(item, kind, values, target, depth)
         return self._bytes(item, target)
 
@@ -224,7 +224,7 @@ class _Reader:
         """Return the table in a union; the field before says which kind it is."""
         tag = values.get(f"{item.name}_type", b"\0")
         assert isinstance(tag, bytes)
-        members = UNIONS[item.type[1:]]
+        members = UNIONS[item.type]
         if not tag[0]:
             return None
         if tag[0] > len(members):

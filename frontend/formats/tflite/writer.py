@@ -176,9 +176,9 @@ def _tensor(model: TfliteModel, number: int, tensor: Table) -> Table:
     if shape is not None and (
         shape != tensor.numbers("shape") or "shape_signature" in tensor.values
     ):
-        changes |= {"shape": packed("i", *shape), "shape_signature": None}
+        changes |= {"shape": packed("int", *shape), "shape_signature": None}
     if shape is not None and symbols:
-        changes["shape_signature"] = packed("i", *replace_open(shape, symbols, -1))
+        changes["shape_signature"] = packed("int", *replace_open(shape, symbols, -1))
     return tensor.changed(changes)
 
 
@@ -208,7 +208,7 @@ def _buffer(content: ByteRange | None, behind: bool) -> Table:
     if content is None:
         return Table("Buffer", {})
     if behind:
-        return Table("Buffer", {"offset": content, "size": packed("Q", content.length)})
+        return Table("Buffer", {"offset": content, "size": packed("ulong", content.length)})
     return Table("Buffer", {"data": content})
 
 
@@ -223,17 +223,16 @@ def _signatures(
         return
     number_of = new["tensor"]
     for signature in model.root.tables("signature_defs"):
-        entries = (*signature.tables("inputs"), *signature.tables("outputs"))
-        known = all(entry.number("tensor_index") in number_of for entry in entries)
-        if signature.number("subgraph_index") == MAIN and known:
+        sides = {side: signature.tables(side) for side in ("inputs", "outputs")}
+        named = {entry.number("tensor_index") for side in sides.values() for entry in side}
+        if signature.number("subgraph_index") == MAIN and named <= number_of.keys():
             yield signature.changed(
                 {
                     side: tuple(
-                        entry.changed(
-                            {"tensor_index": packed("I", number_of[entry.number("tensor_index")])}
-                        )
-                        for entry in signature.tables(side)
+                        entry.changed({"tensor_index": packed("uint", number_of[number])})
+                        for entry in entries
+                        for number in (entry.number("tensor_index"),)
                     )
-                    for side in ("inputs", "outputs")
+                    for side, entries in sides.items()
                 }
             )

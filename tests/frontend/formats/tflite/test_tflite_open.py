@@ -200,7 +200,7 @@ def test_a_custom_operators_result_has_the_bound_that_is_given(tmp_path: Path) -
 
     def opened(main: Table) -> Table:
         tensors = (
-            table.changed({"shape_signature": packed("i", *signatures[name])})
+            table.changed({"shape_signature": packed("int", *signatures[name])})
             if (name := table.text("name")) in signatures
             else table
             for table in main.tables("tensors")

@@ -141,7 +141,7 @@ def test_sizes_that_cannot_be_followed_are_asked_of_the_engine():
 def test_what_no_engine_can_run_is_left_open(tmp_path):
     def custom(root):
         codes = [
-            code.changed({"builtin_code": packed("i", 32), "deprecated_builtin_code": b"\x20"})
+            code.changed({"builtin_code": packed("int", 32), "deprecated_builtin_code": b"\x20"})
             if code.number("builtin_code") == RESHAPE
             else code
             for code in root.tables("operator_codes")
@@ -229,7 +229,7 @@ def test_a_weight_of_another_length_than_its_shape_is_refused(tmp_path):
         number = next(
             n for n, tensor in enumerate(tensors) if tensor.numbers("shape") == (8, 3, 3, 3)
         )
-        tensors[number] = tensors[number].changed({"shape": packed("i", 9, 3, 3, 3)})
+        tensors[number] = tensors[number].changed({"shape": packed("int", 9, 3, 3, 3)})
         return main.changed({"tensors": tuple(tensors)})
 
     assert "holds 864 bytes; its type and shape need 972" in refused(
@@ -271,7 +271,7 @@ def test_what_a_custom_operator_leaves_open_is_known_if_the_inputs_are_open(
     def with_signatures(main):
         open_sizes = {"answer": (-1, 2), "image": (-1 if is_open else 1, 24, 24, 1)}
         tensors = (
-            table.changed({"shape_signature": packed("i", *open_sizes[name])})
+            table.changed({"shape_signature": packed("int", *open_sizes[name])})
             if (name := table.text("name")) in open_sizes
             else table
             for table in main.tables("tensors")
@@ -285,7 +285,7 @@ def test_what_a_custom_operator_leaves_open_is_known_if_the_inputs_are_open(
 def test_weights_in_other_files_are_refused(tmp_path):
     def external(root):
         group = Table("ExternalBufferGroup", {"name": b"weights.bin"})
-        buffer = Table("ExternalBuffer", {"id": packed("I", 1), "length": packed("Q", 9)})
+        buffer = Table("ExternalBuffer", {"id": packed("uint", 1), "length": packed("ulong", 9)})
         return root.changed({"external_buffer_groups": (group,), "external_buffers": (buffer,)})
 
     path = edited("cnn_int8", tmp_path, whole=external)

@@ -179,7 +179,7 @@ def test_other_sizes_of_the_inputs_reach_inner_sizes_that_are_open():
 def test_sizes_that_the_layers_do_not_take_are_told(tmp_path):
     def left_open(main):
         first, *others = main.tables("tensors")
-        signature = packed("i", -1, 16, 16, 3)
+        signature = packed("int", -1, 16, 16, 3)
         return main.changed({"tensors": (first.changed({"shape_signature": signature}), *others)})
 
     path = edited("cnn_float32", tmp_path, left_open)

@@ -192,7 +192,7 @@ def test_settings_stored_behind_the_flatbuffer_are_found(tmp_path):
             {
                 "custom_options": None,
                 "large_custom_options_offset": special.payload("custom_options"),
-                "large_custom_options_size": packed("Q", 15),
+                "large_custom_options_size": packed("ulong", 15),
             }
         )
         return main.changed({"operators": (first, moved, last)})

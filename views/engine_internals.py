@@ -1,10 +1,8 @@
-"""What engines make of models, printed."""
+"""What engines make of models, as tables and lines of text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
 
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.framework.quantities import bytes_text, share_text
@@ -13,21 +11,13 @@ from rankslice.framework.wording import first_of, printable
 from rankslice.session.inspecting.internals import Internals, Node
 from rankslice.session.run_record import accelerated_text
 from rankslice.views.content import Table, first_rows
-from rankslice.views.terminal import print_line, show_whole
 
 _MAX_RUNS = 8
 
 
-def print_internals(models: Sequence[Internals], console: Console) -> None:
-    for number, internals in enumerate(models):
-        if number:
-            console.print()
-        if internals.rank is not None:
-            print_line(console, f"rank {internals.rank}: {printable(internals.file)}")
-        show_whole(console, *_parts(internals))
-
-
-def _parts(internals: Internals) -> Iterator[Table | str]:
+def internals_parts(internals: Internals) -> Iterator[Table | str]:
+    if internals.rank is not None:
+        yield f"rank {internals.rank}: {printable(internals.file)}"
     provider, threads = printable(internals.provider), internals.threads
     file, plural = printable(internals.file), "s" if threads != 1 else ""
     yield f"{file}: {internals.runtime}, {provider}, {threads} thread{plural}"

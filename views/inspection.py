@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime.job import ALL
 from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
@@ -17,7 +16,9 @@ from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 from rankslice.session.inspecting.inspect import Inspection
 from rankslice.session.inspecting.rank_costs import RankCost, busy_ranks, layer_segments
 from rankslice.views.content import Table
-from rankslice.views.terminal import show_whole
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DEFAULT_CUTS = 9
 """An odd number: then one part of the model has its middle in it."""
@@ -29,40 +30,36 @@ _WIDE = 130
 _MAX_NAMES = 5
 
 
-def print_inspection(
+def inspection_parts(
     inspection: Inspection,
     console: Console,
     most_cuts: int = DEFAULT_CUTS,
     *,
     summary: bool | None = None,
-) -> None:
-    """Print the layers, the totals, cuts worth a look, and what the plan's ranks do.
-
-    On a terminal names are wrapped to its width; elsewhere tables are as wide as they need to be.
+) -> Iterator[Table | str]:
+    """Yield the layers, the totals, useful cuts, and what the plan's ranks do.
 
     Args:
+        inspection: what to show.
+        console: where; a narrow one gets fewer columns.
+        most_cuts: maximum number of cuts.
         summary: leave the table of the layers out; by default on a terminal if they are many.
     """
     count = len(inspection.graph.layers)
     is_short = console.is_terminal and count > _LARGE if summary is None else summary
     has_room = not console.is_terminal or console.width >= _WIDE
-    show_whole(
-        console,
-        printable(inspection.graph.name)
-        if is_short
-        else _layer_table(inspection, with_outputs=has_room),
-        *_summary(inspection),
-        *_cuts(inspection, most_cuts),
-        *_ranks(inspection),
-        *([f"--no-summary lists the {count} layers"] if is_short and summary is None else []),
-    )
+    if is_short:
+        yield printable(inspection.graph.name)
+    else:
+        yield _layer_table(inspection, with_outputs=has_room)
+    yield from _summary(inspection)
+    yield from cut_parts(inspection, most_cuts)
+    yield from _ranks(inspection)
+    if is_short and summary is None:
+        yield f"--no-summary lists the {count} layers"
 
 
-def print_cuts(inspection: Inspection, console: Console, most_cuts: int = DEFAULT_CUTS) -> None:
-    show_whole(console, *_cuts(inspection, most_cuts))
-
-
-def _cuts(inspection: Inspection, most: int) -> Iterator[Table | str]:
+def cut_parts(inspection: Inspection, most: int = DEFAULT_CUTS) -> Iterator[Table | str]:
     cuts = notable_cuts(inspection.cuts, most)
     if not cuts:
         return

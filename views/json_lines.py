@@ -16,13 +16,10 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
-from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.summary.texts import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, Kind, check_output, is_null
-from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
-from rankslice.session.prepare import PreparedRun
 from rankslice.views.classes import named_classes
 
 _SUFFIX = ".jsonl"
@@ -40,26 +37,6 @@ def check_lines(path: Path, option: str, kind: Kind, what: str, suffixes: str = 
         expected = f"expected a name that ends in {suffixes}, or - for standard output"
         raise RankSliceError(Mistake(str(path), f"does not name a format of {what}", expected))
     return checked
-
-
-def json_lines(prepared: PreparedRun, target: Path, names: Sequence[str], best: int) -> JsonLines:
-    def classes_of(scores: NDArray[Any]) -> list[dict[str, Any]]:
-        return named_classes(top_classes(scores, best), names)
-
-    return JsonLines(
-        target,
-        prepared.plan.job.outputs,
-        prepared.source.label,
-        classes_of if best else None,
-        is_told=prepared.options.announce,
-    )
-
-
-def growth_text(prepared: PreparedRun) -> str:
-    """Return what a frame adds to the results of a run without a known end, and what helps."""
-    outputs = prepared.plan.job.outputs
-    most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
-    return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"
 
 
 class LineFile:
@@ -120,21 +97,28 @@ class JsonLines:
         target: Path,
         outputs: Sequence[Tensor],
         label_of: Callable[[int], str | None],
-        classes_of: Callable[[NDArray[Any]], list[dict[str, Any]]] | None = None,
+        names: Sequence[str] = (),
+        best: int = 0,
         *,
-        is_told: bool = False,
+        has_arrivals: bool = False,
     ) -> None:
         """Take a file, which is emptied when the first result comes, or :data:`STDOUT`.
 
-        Lines have the classes that ``classes_of`` finds in the first output. If each frame
-        ``is_told`` to ``entered.put``, and ``None`` after the last one, lines say when it arrived.
+        Args:
+            target: the file.
+            outputs: of the model.
+            label_of: returns the label of a frame's input.
+            names: of the classes.
+            best: number of classes in a line, the best ones by the first output.
+            has_arrivals: whether each frame is put into ``entered``, and ``None`` after the last
+                one; then lines say when frames arrived.
         """
         self.entered: SimpleQueue[Entered | None] = SimpleQueue()
-        self._is_told = is_told
+        self._has_arrivals = has_arrivals
         self._file = LineFile(target, "--output")
         self._outputs = outputs
         self._label_of = label_of
-        self._classes_of = classes_of
+        self._names, self._best = names, best
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]] | str) -> None:
         """Write the line of a frame: its outputs, or the ``error`` with which it has failed.
@@ -142,21 +126,22 @@ class JsonLines:
         It is whole in the file when this returns.
         """
         line: dict[str, Any] = {"frame": frame}
-        line |= self._told(frame) if self._is_told else {"input": self._label_of(frame)}
+        line |= self._arrival(frame) if self._has_arrivals else {"input": self._label_of(frame)}
         if isinstance(outputs, str):
             line["error"] = printable(outputs)
             self._file.write(json.dumps(line).encode() + b"\n")
             return
-        if self._classes_of is not None:
-            line["classes"] = self._classes_of(outputs[0])
+        if self._best:
+            best = top_classes(outputs[0], self._best)
+            line["classes"] = named_classes(best, self._names)
         line["outputs"] = {
             spec.name: _listed(spec, values)
             for spec, values in zip(self._outputs, outputs, strict=True)
         }
         self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
 
-    def _told(self, frame: int) -> dict[str, Any]:
-        """Return what the source has told of a frame; frames are told in order, before results."""
+    def _arrival(self, frame: int) -> dict[str, Any]:
+        """Return what the source knows of a frame; it comes in order, before results."""
         while (entered := self.entered.get()) is not None:
             if entered.frame == frame:
                 arrived_s = round(entered.arrived_s, 6)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import LIVE, STDOUT
+from rankslice.framework.files.output_file import LIVE, STDOUT, TERMINAL
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import digits, joined
@@ -28,8 +28,6 @@ from rankslice.views.terminal import print_line, rich_table, shortened, talk
 if TYPE_CHECKING:
     from rich.console import Console
 
-TERMINAL = Path("/dev/tty")
-"""Where the values go if nobody names a file."""
 FORMAT = "rankslice-live"
 VERSION = 1
 

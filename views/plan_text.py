@@ -1,19 +1,16 @@
-"""Builds, printed."""
+"""A build and its plan as lines of text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-
 from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import bare
+from rankslice.framework.wording import bare, first_of
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
 from rankslice.views.inspection import shape_text
-from rankslice.views.terminal import show
 
 _MAX_BOUNDS = 12
 _ORIGINS = {
@@ -24,34 +21,29 @@ _ORIGINS = {
 _COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 
 
-def print_build(build: Build, console: Console) -> None:
-    more = build.bounds[_MAX_BOUNDS:]
-    survival = build.survival
-    show(
-        console,
-        describe_plan(build.plan).rstrip("\n"),
-        *(f"weights: {weights}" for weights in build.weights),
-        *(
-            f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
-            for tensor, origin in build.bounds[:_MAX_BOUNDS]
-        ),
-        *([f"and {len(more)} more tensor{'s' * (len(more) > 1)} of open sizes"] if more else []),
-        *(fallback_lines(Survival(build.folder, survival)) if survival is not None else ()),
-        f"written to {build.folder!s}",
-    )
+def build_lines(build: Build) -> Iterator[str]:
+    """Yield the plan of a build, what it was given, and what was written."""
+    yield from plan_lines(build.plan)
+    yield from (f"weights: {weights}" for weights in build.weights)
+    bounds = [
+        f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
+        for tensor, origin in build.bounds
+    ]
+    yield from first_of(bounds, _MAX_BOUNDS, "... and {} more tensors of open sizes")
+    if build.survival is not None:
+        yield from fallback_lines(Survival(build.folder, build.survival))
+    yield f"written to {build.folder!s}"
 
 
-def describe_plan(plan: Plan) -> str:
-    """Return the plan as text: a summary, and for each route a line per rank."""
-    routes = plan.routes
-    lines = [f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(routes[0])}"]
-    lines.append(
-        f"frames enter at rank {plan.job.source}, results come out at rank {plan.job.sink}"
-    )
-    lines += _table(routes[0])
-    for surge in routes[1:]:
-        lines += [f"for a surge: {_counts(surge)}", *_table(surge)]
-    return "\n".join(lines) + "\n"
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield a summary of a plan, and for each route a line per rank."""
+    usual, *surges = plan.routes
+    yield f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(usual)}"
+    yield f"frames enter at rank {plan.job.source}, results come out at rank {plan.job.sink}"
+    yield from _table(usual)
+    for surge in surges:
+        yield f"for a surge: {_counts(surge)}"
+        yield from _table(surge)
 
 
 def _counts(route: Plan) -> str:

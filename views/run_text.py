@@ -1,48 +1,32 @@
-"""Runs, printed."""
+"""A run as a table and lines of text."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rankslice.backend.runtime.summary.texts import (
-    compute_texts,
-    frames_text,
-    latency_text,
-    top_classes,
-)
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.backend.runtime.summary.texts import compute_texts, frames_text, latency_text
 from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import digits, joined, on_one_line
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
-from rankslice.views.terminal import MAX_LINE, show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
+    from rankslice.backend.runtime.sinks.results import Results
     from rankslice.measurement.board_history import HardwareSummary
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.verify import Verification
-    from rankslice.session.callbacks import FinishedRun
     from rankslice.session.fail_over import Restart
 
-_MAX_FRAMES_SHOWN = 20
 _MAX_FAILURES_SHOWN = 5
-_MAX_CLASSES = 1_000_000
 
 
-def print_run(summary: RunSummary, console: Console) -> None:
-    show(console, rank_table(summary.ranks), *_run_lines(summary))
-
-
-def _run_lines(summary: RunSummary) -> Iterator[str]:
+def run_parts(summary: RunSummary) -> Iterator[Table | str]:
+    """Yield the table of the ranks, and lines with the figures of the run."""
+    yield rank_table(summary.ranks)
     yield from rank_notes(summary.ranks)
     yield rate_of(summary)
     if summary.surge_window is not None:
@@ -57,7 +41,7 @@ def _run_lines(summary: RunSummary) -> Iterator[str]:
     yield from (_hardware(board) for board in summary.hardware if board.samples)
     yield f"bottleneck: {summary.bottleneck}"
     if summary.verify is not None:
-        yield from _verdict(summary.verify)
+        yield from verdict_lines(summary.verify)
 
 
 def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
@@ -73,11 +57,7 @@ def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
         yield "ranks, energy and bottleneck are those of the job that took over last"
 
 
-def print_verdict(verdict: Verification, console: Console) -> None:
-    show(console, *_verdict(verdict))
-
-
-def _verdict(verdict: Verification) -> Iterator[str]:
+def verdict_lines(verdict: Verification) -> Iterator[str]:
     yield verdict_text(verdict)
     if verdict.first_difference:
         yield verdict.first_difference
@@ -154,60 +134,22 @@ def _absent(board: HardwareSummary) -> str:
     return f"; {joined(kinds)} unknown" if kinds else ""
 
 
-def read_labels(path: Path) -> tuple[str, ...]:
-    """Return the class names of a text file, one per line, or of a ``.json`` file.
-
-    JSON may be a list of names, or an object with a name for each number of a class; instead of a
-    name there may be a list that ends with it, as in Keras' ``imagenet_class_index.json``.
-
-    Raises:
-        RankSliceError: the file cannot be read, or holds something else.
-    """
-    text = read_text(path, "a label")
-    if path.suffix.lower() != ".json":
-        return tuple(text.splitlines())
-    try:
-        return labels_of(json.loads(text))
-    except (ValueError, TypeError, IndexError, RecursionError):
-        found = "holds no class names"
-        expected = """expected ["cat", ...] or {"0": "cat", ...}"""
-        raise RankSliceError(Mistake(str(path), found, expected)) from None
+def shapes_json(results: Results) -> dict[str, list[list[int]]]:
+    """Return the shapes of each open output by its name: one for each frame."""
+    return {
+        spec.name: [list(shape) for shape in results.shapes(output)]
+        for output, spec in enumerate(results.outputs)
+        if spec.is_open
+    }
 
 
-def labels_of(value: Any) -> tuple[str, ...]:
-    """Return names by the number of their class; of those that are missing, the number.
-
-    Args:
-        value: a list of names, or a dictionary with a name for each number.
-
-    Raises:
-        ValueError, TypeError, IndexError: it is something else.
-    """
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    names = {int(key): name[-1] if isinstance(name, list) else name for key, name in pairs}
-    if not names or not all(isinstance(name, str) for name in names.values()):
-        raise TypeError
-    if not 0 <= min(names) <= max(names) < _MAX_CLASSES:
-        raise ValueError
-    return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
-
-
-def print_top(
-    finished: FinishedRun,
-    names: Sequence[str],
-    count: int,
-    console: Console,
-    most_frames: int = _MAX_FRAMES_SHOWN,
-) -> None:
-    scores = finished.results.values(0)
-    rows = []
-    named = zip(finished.results.numbers, finished.labels[:most_frames], strict=False)
-    for place, (frame, label) in enumerate(named):
-        classes = [
-            f"{names[index] if index < len(names) else index} {score:.3f}"
-            for index, score in top_classes(scores[place], count)
-        ]
-        rows.append((str(frame), on_one_line(label), on_one_line(", ".join(classes))))
-    show(console, Table("", ("frame", "input", f"top {count}"), tuple(rows)), max_cell=MAX_LINE)
-    if len(finished.labels) > most_frames:
-        show(console, f"... and {len(finished.labels) - most_frames} more frames")
+def shape_lines(results: Results) -> Iterator[str]:
+    """Yield for each open output which sizes it had: ``output boxes: 0 to 37 x 4``."""
+    if not len(results):
+        return
+    for output, spec in enumerate(results.outputs):
+        if spec.is_open:
+            sizes = results.records[f"shape_{output}"]
+            ends = zip(sizes.min(axis=0).tolist(), sizes.max(axis=0).tolist(), strict=True)
+            texts = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
+            yield f"output {spec.name}: {' x '.join(texts)}"

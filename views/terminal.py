@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -174,3 +175,34 @@ def progress_bars() -> Progress:
         transient=True,
         disable=not talk.is_terminal,
     )
+
+
+class Bars:
+    """A progress bar for each piece of work, one after the other: a context manager."""
+
+    def __init__(self) -> None:
+        self._shown = ExitStack()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+
+    def begin(self, work: str, total: int | None) -> None:
+        """Show the bar of a piece of work in place of the one before; ``None``: no known total."""
+        self.end()
+        self._progress = self._shown.enter_context(progress_bars())
+        self._progress.add_task(work, total=total)
+
+    def show(self, view: AbstractContextManager[object]) -> None:
+        self._shown.enter_context(view)
+
+    def update(self, count: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=count)
+
+    def end(self) -> None:
+        """Take the bar away; what is printed afterwards stays."""
+        self._shown.close()

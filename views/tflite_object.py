@@ -1,4 +1,4 @@
-"""The model object of a ``.tflite`` file as a JSON object, and printed."""
+"""The model object of a ``.tflite`` file as a JSON object, and as tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rankslice.framework.quantities import bytes_text
 from rankslice.framework.wording import printable
 from rankslice.views.content import Table, first_rows
 from rankslice.views.inspection_json import plain
-from rankslice.views.terminal import show_whole
 
 FORMAT = "rankslice-object"
 VERSION = 2
@@ -28,9 +25,8 @@ def object_to_json(path: Path, model: Mapping[str, Any]) -> dict[str, Any]:
     return {"format": FORMAT, "version": VERSION, **about, "model": plain(model)}
 
 
-def print_object(path: Path, model: Mapping[str, Any], console: Console) -> None:
-    head = f"{printable(path.name)}: {bytes_text(path.stat().st_size)}"
-    show_whole(console, *_parts(head, "", model))
+def object_parts(path: Path, model: Mapping[str, Any]) -> Iterator[Table | str]:
+    return _parts(f"{printable(path.name)}: {bytes_text(path.stat().st_size)}", "", model)
 
 
 def _parts(head: str, before: str, record: Mapping[str, Any]) -> Iterator[Table | str]:

@@ -22,7 +22,7 @@ from rankslice.session.shared_options import (
     OpenSizes,
     mapping_from,
 )
-from rankslice.views.terminal import print_line, screen, talk
+from rankslice.views.terminal import print_line, screen, show, show_whole, talk
 
 if TYPE_CHECKING:
     from rankslice.session.building.build import Build
@@ -96,7 +96,7 @@ def show_build(
     call: Callable[..., Build], model: Path, sizes: OpenSizes, json: Json = None
 ) -> None:
     from rankslice.framework.plan import plan_to_json
-    from rankslice.views.plan_text import print_build
+    from rankslice.views.plan_text import build_lines
 
     with talk.status("reading") as status:
 
@@ -109,7 +109,7 @@ def show_build(
         print_line(talk, warning, "warning")
     write_json(json, json_format.loads(plan_to_json(result.plan)))
     if json != STDOUT:
-        print_build(result, screen)
+        show(screen, *build_lines(result))
 
 
 def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
@@ -118,11 +118,11 @@ def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
         found = "neither this nor --cuts is given"
         raise MisuseError(Mistake("--mapping", found, "where do the layers go?"))
     from rankslice.session.inspecting.inspect import inspect_model
-    from rankslice.views.inspection import print_cuts
+    from rankslice.views.inspection import cut_parts
 
     with talk.status("reading"):
         inspection = inspect_model(model, sizes.given)
-    print_cuts(inspection, talk)
+    show_whole(talk, *cut_parts(inspection))
     talk.print("Where does each further slice begin? Enter layer numbers, such as those under cut")
     talk.print("cuts: ", end="")
     return input()

@@ -27,9 +27,10 @@ from rankslice.networks.zoo import zoo_model
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
-from rankslice.views.plan_text import print_build
-from rankslice.views.run_text import print_run, print_top
-from rankslice.views.terminal import print_line
+from rankslice.views.classes import classes_parts
+from rankslice.views.plan_text import build_lines
+from rankslice.views.run_text import run_parts
+from rankslice.views.terminal import MAX_LINE, print_line, show
 
 _DIGITS_SCALE = (1 / 256,)
 _RESNET_FRAMES = 80
@@ -75,14 +76,14 @@ def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
         folder / "digits",
         BuildOptions(share_cores=True, force=True),
     )
-    print_build(built, console)
+    show(console, *build_lines(built))
 
     on_step(f"classifying {len(labels)} held-out digits")
     options = RunOptions(inputs=(str(images),), preprocessing=Preprocessing(scale=_DIGITS_SCALE))
     prepared = prepare(built.folder, options)
     finished = _verified(run(prepared, verify=True))
-    print_top(finished, digits_labels(), 2, console, most_frames=5)
-    print_run(finished.summary, console)
+    show(console, *classes_parts(finished, digits_labels(), 2, 5), max_cell=MAX_LINE)
+    show(console, *run_parts(finished.summary))
 
     sliced = finished.results.values(0).reshape(len(labels), -1).argmax(axis=1)
     reference = unsliced_outputs(prepared, digits_model(), range(len(labels)))
@@ -121,7 +122,7 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
             f"{summary.latency_ms['p50']:.1f} ms",
             f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
         )
-    print_run(finished.summary, console)
+    show(console, *run_parts(finished.summary))
     console.print(table)
 
 

@@ -14,7 +14,7 @@ from rankslice.framework.files.output_file import STDOUT, SVG, write_output
 from rankslice.framework.option_records import Writes, about, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
-from rankslice.views.terminal import print_line, screen, talk
+from rankslice.views.terminal import print_line, screen, show_whole, talk
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings
@@ -192,9 +192,10 @@ def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | 
     if STDOUT in (shown.svg, json):
         return
     from rankslice.session.survival import fallback_lines, find_survival
-    from rankslice.views.inspection import print_inspection
+    from rankslice.views.inspection import inspection_parts
 
-    print_inspection(inspection, screen, shown.cuts, summary=shown.summary)
+    parts = inspection_parts(inspection, screen, shown.cuts, summary=shown.summary)
+    show_whole(screen, *parts)
     survival = find_survival(model)
     for line in fallback_lines(survival) if survival is not None else ():
         print_line(screen, line)
@@ -204,7 +205,7 @@ def _show_object(model: Path, json: Path | None) -> None:
     """Show the tables of a ``.tflite`` file."""
     from rankslice.frontend.formats import FORMATS
     from rankslice.frontend.formats.tflite.object import read_object
-    from rankslice.views.tflite_object import object_to_json, print_object
+    from rankslice.views.tflite_object import object_parts, object_to_json
 
     suffix = model.suffix.lower()
     if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
@@ -213,13 +214,13 @@ def _show_object(model: Path, json: Path | None) -> None:
     found = read_object(model)
     write_json(json, object_to_json(model, found))
     if json != STDOUT:
-        print_object(model, found, screen)
+        show_whole(screen, *object_parts(model, found))
 
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
     from rankslice.session.inspecting.internals import inspect_internals, internals_to_json
-    from rankslice.views.engine_internals import print_internals
+    from rankslice.views.engine_internals import internals_parts
 
     models = []
     with talk.status("loading") as status:
@@ -230,4 +231,7 @@ def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: P
             status.update(f"loading ({len(models)} done)")
     write_json(json, internals_to_json(models))
     if json != STDOUT:
-        print_internals(models, screen)
+        for number, model_internals in enumerate(models):
+            if number:
+                screen.print()
+            show_whole(screen, *internals_parts(model_internals))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import CLASSES, STDOUT
+from rankslice.framework.files.output_file import CLASSES, STDOUT, TERMINAL
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import (
@@ -24,13 +24,7 @@ from rankslice.session.shared_options import (
     Surviving,
     refuse_with,
 )
-from rankslice.views.boxes.reading import (
-    MAX_OVERLAP,
-    MIN_SCORE,
-    BoxForm,
-    BoxUnit,
-    Reading,
-)
+from rankslice.views.boxes.reading import BoxOptions
 from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
@@ -38,9 +32,6 @@ if TYPE_CHECKING:
     from rankslice.session.pipeline import Pipeline
     from rankslice.session.run import Execute, FinishedRun, PreparedRun
 
-_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
-_TERMINAL = "/dev/tty"
-"""What ``--live`` means without a value."""
 _NAMES_FILE = r"-|(?!-).*[./].*"
 """What may be a value of ``--live``; other words, as of a build folder, are none."""
 
@@ -247,7 +238,7 @@ class Shown:
         Path,
         writes=Writes(is_checked=False),
         metavar="[FILE.jsonl|-]",
-        bare=(_TERMINAL, _NAMES_FILE),
+        bare=(str(TERMINAL), _NAMES_FILE),
     )
     dry_run: bool = option(
         False, "Show the mpirun command without running it.", excludes=("record",)
@@ -258,62 +249,6 @@ class Shown:
         if self.top is not None:
             return self.top
         return 3 if (self.labels and boxes is None) or self.classes else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Boxes:
-    """How outputs are read as boxes, and where pictures with them go."""
-
-    boxes: str | None = option(
-        None,
-        "Draw boxes on the images, and write coco.json: outputs with boxes, scores and classes,"
-        " or one output with rows of all three.",
-        str,
-        metavar="OUTPUT[,SCORES,CLASSES[,COUNT]]",
-    )
-    box_form: str | None = option(
-        None,
-        "With --boxes: meaning of a box's four numbers; cx, cy: its centre (default: xyxy, or"
-        " cxcywh with --nms).",
-        tuple(form.value for form in BoxForm),
-        needs="boxes",
-    )
-    box_unit: str = option(
-        "auto",
-        "With --boxes: pixels of the model input, or shares of its width and height; auto: shares"
-        " if no coordinate exceeds 2.",
-        tuple(unit.value for unit in BoxUnit),
-        needs="boxes",
-    )
-    min_score: float = option(
-        MIN_SCORE, "With --boxes: lowest score of a box.", float, least=0, needs="boxes"
-    )
-    nms: float | None = option(
-        None,
-        "With --boxes: the output is a raw YOLO head; apply non-maximum suppression with this"
-        f" overlap ({MAX_OVERLAP}).",
-        float,
-        least=0,
-        most=1,
-        metavar="[IOU]",
-        bare=(str(MAX_OVERLAP), _NUMBER),
-        needs="boxes",
-    )
-    boxes_to: Path = option(
-        Path("labelled"),
-        "With --boxes: folder to create, with labelled images and coco.json.",
-        Path,
-        needs="boxes",
-    )
-
-    @property
-    def reading(self) -> Reading | None:
-        """How outputs are read; ``None``: not as boxes."""
-        if not self.boxes:
-            return None
-        form = self.box_form or ("xyxy" if self.nms is None else "cxcywh")
-        unit = BoxUnit(self.box_unit)
-        return Reading(self.boxes, BoxForm(form), unit, self.min_score, self.nms)
 
 
 @command(
@@ -330,16 +265,16 @@ def show_run(
     checks: Checks,
     surviving: Surviving,
     shown: Shown,
-    boxes: Boxes,
+    boxes: BoxOptions,
     json: Json = None,
     html: Html = None,
 ) -> None:
     from rankslice.commands.run.show import RunOutputs
     from rankslice.session.results_files import is_npz
     from rankslice.views.boxes.video import is_video
+    from rankslice.views.classes import read_labels
     from rankslice.views.json_lines import check_streamed
     from rankslice.views.live import check_live
-    from rankslice.views.run_text import read_labels
 
     if shown.output is not None and is_npz(shown.output):
         refuse_with("--output FILE.npz", results=checks.results)
@@ -371,7 +306,7 @@ def _run_and_show(
     execute: Execute,
     *,
     shown: Shown,
-    boxes: Boxes,
+    boxes: BoxOptions,
     video: Path | None,
     outputs: RunOutputs,
 ) -> None:
@@ -379,7 +314,6 @@ def _run_and_show(
     from rankslice.commands.run.show import run_and_show
     from rankslice.session.build_folder import EDITED, is_edited
     from rankslice.session.recording_folder import prepare_recording
-    from rankslice.views.json_lines import growth_text
 
     if prepared.discards:
         refuse_with(
@@ -402,32 +336,45 @@ def _run_and_show(
         print_line(talk, on_one_line(note))
     may_grow = prepared.options.unlimited or not prepared.source.reads_files
     if prepared.is_endless and may_grow and not prepared.discards:
-        print_line(talk, growth_text(prepared), "note")
+        print_line(talk, _growth_text(prepared), "note")
     run_and_show(prepared, outputs, ("rankslice", *sys.argv[1:]), execute)
 
 
+def _growth_text(prepared: PreparedRun) -> str:
+    """Return what a frame adds to the results of a run without a known end, and what helps."""
+    from rankslice.backend.runtime.records import RecordForm
+    from rankslice.framework.quantities import bytes_text
+
+    outputs = prepared.plan.job.outputs
+    most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
+    return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"
+
+
 def _drawing(
-    prepared: PreparedRun, shown: Shown, boxes: Boxes, video: Path | None, outputs: RunOutputs
-) -> Callable[..., object] | None:
+    prepared: PreparedRun,
+    shown: Shown,
+    boxes: BoxOptions,
+    video: Path | None,
+    outputs: RunOutputs,
+) -> Callable[..., str] | None:
     """Check what classes and boxes need, and return what draws them; ``None``: nothing is drawn."""
     from rankslice.views.boxes.labelled_images import prepare_boxes, write_boxes
     from rankslice.views.boxes.video import prepare_video, write_video
     from rankslice.views.classes import check_classes, check_labels
 
-    reading = boxes.reading
+    reading = boxes if boxes.boxes else None
     if outputs.best:
-        given = {"--labels": shown.labels, "--classes": shown.classes, "--top": outputs.best}
-        check_classes(next(option for option, value in given.items() if value), prepared.plan)
+        values = {"--labels": shown.labels, "--classes": shown.classes, "--top": outputs.best}
+        check_classes(next(option for option, value in values.items() if value), prepared.plan)
     if shown.labels is not None and (reading is None or outputs.best):
         check_labels(shown.labels, outputs.names, prepared.plan)
     if video is not None:
         if reading is None:
             check_classes("--output", prepared.plan)
-        movie = prepare_video(prepared, video, reading, outputs.names, outputs.best)
-        return partial(write_video, movie)
+        video_work = prepare_video(prepared, video, reading, outputs.names, outputs.best)
+        return partial(write_video, video_work)
     if reading is not None:
-        work = prepare_boxes(prepared, reading, boxes.boxes_to, outputs.names)
-        return partial(write_boxes, work)
+        return partial(write_boxes, prepare_boxes(prepared, reading, outputs.names))
     return None
 
 
@@ -436,13 +383,15 @@ def _refuse_to_show(prepared: PreparedRun) -> None:
     from rankslice.backend.runtime.keeper import is_streamed
     from rankslice.session.results_files import is_npz
 
-    if is_streamed(prepared.options.inputs):
-        found = "can be read only by 'rankslice run', not by the mpirun line"
-        raise RankSliceError(Mistake("standard input", found, "give a file with --input"))
-    if prepared.options.stream:
-        found = "can be written only by 'rankslice run', not by the mpirun line"
-        raise RankSliceError(Mistake("--output", found, "leave it out"))
     results = prepared.options.results
-    if results == STDOUT or is_npz(results):
-        found = "can be written only by 'rankslice run', not by the mpirun line"
-        raise RankSliceError(Mistake(str(results), found, "leave out --results, or name a .bin"))
+    if is_streamed(prepared.options.inputs):
+        mistake = ("standard input", "read", "give a file with --input")
+    elif prepared.options.stream:
+        mistake = ("--output", "written", "leave it out")
+    elif results == STDOUT or is_npz(results):
+        mistake = (str(results), "written", "leave out --results, or name a .bin")
+    else:
+        return
+    place, verb, advice = mistake
+    found = f"can be {verb} only by 'rankslice run', not by the mpirun line"
+    raise RankSliceError(Mistake(place, found, advice))

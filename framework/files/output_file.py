@@ -23,6 +23,8 @@ from rankslice.framework.wording import harmless
 
 STDOUT = Path("-")
 """Stands for standard output."""
+TERMINAL = Path("/dev/tty")
+"""Stands for the terminal, where messages go."""
 
 _STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 

@@ -9,7 +9,7 @@ from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans,
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json, plan_to_json
-from rankslice.views.plan_text import describe_plan
+from rankslice.views.plan_text import plan_lines
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 
@@ -246,7 +246,7 @@ def test_a_plan_is_described_in_a_line_per_rank():
         "0     edge01_arm123  2         2       2 tensors, 32 B  3 tensors, 48 B\n"
         "1     edge01_gpu     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "2     edge04_arm45   2         2       2 tensors, 32 B  1 tensor, 16 B\n"
-    ) == describe_plan(PLAN)
+    ) == "".join(f"{line}\n" for line in plan_lines(PLAN))
 
 
 def test_a_plan_with_turns_is_described_with_the_frames_of_each_rank():
@@ -258,12 +258,12 @@ def test_a_plan_with_turns_is_described_with_the_frames_of_each_rank():
         "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "3     board_cpu3  all        1         1       3 tensors, 48 B  -\n"
-    ) == describe_plan(IN_TURN)
+    ) == "".join(f"{line}\n" for line in plan_lines(IN_TURN))
 
 
 def test_what_a_plan_sends_of_open_sizes_is_the_most():
     plan = planned(opened(FIGURE_2, "Buff2"), FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
-    rows = [line.split() for line in describe_plan(plan).splitlines()[3:]]
+    rows = [line.split() for line in [*plan_lines(plan)][3:]]
     assert ["2 tensors, <=32 B", "1 tensor, <=16 B"] == [
         " ".join(rows[0][4:8]),
         " ".join(rows[1][8:]),
@@ -328,4 +328,4 @@ def test_a_plan_with_two_routes_is_described_route_by_route():
         "0     board_cpu0  all        1         1       2 tensors, 32 B  2 tensors, 32 B\n"
         "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
         "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-    ) == describe_plan(ROUTED)
+    ) == "".join(f"{line}\n" for line in plan_lines(ROUTED))

@@ -22,7 +22,8 @@ from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.rank_report import read_report
 from rankslice.measurement.summary import summarise
-from rankslice.views.run_text import print_run
+from rankslice.views.run_text import run_parts
+from rankslice.views.terminal import show
 
 FRAMES = 6
 
@@ -48,7 +49,7 @@ def read(text: str, folder: Path, plan: Plan) -> str:
     summary = summarise(records, np.arange(FRAMES) / 10)
     console = Console(width=200)
     with console.capture() as captured:
-        print_run(summary, console)
+        show(console, *run_parts(summary))
     json.dumps(summary.to_json(), allow_nan=False)
     return captured.get()
 

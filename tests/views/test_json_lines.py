@@ -56,7 +56,7 @@ def test_a_line_is_in_the_file_once_it_is_written_and_older_ones_until_then(tmp_
 
 
 def test_lines_say_which_arrival_a_frame_was_and_when_if_that_is_told(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "r.jsonl", [], str, is_told=True)
+    lines = JsonLines(tmp_path / "r.jsonl", [], str, has_arrivals=True)
     for frame, arrival in enumerate((0, 3, 7)):
         lines.entered.put(Entered(frame, arrival, 1e9 + arrival, f"{arrival}.png"))
     lines.entered.put(None)

@@ -16,7 +16,9 @@ from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunSummary
-from rankslice.views.run_text import print_run, read_labels
+from rankslice.views.classes import read_labels
+from rankslice.views.run_text import run_parts
+from rankslice.views.terminal import show
 
 TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
 
@@ -57,7 +59,7 @@ def ran(*compute_ms: float) -> RunSummary:
 def printed(summary: RunSummary) -> str:
     console = Console(width=200, color_system=None, highlight=False)
     with console.capture() as captured:
-        print_run(summary, console)
+        show(console, *run_parts(summary))
     return captured.get()
 
 

@@ -7,11 +7,12 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rankslice.views.boxes.detections import Detections
+from rankslice.views.classes import class_name
 
 FORMAT = "rankslice-boxes"
 
@@ -24,13 +25,11 @@ class LabelledImage:
     """Of its file."""
     width: int
     height: int
-    found: Detections
+    detections: Detections
     """In its pixels."""
 
 
-def coco(
-    images: Sequence[LabelledImage], names: Sequence[str], name_of: Callable[[int], str]
-) -> dict[str, Any]:
+def coco(images: Sequence[LabelledImage], names: Sequence[str]) -> dict[str, Any]:
     """Return a COCO file as JSON has it.
 
     Images and annotations are numbered from 1. The number of a category is that of the model's
@@ -39,46 +38,35 @@ def coco(
     Args:
         images: in order.
         names: of all classes, if they are known: each is a category, found or not.
-        name_of: returns the name of a class.
     """
-    used = {int(number) for image in images for number in image.found.classes}
-    annotations: list[dict[str, Any]] = []
-    for number, image in enumerate(images, 1):
-        annotations += _annotations(number, image.found, len(annotations) + 1)
+    used = {int(number) for image in images for number in image.detections.classes}
+    numbered = [*enumerate(images, 1)]
+    annotations = (one for number, image in numbered for one in _annotations(number, image))
     return {
         "info": {"format": FORMAT, "description": "boxes that a model found in images"},
         "images": [
-            {
-                "id": number,
-                "file_name": image.name,
-                "width": image.width,
-                "height": image.height,
-            }
-            for number, image in enumerate(images, 1)
+            {"id": number, "file_name": image.name, "width": image.width, "height": image.height}
+            for number, image in numbered
         ],
-        "annotations": annotations,
+        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, 1)],
         "categories": [
-            {"id": number, "name": name_of(number)}
+            {"id": number, "name": class_name(names, number)}
             for number in sorted(used.union(range(len(names))))
         ],
     }
 
 
-def _annotations(image: int, found: Detections, first: int) -> list[dict[str, Any]]:
-    """Return the annotations of an image, numbered from ``first``."""
-    told = []
-    for number in range(len(found)):
-        left, top, right, bottom = found.boxes[number].tolist()
-        box = [round(each, 3) for each in (left, top, right - left, bottom - top)]
-        told.append(
-            {
-                "id": first + number,
-                "image_id": image,
-                "category_id": int(found.classes[number]),
-                "bbox": box,
-                "area": round(box[2] * box[3], 3),
-                "iscrowd": 0,
-                "score": round(float(found.scores[number]), 6),
-            }
-        )
-    return told
+def _annotations(number: int, image: LabelledImage) -> Iterator[dict[str, Any]]:
+    found = image.detections
+    for (left, top, right, bottom), label, score in zip(
+        found.boxes.tolist(), found.classes.tolist(), found.scores.tolist(), strict=True
+    ):
+        box = [round(side, 3) for side in (left, top, right - left, bottom - top)]
+        yield {
+            "image_id": number,
+            "category_id": label,
+            "bbox": box,
+            "area": round(box[2] * box[3], 3),
+            "iscrowd": 0,
+            "score": round(score, 6),
+        }

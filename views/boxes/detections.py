@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.image_input import Fit
 from rankslice.framework.errors import RankSliceError
-from rankslice.views.boxes.reading import BoxForm, BoxUnit, Reading
+from rankslice.views.boxes.reading import BoxOptions
 
-_MOST_SHARE = 2.0
+_MAX_SHARE = 2.0
 """Boxes of objects that reach over the edge are larger than the image, but not by much."""
-_MOST_CLASSES = 1 << 31
+_MAX_CLASSES = 1 << 31
 
 Array = NDArray[Any]
 
@@ -40,8 +41,45 @@ class Detections:
         return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
 
 
+class RunBoxes:
+    """The boxes of each frame of a run, in pixels of its image."""
+
+    def __init__(self, reading: BoxOptions, outputs: Sequence[int], results: Results) -> None:
+        """Take the outputs by their numbers, as :func:`find_outputs` returns them."""
+        self._reading = reading
+        self._outputs = [results.frames(number) for number in outputs]
+        self._by_column = has_boxes_by_column(results.outputs[outputs[0]].shape)
+        frames = range(len(self._outputs[0]))
+        self._shares = are_shares(reading.box_unit, (self._read(number)[0] for number in frames))
+
+    def _read(self, number: int) -> tuple[Detections, int]:
+        outputs = [frames[number] for frames in self._outputs]
+        return read_detections(self._reading, outputs, by_column=self._by_column)
+
+    def on_image(
+        self, number: int, fit: Fit, image: tuple[int, int]
+    ) -> tuple[Detections, int, int]:
+        """Return the detections of a frame.
+
+        Args:
+            number: of the frame, among the results.
+            fit: how the image became the frame.
+            image: its height and width.
+
+        Returns:
+            The detections; how many were left out because a number is not finite or a class
+            negative; and how many because they lie outside the image.
+        """
+        detections, unsound = self._read(number)
+        detections = in_frame(detections, fit, shares=self._shares)
+        if self._reading.nms is not None:
+            detections = suppressed(detections, self._reading.nms)
+        detections, outside = in_image(detections, fit, image)
+        return detections, unsound, outside
+
+
 def read_detections(
-    reading: Reading, outputs: Sequence[Array], *, by_column: bool = False
+    reading: BoxOptions, outputs: Sequence[Array], *, by_column: bool = False
 ) -> tuple[Detections, int]:
     """Return the detections that reach the least score, in the model's own units.
 
@@ -61,26 +99,26 @@ def read_detections(
     reaches = ~(scores < reading.min_score)  # a score that is no number is left out below
     boxes, scores, classes = boxes[reaches], scores[reaches], classes[reaches]
     is_sound = np.isfinite(boxes).all(1) & np.isfinite(scores)
-    is_sound &= (classes >= 0) & (classes < _MOST_CLASSES)
-    found = Detections(
+    is_sound &= (classes >= 0) & (classes < _MAX_CLASSES)
+    detections = Detections(
         corners(boxes[is_sound], reading.form),
         scores[is_sound],
         np.rint(classes[is_sound]).astype(np.int64),
     )
-    return found, int((~is_sound).sum())
+    return detections, int((~is_sound).sum())
 
 
 def _columns(
-    reading: Reading, outputs: Sequence[Array], *, by_column: bool
+    reading: BoxOptions, outputs: Sequence[Array], *, by_column: bool
 ) -> tuple[Array, Array, Array]:
     """Return boxes [N, 4], scores [N] and classes [N] as float64, as the model gives them."""
-    if reading.overlap is not None:
+    if reading.nms is not None:
         return _raw_head(outputs[0].astype(np.float64), by_column=by_column)
     if len(outputs) == 1:
         rows = outputs[0].reshape(-1, 6).astype(np.float64)
         return rows[:, :4], rows[:, 4], rows[:, 5]
     boxes = outputs[0].reshape(-1, 4).astype(np.float64)
-    scores, classes = (each.reshape(-1).astype(np.float64) for each in outputs[1:3])
+    scores, classes = (values.reshape(-1).astype(np.float64) for values in outputs[1:3])
     if not len(boxes) == len(scores) == len(classes):
         found = f"{len(boxes)} boxes, {len(scores)} scores and {len(classes)} classes"
         raise RankSliceError(f"--boxes: a frame has {found}; expected one of each for an object")
@@ -115,40 +153,41 @@ def _raw_head(head: Array, *, by_column: bool) -> tuple[Array, Array, Array]:
     return rows[:, :4], by_class[np.arange(len(rows)), classes], classes.astype(np.float64)
 
 
-def corners(boxes: Array, form: BoxForm) -> Array:
+def corners(boxes: Array, form: str) -> Array:
     """Return boxes [N, 4] as left, top, right, bottom."""
-    if form is BoxForm.yxyx:
+    if form == "yxyx":
         return boxes[:, [1, 0, 3, 2]]
-    if form is BoxForm.xyxy:
+    if form == "xyxy":
         return boxes
     first, sides = boxes[:, :2], boxes[:, 2:]
-    if form is BoxForm.cxcywh:
+    if form == "cxcywh":
         first = first - sides / 2
     return np.concatenate([first, first + sides], axis=1)
 
 
-def are_shares(unit: BoxUnit, frames: Iterable[Detections]) -> bool:
+def are_shares(unit: str, frames: Iterable[Detections]) -> bool:
     """Return whether boxes of a run are shares of width and height, and not pixels."""
-    if unit is not BoxUnit.auto:
-        return unit is BoxUnit.share
-    return all(np.abs(found.boxes).max(initial=0) <= _MOST_SHARE for found in frames)
+    if unit != "auto":
+        return unit == "share"
+    return all(np.abs(frame.boxes).max(initial=0) <= _MAX_SHARE for frame in frames)
 
 
-def suppressed(found: Detections, overlap: float) -> Detections:
+def suppressed(detections: Detections, overlap: float) -> Detections:
     """Return the best of the detections of a class that overlap, the best first.
 
     Args:
-        found: in any units.
+        detections: in any units.
         overlap: intersection over union beyond which two boxes are taken for one object.
     """
-    order = np.argsort(-found.scores, kind="stable")
+    order = np.argsort(-detections.scores, kind="stable")
     kept: list[int] = []
     while len(order):
         best, order = order[0], order[1:]
         kept.append(int(best))
-        is_other = found.classes[order] != found.classes[best]
-        order = order[is_other | (overlaps(found.boxes[best], found.boxes[order]) <= overlap)]
-    return found.only(np.array(kept, np.int64))
+        is_other = detections.classes[order] != detections.classes[best]
+        others = overlaps(detections.boxes[best], detections.boxes[order])
+        order = order[is_other | (others <= overlap)]
+    return detections.only(np.array(kept, np.int64))
 
 
 def overlaps(box: Array, others: Array) -> Array:
@@ -157,22 +196,22 @@ def overlaps(box: Array, others: Array) -> Array:
     shared = np.clip(sides, 0, None).prod(axis=1)
     areas = np.clip(others[:, 2:] - others[:, :2], 0, None).prod(axis=1)
     union = np.clip(box[2:] - box[:2], 0, None).prod() + areas - shared
-    found: Array = np.divide(shared, union, out=np.zeros(len(others)), where=union > 0)
-    return found
+    shares: Array = np.divide(shared, union, out=np.zeros(len(others)), where=union > 0)
+    return shares
 
 
-def in_frame(found: Detections, fit: Fit, *, shares: bool) -> Detections:
+def in_frame(detections: Detections, fit: Fit, *, shares: bool) -> Detections:
     """Return detections in pixels of the frame."""
     height, width = fit.size
     factor = np.array([width, height] * 2 if shares else [1] * 4, np.float64)
-    return Detections(found.boxes * factor, found.scores, found.classes)
+    return Detections(detections.boxes * factor, detections.scores, detections.classes)
 
 
-def in_image(found: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detections, int]:
+def in_image(detections: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detections, int]:
     """Return detections in pixels of the image from which the frame was made, clipped to it.
 
     Args:
-        found: in pixels of the frame.
+        detections: in pixels of the frame.
         fit: how the image became the frame.
         image: its height and width.
 
@@ -182,8 +221,8 @@ def in_image(found: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detec
     top, left = fit.corner
     height, width = image
     factor = np.array([width / fit.resized[1], height / fit.resized[0]] * 2)
-    boxes = (found.boxes + np.array([left, top] * 2)) * factor
+    boxes = (detections.boxes + np.array([left, top] * 2)) * factor
     boxes = np.clip(boxes, 0, np.array([width, height] * 2))
     has_area = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    kept = Detections(boxes, found.scores, found.classes).only(has_area)
+    kept = Detections(boxes, detections.scores, detections.classes).only(has_area)
     return kept, int((~has_area).sum())

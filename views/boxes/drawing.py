@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,59 +11,66 @@ from numpy.typing import NDArray
 
 from rankslice.framework.wording import printable
 from rankslice.views.boxes.detections import Detections
+from rankslice.views.classes import class_name
 
 _GOLDEN = 0.618033988749895
 """Step from the hue of a class to that of the next: neighbours differ, and none comes again."""
-_LONGEST_NAME = 40
-_SMALLEST_TEXT = 9
+_MAX_NAME = 40
+_MIN_TEXT = 9
 """Height in pixels; smaller letters cannot be read."""
 
 Colour = tuple[int, int, int]
 
 
-def draw(image: Any, found: Detections, name_of: Callable[[int], str]) -> None:
+def draw(image: Any, detections: Detections, names: Sequence[str]) -> None:
     """Draw boxes with names and scores on an RGB image of pillow, the best ones last.
 
     Args:
         image: changed in place.
-        found: in pixels of the image.
-        name_of: returns the name of a class.
+        detections: in pixels of the image.
+        names: of the classes.
     """
-    from PIL import ImageDraw, ImageFont
+    from PIL import ImageDraw
 
-    side = (image.width * image.height) ** 0.5
-    line = max(1, round(side / 200))
-    font = ImageFont.load_default(max(_SMALLEST_TEXT, round(side / 26)))
-    canvas = ImageDraw.Draw(image)
-    order = found.scores.argsort(kind="stable").tolist()
-    colours = [colour_of(int(number)) for number in found.classes]
+    line = max(1, round((image.width * image.height) ** 0.5 / 200))
+    canvas, font = ImageDraw.Draw(image), _font(image)
+    order = detections.scores.argsort(kind="stable").tolist()
+    edges = [_edges(box) for box in detections.boxes]
+    classes = detections.classes.tolist()
     for number in order:
-        canvas.rectangle(_edges(found.boxes[number]), outline=colours[number], width=line)
+        canvas.rectangle(edges[number], outline=colour_of(classes[number]), width=line)
     for number in order:  # afterwards, so that no line crosses a text
-        name = printable(name_of(int(found.classes[number])))[:_LONGEST_NAME]
-        text = f"{name} {found.scores[number]:.2f}"
-        _write(canvas, text, _edges(found.boxes[number])[:2], colours[number], font, image.size)
+        text = _text(names, classes[number], detections.scores[number])
+        colour = colour_of(classes[number])
+        _write(canvas, text, edges[number][:2], colour, font, image.size)
 
 
-def draw_classes(
-    image: Any, best: Sequence[tuple[int, float]], name_of: Callable[[int], str]
-) -> None:
+def draw_classes(image: Any, best: Sequence[tuple[int, float]], names: Sequence[str]) -> None:
     """Write classes with their scores on an RGB image of pillow, one below the other.
 
     Args:
         image: changed in place.
         best: numbers of classes, and their scores.
-        name_of: returns the name of a class.
+        names: of the classes.
     """
-    from PIL import ImageDraw, ImageFont
+    from PIL import ImageDraw
 
-    height = max(_SMALLEST_TEXT, round((image.width * image.height) ** 0.5 / 26))
-    font = ImageFont.load_default(height)
-    canvas = ImageDraw.Draw(image)
-    line = round(1.5 * height)
+    canvas, font = ImageDraw.Draw(image), _font(image)
+    line = round(1.5 * font.size)
     for place, (number, score) in enumerate(best, 1):
-        text = f"{printable(name_of(number))[:_LONGEST_NAME]} {score:.2f}"
+        text = _text(names, number, score)
         _write(canvas, text, (0, place * line), colour_of(number), font, image.size)
+
+
+def _font(image: Any) -> Any:
+    from PIL import ImageFont
+
+    side = (image.width * image.height) ** 0.5
+    return ImageFont.load_default(max(_MIN_TEXT, round(side / 26)))
+
+
+def _text(names: Sequence[str], number: int, score: float) -> str:
+    return f"{printable(class_name(names, number))[:_MAX_NAME]} {score:.2f}"
 
 
 def _edges(box: NDArray[np.float64]) -> tuple[int, int, int, int]:

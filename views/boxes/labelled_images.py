@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,13 @@ from rankslice.framework.files.new_folder import (
 from rankslice.framework.reading.read_text import read_text
 from rankslice.session.prepare import PreparedRun, as_user_errors
 from rankslice.views.boxes.coco import FORMAT, LabelledImage, coco
-from rankslice.views.boxes.names import model_names
-from rankslice.views.boxes.reading import Reading, find_outputs
+from rankslice.views.boxes.detections import RunBoxes
+from rankslice.views.boxes.drawing import draw
+from rankslice.views.boxes.reading import BoxOptions, find_outputs
+from rankslice.views.classes import model_names
 
 if TYPE_CHECKING:
     from rankslice.session.run import FinishedRun
-    from rankslice.views.boxes.detections import Detections
 
 COCO = "coco.json"
 _OPTION = "--boxes-to"
@@ -42,59 +43,28 @@ _JPEG_QUALITY = 92
 class BoxWork:
     """Boxes that are to be drawn after a run."""
 
-    reading: Reading
+    reading: BoxOptions
     outputs: tuple[int, ...]
     """Numbers of the model's outputs that hold boxes."""
     source: Source
     """Of images."""
     takes: ImageInput
-    folder: Path
-    """To be made."""
     names: tuple[str, ...]
     """Of the classes; empty: unknown."""
 
-    def name_of(self, number: int) -> str:
-        """Return the name of a class, or its number."""
-        return self.names[number] if number < len(self.names) else str(number)
 
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What was drawn."""
-
-    folder: Path
-    images: int
-    boxes: int
-    unsound: int
-    """Boxes left out because a number is not finite, or a class negative."""
-    outside: int
-    """Boxes left out because nothing of them lies in the image."""
-
-    def __str__(self) -> str:
-        """Return a line that says so."""
-        reasons = {
-            "without area in the image": self.outside,
-            "with an invalid number or class": self.unsound,
-        }
-        told = [f"{count} {reason}" for reason, count in reasons.items() if count]
-        left_out = f"; left out: {', '.join(told)}" if told else ""
-        return f"{self.boxes} boxes on {self.images} images, in {self.folder}{left_out}"
-
-
-def prepare_boxes(
-    prepared: PreparedRun, reading: Reading, folder: Path, names: Sequence[str]
-) -> BoxWork:
+def prepare_boxes(prepared: PreparedRun, reading: BoxOptions, names: Sequence[str]) -> BoxWork:
     """Check before the run what can be checked of what follows it.
 
     Args:
         prepared: the run.
         reading: how its outputs are read.
-        folder: to be made.
         names: of the classes; empty: those that the model's file has, if any.
 
     Raises:
         RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be made.
     """
+    folder = reading.boxes_to
     if found := _what_forbids(folder):
         raise RankSliceError(Mistake(str(folder), found, f"choose another {_OPTION}"))
     source = prepared.source
@@ -106,7 +76,7 @@ def prepare_boxes(
     outputs = find_outputs(reading, job.outputs)
     known = tuple(names) or model_names(prepared.folder)
     takes = image_input(job.inputs[0], prepared.options.preprocessing)
-    return BoxWork(reading, outputs, source, takes, folder, known)
+    return BoxWork(reading, outputs, source, takes, known)
 
 
 def _what_forbids(folder: Path) -> str:
@@ -114,7 +84,7 @@ def _what_forbids(folder: Path) -> str:
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow a link at the end
     if os.path.lexists(folder):
         return what_forbids(folder, _why_not_replaced)
-    parent = next(each for each in folder.parents if os.path.lexists(each))
+    parent = next(parent for parent in folder.parents if os.path.lexists(parent))
     if not parent.is_dir():
         return f"lies in {parent}, which is not a folder"
     return "" if os.access(parent, os.W_OK) else "cannot be written: Permission denied"
@@ -135,40 +105,41 @@ def _why_not_replaced(folder: Path) -> str:
     return other_entries(folder, own.__contains__)
 
 
-def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> Drawn:
+def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
     """Draw what a run has found on its images; write them and ``coco.json`` into a new folder.
+
+    Returns:
+        A line that says what was drawn, and what was left out.
 
     Raises:
         RankSliceError: an image cannot be read any more, or something cannot be written.
     """
-    from rankslice.views.boxes.detections import (
-        are_shares,
-        has_boxes_by_column,
-        read_detections,
-    )
-
-    by_column = has_boxes_by_column(finished.results.outputs[work.outputs[0]].shape)
-
-    def detections() -> Iterator[tuple[Detections, int]]:
-        frames = zip(*(finished.results.frames(number) for number in work.outputs), strict=True)
-        return (read_detections(work.reading, outputs, by_column=by_column) for outputs in frames)
-
-    shares = are_shares(work.reading.unit, (found for found, _ in detections()))
-    unsound = outside = 0
+    boxes = RunBoxes(work.reading, work.outputs, finished.results)
+    left_out: Counter[str] = Counter()
     images: list[LabelledImage] = []
     taken: Counter[str] = Counter()
-    with new_folder(work.folder, replaces=_why_not_replaced, kind="folders of boxes") as folder:
-        for path, (found, count) in zip(_paths(work, finished), detections(), strict=True):
+    with new_folder(
+        work.reading.boxes_to, replaces=_why_not_replaced, kind="folders of boxes"
+    ) as folder:
+        for number, path in enumerate(_paths(work, finished)):
             name = _free_name(path.name, taken)
             with as_user_errors():
-                image, lost = _label(work, path, found, folder / name, shares=shares)
-            unsound, outside = unsound + count, outside + lost
-            images.append(image)
+                image = _opened(path)
+                size = image.height, image.width
+                fit = work.takes.fit(size, path.name)
+                detections, unsound, outside = boxes.on_image(number, fit, size)
+                draw(image, detections, work.names)
+                _save(image, folder / name)
+            left_out["without area in the image"] += outside
+            left_out["with an invalid number or class"] += unsound
+            images.append(LabelledImage(name, image.width, image.height, detections))
             on_drawn(len(images))
-        text = json.dumps(coco(images, work.names, work.name_of), indent=1)
+        text = json.dumps(coco(images, work.names), indent=1)
         (folder / COCO).write_text(text + "\n", encoding="utf-8")
-    boxes = sum(len(image.found) for image in images)
-    return Drawn(work.folder, len(images), boxes, unsound, outside)
+    count = sum(len(image.detections) for image in images)
+    reasons = [f"{number} {reason}" for reason, number in left_out.items() if number]
+    rest = f"; left out: {', '.join(reasons)}" if reasons else ""
+    return f"{count} boxes on {len(images)} images, in {work.reading.boxes_to}{rest}"
 
 
 def _paths(work: BoxWork, finished: FinishedRun) -> list[Path]:
@@ -181,23 +152,14 @@ def _paths(work: BoxWork, finished: FinishedRun) -> list[Path]:
     return [source.folder / Path(name).name for name in finished.labels]
 
 
-def _label(
-    work: BoxWork, path: Path, found: Detections, target: Path, *, shares: bool
-) -> tuple[LabelledImage, int]:
-    """Write the image of a frame with its boxes; return it, and how many boxes lie outside."""
-    from rankslice.views.boxes.detections import in_frame, in_image, suppressed
-    from rankslice.views.boxes.drawing import draw
-
+def _opened(path: Path) -> Any:
+    """Return an image as an RGB image of pillow."""
     with opened_image(path) as opened:
         image = decoded(opened, 3)
-    size = image.height, image.width
-    fit = work.takes.fit(size, path.name)
-    image = (image.convert("L") if image.mode == "F" else image).convert("RGB")
-    found = in_frame(found, fit, shares=shares)
-    if work.reading.overlap is not None:
-        found = suppressed(found, work.reading.overlap)
-    found, outside = in_image(found, fit, size)
-    draw(image, found, work.name_of)
+    return (image.convert("L") if image.mode == "F" else image).convert("RGB")
+
+
+def _save(image: Any, target: Path) -> None:
     options: dict[str, Any] = {}
     if target.suffix.lower() in (".jpg", ".jpeg", ".webp"):
         options["quality"] = _JPEG_QUALITY
@@ -207,9 +169,8 @@ def _label(
         if isinstance(error, OSError) and error.errno is not None:
             raise
         # Some formats hold no image of this size.
-        found_wrong = f"cannot be written as {target.suffix} file: {error}"
-        raise RankSliceError(Mistake(target.name, found_wrong)) from None
-    return LabelledImage(target.name, image.width, image.height, found), outside
+        refused = f"cannot be written as {target.suffix} file: {error}"
+        raise RankSliceError(Mistake(target.name, refused)) from None
 
 
 def _free_name(name: str, taken: Counter[str]) -> str:

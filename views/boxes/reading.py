@@ -1,13 +1,14 @@
-"""How outputs are read as boxes: what the options say, checked against the model."""
+"""How outputs are read as boxes: the options, checked against the model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from pathlib import Path
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.option_records import option
 from rankslice.framework.wording import listed, quoted
 
 MIN_SCORE = 0.25
@@ -15,50 +16,82 @@ MAX_OVERLAP = 0.45
 """Of ``--nms`` without a value."""
 
 _OPTION = "--boxes"
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
 _FLOATS = ("float16", "float32", "float64")
 _PARTS = ("boxes", "scores", "classes", "count")
-_FORMS = "expected OUTPUT, or BOXES,SCORES,CLASSES, or BOXES,SCORES,CLASSES,COUNT"
+_EXPECTED = "expected OUTPUT, or BOXES,SCORES,CLASSES, or BOXES,SCORES,CLASSES,COUNT"
 
 
-class BoxForm(str, Enum):
-    """What the four numbers of a box are."""
+BOX_FORMS = ("xyxy", "xywh", "cxcywh", "yxyx")
+"""The four numbers of a box.
 
-    xyxy = "xyxy"
-    """Left, top, right, bottom: Pascal VOC, torchvision, YOLO with its own NMS."""
-    xywh = "xywh"
-    """Left, top, width, height: COCO."""
-    cxcywh = "cxcywh"
-    """Middle, width, height: YOLO's raw head, DETR."""
-    yxyx = "yxyx"
-    """Top, left, bottom, right: TensorFlow."""
-
-
-class BoxUnit(str, Enum):
-    """What a box is measured in."""
-
-    auto = "auto"
-    """Shares if no coordinate of the run exceeds 2, else pixels."""
-    pixels = "pixels"
-    """Pixels of the model's input."""
-    share = "share"
-    """Shares of its width and height."""
+``xyxy``
+    left, top, right, bottom: Pascal VOC, torchvision, YOLO with its own NMS;
+``xywh``
+    left, top, width, height: COCO;
+``cxcywh``
+    middle, width, height: YOLO's raw head, DETR;
+``yxyx``
+    top, left, bottom, right: TensorFlow.
+"""
+BOX_UNITS = ("auto", "pixels", "share")
+"""Pixels of the model's input; shares of its width and height; ``auto``: shares if no coordinate of
+the run exceeds 2, else pixels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What the options say of a model's outputs."""
+class BoxOptions:
+    """How outputs are read as boxes, if ``boxes`` names some, and where pictures with them go."""
 
-    boxes: str
-    """Value of ``--boxes``: names of outputs."""
-    form: BoxForm
-    unit: BoxUnit = BoxUnit.auto
-    min_score: float = MIN_SCORE
-    overlap: float | None = None
-    """The output is a raw head, and of boxes of a class that overlap more (intersection over union)
-    only the best is kept; ``None``: it is no raw head."""
+    boxes: str | None = option(
+        None,
+        "Draw boxes on the images, and write coco.json: outputs with boxes, scores and classes,"
+        " or one output with rows of all three.",
+        str,
+        metavar="OUTPUT[,SCORES,CLASSES[,COUNT]]",
+    )
+    box_form: str | None = option(
+        None,
+        "With --boxes: meaning of a box's four numbers; cx, cy: its centre (default: xyxy, or"
+        " cxcywh with --nms).",
+        BOX_FORMS,
+        needs="boxes",
+    )
+    box_unit: str = option(
+        "auto",
+        "With --boxes: pixels of the model input, or shares of its width and height; auto: shares"
+        " if no coordinate exceeds 2.",
+        BOX_UNITS,
+        needs="boxes",
+    )
+    min_score: float = option(
+        MIN_SCORE, "With --boxes: lowest score of a box.", float, least=0, needs="boxes"
+    )
+    nms: float | None = option(
+        None,
+        "With --boxes: the output is a raw YOLO head; apply non-maximum suppression with this"
+        f" overlap ({MAX_OVERLAP}).",
+        float,
+        least=0,
+        most=1,
+        metavar="[IOU]",
+        bare=(str(MAX_OVERLAP), _NUMBER),
+        needs="boxes",
+    )
+    boxes_to: Path = option(
+        Path("labelled"),
+        "With --boxes: folder to create, with labelled images and coco.json.",
+        Path,
+        needs="boxes",
+    )
+
+    @property
+    def form(self) -> str:
+        """What the four numbers of a box are: one of :data:`BOX_FORMS`."""
+        return self.box_form or ("xyxy" if self.nms is None else "cxcywh")
 
 
-def find_outputs(reading: Reading, outputs: Sequence[Tensor]) -> tuple[int, ...]:
+def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, ...]:
     """Return which outputs of the model hold the boxes: their numbers.
 
     One: rows of box, score and class, or a raw head. Three or four: boxes, scores, classes, count.
@@ -67,14 +100,15 @@ def find_outputs(reading: Reading, outputs: Sequence[Tensor]) -> tuple[int, ...]
         RankSliceError: there are no such outputs, or they cannot hold boxes.
     """
     names = [spec.name for spec in outputs]
-    wanted = [reading.boxes] if reading.boxes in names else reading.boxes.split(",")
+    boxes = reading.boxes or ""
+    wanted = [boxes] if boxes in names else boxes.split(",")
     missing = [name for name in wanted if name not in names]
     if missing:
         found = f"the model has no output {quoted(missing[0])}"
         raise RankSliceError(Mistake(_OPTION, found, f"its outputs are {listed(names, 20)}"))
     if len(wanted) not in (1, 3, 4):
-        raise RankSliceError(Mistake(_OPTION, f"{len(wanted)} outputs are named", _FORMS))
-    if reading.overlap is not None and len(wanted) != 1:
+        raise RankSliceError(Mistake(_OPTION, f"{len(wanted)} outputs are named", _EXPECTED))
+    if reading.nms is not None and len(wanted) != 1:
         found = f"{len(wanted)} outputs are named"
         raise RankSliceError(Mistake("--nms", found, "expected one: YOLO's raw head"))
     numbers = tuple(names.index(name) for name in wanted)
@@ -87,11 +121,11 @@ def find_outputs(reading: Reading, outputs: Sequence[Tensor]) -> tuple[int, ...]
     return numbers
 
 
-def _misfit(reading: Reading, spec: Tensor, number: int, count: int) -> str:
+def _misfit(reading: BoxOptions, spec: Tensor, number: int, count: int) -> str:
     """Return what is expected of an output, if it is something else; empty: it fits."""
     shape = spec.shape
     is_one = len(shape) > 0 and shape[0] == 1
-    if reading.overlap is not None:
+    if reading.nms is not None:
         fits = len(shape) == 3 and is_one and min(shape[1:]) > 4
         expected = "[1, 4 + classes, boxes] or [1, boxes, 5 + classes]"
         return "" if fits and spec.dtype in _FLOATS else f"expected floats {expected}"

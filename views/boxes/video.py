@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import VIDEO, check_output
 from rankslice.session.prepare import PreparedRun, as_user_errors
 from rankslice.session.run import FinishedRun
-from rankslice.views.boxes.names import model_names
-from rankslice.views.boxes.reading import Reading, find_outputs
+from rankslice.views.boxes.reading import BoxOptions, find_outputs
+from rankslice.views.classes import model_names
 
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 """By the suffix of the file; OpenCV's own wheels have them."""
@@ -33,7 +33,7 @@ class VideoWork:
 
     source: VideoSource
     target: Path
-    reading: Reading | None
+    reading: BoxOptions | None
     """How outputs are read that hold boxes; ``None``: classes are written."""
     outputs: tuple[int, ...]
     """Numbers of these outputs."""
@@ -43,10 +43,6 @@ class VideoWork:
     """How many classes a frame has."""
     fps: float
 
-    def name_of(self, number: int) -> str:
-        """Return the name of a class, or its number."""
-        return self.names[number] if number < len(self.names) else str(number)
-
 
 def is_video(path: Path) -> bool:
     """Return whether a file of this name is a video that can be made."""
@@ -54,7 +50,7 @@ def is_video(path: Path) -> bool:
 
 
 def prepare_video(
-    prepared: PreparedRun, target: Path, reading: Reading | None, names: Sequence[str], best: int
+    prepared: PreparedRun, target: Path, reading: BoxOptions | None, names: Sequence[str], best: int
 ) -> VideoWork:
     """Check before the run what can be checked of what follows it.
 
@@ -94,9 +90,9 @@ def write_video(work: VideoWork, finished: FinishedRun, on_drawn: Callable[[int]
     """
     draft = work.target.with_name(f".{secrets.token_hex(8)}.partial{work.target.suffix.lower()}")
     try:
-        draw = _boxes(work, finished) if work.reading else _classes(work, finished)
+        draw = _drawing(work, finished)
         with as_user_errors():
-            count = _write(draft, work, finished.arrivals, draw, on_drawn)
+            _write(draft, work, finished.arrivals, draw, on_drawn)
         check_output(work.target, "--output", VIDEO, may_be_stream=False)
         draft.replace(work.target)
     except OSError as error:
@@ -104,7 +100,7 @@ def write_video(work: VideoWork, finished: FinishedRun, on_drawn: Callable[[int]
         raise RankSliceError(Mistake(str(work.target), found, "choose another --output")) from None
     finally:
         draft.unlink(missing_ok=True)
-    return f"{count} labelled frames, in {work.target}"
+    return f"{len(finished.arrivals)} labelled frames, in {work.target}"
 
 
 def _write(
@@ -113,8 +109,8 @@ def _write(
     arrivals: Sequence[int],
     draw: Draw,
     on_drawn: Callable[[int], None],
-) -> int:
-    """Write the frames of a video that have results; return how many there are."""
+) -> None:
+    """Write the frames of a video that have results."""
     import numpy as np
     from PIL import Image
 
@@ -138,54 +134,19 @@ def _write(
             on_drawn(number + 1)
     finally:
         writer.release()
-    return len(arrivals)
 
 
-def _classes(work: VideoWork, finished: FinishedRun) -> Draw:
-    """Return what writes the best classes into a corner."""
+def _drawing(work: VideoWork, finished: FinishedRun) -> Draw:
+    """Return what draws the boxes, or writes the best classes into a corner."""
     from rankslice.backend.runtime.summary.texts import top_classes
-    from rankslice.views.boxes.drawing import draw_classes
+    from rankslice.views.boxes.detections import RunBoxes
+    from rankslice.views.boxes.drawing import draw, draw_classes
 
-    scores = finished.results.frames(0)
-
-    def draw(image: Any, number: int) -> None:
-        draw_classes(image, top_classes(scores[number], work.best), work.name_of)
-
-    return draw
-
-
-def _boxes(work: VideoWork, finished: FinishedRun) -> Draw:
-    """Return what draws the boxes."""
-    from rankslice.views.boxes.detections import (
-        Detections,
-        are_shares,
-        has_boxes_by_column,
-        in_frame,
-        in_image,
-        read_detections,
-        suppressed,
-    )
-    from rankslice.views.boxes.drawing import draw as draw_boxes
-
-    reading = work.reading
-    assert reading is not None
-    by_column = has_boxes_by_column(finished.results.outputs[work.outputs[0]].shape)
-    frames = [finished.results.frames(output) for output in work.outputs]
-
-    def found_in(number: int) -> Detections:
-        outputs = [values[number] for values in frames]
-        return read_detections(reading, outputs, by_column=by_column)[0]
-
-    def all_found() -> Iterator[Detections]:
-        return map(found_in, range(len(finished.arrivals)))
-
-    shares, fit = are_shares(reading.unit, all_found()), work.source.fit()
-
-    def draw(image: Any, number: int) -> None:
-        found = in_frame(found_in(number), fit, shares=shares)
-        if reading.overlap is not None:
-            found = suppressed(found, reading.overlap)
-        found, _ = in_image(found, fit, work.source.size)
-        draw_boxes(image, found, work.name_of)
-
-    return draw
+    if work.reading is None:
+        scores = finished.results.frames(0)
+        return lambda image, number: draw_classes(
+            image, top_classes(scores[number], work.best), work.names
+        )
+    boxes = RunBoxes(work.reading, work.outputs, finished.results)
+    fit, size = work.source.fit(), work.source.size
+    return lambda image, number: draw(image, boxes.on_image(number, fit, size)[0], work.names)

@@ -26,20 +26,20 @@ from rankslice.views.boxes.detections import (
     read_detections,
     suppressed,
 )
-from rankslice.views.boxes.reading import BoxForm, BoxUnit, Reading, find_outputs
+from rankslice.views.boxes.reading import BOX_FORMS, BoxOptions, find_outputs
 
 BOX = [10.0, 20.0, 40.0, 60.0]
 """Left, top, right and bottom of the box that most tests read."""
 IN_FORM = {
-    BoxForm.xyxy: BOX,
-    BoxForm.xywh: [10, 20, 30, 40],
-    BoxForm.cxcywh: [25, 40, 30, 40],
-    BoxForm.yxyx: [20, 10, 60, 40],
+    "xyxy": BOX,
+    "xywh": [10, 20, 30, 40],
+    "cxcywh": [25, 40, 30, 40],
+    "yxyx": [20, 10, 60, 40],
 }
 
 
-def reading(outputs: str = "b", form: BoxForm = BoxForm.xyxy, **others: Any) -> Reading:
-    return Reading(outputs, form, **others)
+def reading(outputs: str = "b", form: str = "xyxy", **others: Any) -> BoxOptions:
+    return BoxOptions(outputs, form, **others)
 
 
 def of(boxes: Any, scores: Any, classes: Any) -> Detections:
@@ -52,8 +52,8 @@ def spec(name: str, *shape: int, dtype: str = "float32") -> Tensor:
     return Tensor(name, dtype, shape)
 
 
-@pytest.mark.parametrize("form", BoxForm)
-def test_each_form_tells_the_same_box(form: BoxForm) -> None:
+@pytest.mark.parametrize("form", BOX_FORMS)
+def test_each_form_tells_the_same_box(form: str) -> None:
     assert [BOX] == corners(np.array([IN_FORM[form]], float), form).tolist()
 
 
@@ -74,8 +74,8 @@ def test_rows_of_tensorflows_post_processing_count_up_to_its_count() -> None:
     rows = np.array([[[0.2, 0.1, 0.6, 0.4], [9, 9, 9, 9]]], np.float32)
     scores, classes = np.array([[0.8, 0.9]], np.float32), np.array([[2.0, 7.0]], np.float32)
     outputs = [rows, scores, classes, np.array([1.0], np.float32)]
-    found, _ = read_detections(reading("b,s,c,n", BoxForm.yxyx), outputs)
-    assert are_shares(BoxUnit.auto, [found])
+    found, _ = read_detections(reading("b,s,c,n", "yxyx"), outputs)
+    assert are_shares("auto", [found])
     pixels = in_frame(found, Fit((100, 200), (100, 200)), shares=True)
     np.testing.assert_allclose([[20, 20, 80, 60]], pixels.boxes, rtol=1e-6)
     assert [2] == found.classes.tolist()
@@ -95,18 +95,18 @@ def test_a_single_output_has_rows_of_box_score_and_class(shape: tuple[int, ...])
 def test_no_rows_are_no_detections() -> None:
     found, left_out = read_detections(reading(), [np.empty((1, 0, 6), np.float32)])
     assert (0, 0) == (len(found), left_out)
-    assert are_shares(BoxUnit.auto, [found])
+    assert are_shares("auto", [found])
     assert 0 == len(suppressed(found, 0.5))
 
 
 def test_raw_heads_of_both_versions_tell_the_best_class_of_each_box() -> None:
-    boxes = np.tile(IN_FORM[BoxForm.cxcywh], (20, 1))
+    boxes = np.tile(IN_FORM["cxcywh"], (20, 1))
     by_class = np.zeros((20, 3))
     by_class[7] = 0.1, 0.3, 0.8
     new = np.concatenate([boxes, by_class], 1).T[None].astype(np.float32)
     objectness = np.full((20, 1), 0.5)
     old = np.concatenate([boxes, objectness, by_class], 1)[None].astype(np.float32)
-    how = reading(form=BoxForm.cxcywh, overlap=0.45)
+    how = reading(form="cxcywh", nms=0.45)
     for head, score in (new, 0.8), (old, 0.4):
         found, _ = read_detections(how, [head], by_column=has_boxes_by_column(head.shape))
         assert ([BOX], [2]) == (found.boxes.tolist(), found.classes.tolist())
@@ -116,9 +116,9 @@ def test_raw_heads_of_both_versions_tell_the_best_class_of_each_box() -> None:
 @pytest.mark.parametrize("boxes", [0, 1, 5, 20])
 def test_a_raw_head_with_few_boxes_is_read_as_its_largest_shape_says(boxes: int) -> None:
     head = np.zeros((1, 4 + 8, boxes), np.float32)
-    head[:, :4] = np.array(IN_FORM[BoxForm.cxcywh])[:, None]
+    head[:, :4] = np.array(IN_FORM["cxcywh"])[:, None]
     head[:, 4 + 7, :1] = 0.75
-    how = reading(form=BoxForm.cxcywh, overlap=0.45)
+    how = reading(form="cxcywh", nms=0.45)
     found, _ = read_detections(how, [head], by_column=has_boxes_by_column((1, 12, 8400)))
     assert ([7] * min(1, boxes), [0.75] * min(1, boxes)) == (
         found.classes.tolist(),
@@ -130,7 +130,7 @@ def test_a_raw_head_with_few_boxes_is_read_as_its_largest_shape_says(boxes: int)
 
 def test_a_raw_head_of_version_5_for_one_class_has_the_score_of_the_object() -> None:
     head = np.tile(np.array([25, 40, 30, 40, 0.9], np.float32), (8, 1))[None]
-    found, _ = read_detections(reading(form=BoxForm.cxcywh, overlap=0.45), [head])
+    found, _ = read_detections(reading(form="cxcywh", nms=0.45), [head])
     assert [0] * 8 == found.classes.tolist()
     assert [BOX] == suppressed(found, 0.45).boxes.tolist()
 
@@ -155,10 +155,10 @@ def test_outputs_of_different_lengths_are_a_mistake() -> None:
 
 def test_units_are_told_apart_by_the_largest_coordinate_of_the_run() -> None:
     small, large = of([[-0.1, 0, 1.1, 1]], [1], [0]), of([[0, 0, 3, 4]], [1], [0])
-    assert are_shares(BoxUnit.auto, [small, small])
-    assert not are_shares(BoxUnit.auto, [small, large])
-    assert not are_shares(BoxUnit.pixels, [small])
-    assert are_shares(BoxUnit.share, [large])
+    assert are_shares("auto", [small, small])
+    assert not are_shares("auto", [small, large])
+    assert not are_shares("pixels", [small])
+    assert are_shares("share", [large])
 
 
 @st.composite
@@ -268,11 +268,9 @@ def test_outputs_that_hold_no_boxes_are_a_mistake(
 
 
 def test_a_raw_head_is_one_output_of_three_axes() -> None:
-    how = reading("h", BoxForm.cxcywh, overlap=0.45)
+    how = reading("h", "cxcywh", nms=0.45)
     assert (0,) == find_outputs(how, [spec("h", 1, 84, 8400)])
     with pytest.raises(RankSliceError, match=r"expected floats \[1, 4 \+ classes, boxes\] or"):
         find_outputs(how, [spec("h", 1, 4, 8400)])
     with pytest.raises(RankSliceError, match="--nms: 3 outputs are named; expected one"):
-        find_outputs(
-            reading("h,s,c", overlap=0.45), [spec("h", 1, 84, 9), spec("s", 9), spec("c", 9)]
-        )
+        find_outputs(reading("h,s,c", nms=0.45), [spec("h", 1, 84, 9), spec("s", 9), spec("c", 9)])

@@ -9,7 +9,7 @@ import numpy as np
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
-from rankslice.commands.run.show import shape_lines, shapes_json
+from rankslice.views.run_text import shape_lines, shapes_json
 
 BOXES = Tensor("boxes", "float32", (99, 4), ("?", ""))
 COUNT = Tensor("count", "int64", (1,))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.wording import digits, joined, listed, quoted
+from rankslice.framework.wording import bytes_text, digits, joined, joules_text, listed, quoted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """All that the front end decided: the job, and what boards never need.
 
 It is one file, ``plan.json``, for tools. The order of every list is fixed, so equal plans are equal
-bytes. What runs is the job of ``driver.py``: see :func:`with_job`.
+bytes. What runs is the job of ``driver.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankslice.backend.runtime.job import Channel, Job, PlacedSegment, Rank
 from rankslice.backend.runtime.job.check import SUBMODEL, contradictions
 from rankslice.backend.runtime.job.strict import plain, vars_of
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.reading.records import document_schema, read_document, read_record
+from rankslice.framework.reading.records import document_schema, read_document
 
 FORMAT = "rankslice-plan"
 VERSION = 5
@@ -122,8 +122,7 @@ def plan_schema() -> dict[str, Any]:
 
 def plan_from_json(text: str, where: str = "plan.json") -> Plan:
     """Return the plan of a text that :func:`plan_to_json` made, after checking it."""
-    record, _ = read_document(text, where, "plan", (VERSION,), "rankslice build", "build it again")
-    plan = read_record(Plan, record, where)
+    plan = read_document(Plan, text, where, "plan", VERSION, "rankslice build", "build it again")
     raise_mistakes(
         Mistake(f"{where}: job.{path}", found, expected)
         for path, found, expected in contradictions(plan.job)

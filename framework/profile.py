@@ -16,14 +16,11 @@ from typing import Any, TypeVar
 
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import AnyTensor, Tensor, dtype_bits, values_bytes
-from rankslice.framework.reading.records import document_schema, read_document, read_record
+from rankslice.framework.reading.records import document_schema, read_document
 from rankslice.framework.wording import quoted
 
 FORMAT = "rankslice-profile"
 VERSION = 4
-_OLDER = (1, 2, 3)
-"""In 1 all samples of a span are of one moment; 1 and 2 do not tell the memory of GPUs; no older
-one knows sizes that change."""
 
 OTHER_SIZES = "give the sizes that it was measured with (--shape, --at-most), or measure with these"
 
@@ -215,31 +212,11 @@ def profile_schema() -> dict[str, Any]:
 
 def profile_from_json(text: str, where: str = "profile.json") -> Profile:
     """Return the profile of a text that :func:`profile_to_json` made, after checking it."""
-    readable = (VERSION, *_OLDER)
-    record, version = read_document(
-        text, where, "profile", readable, "rankslice profile", "measure again"
+    profile = read_document(
+        Profile, text, where, "profile", VERSION, "rankslice profile", "measure again"
     )
-    if version in _OLDER:
-        _bring_up(record)
-    profile = read_record(Profile, record, where)
     raise_mistakes(_mistakes(profile, where))
     return profile
-
-
-def _bring_up(record: dict[str, Any]) -> None:
-    """Make of a record of an older version one of this version; its mistakes stay."""
-    record.setdefault("seen", [])
-    for tensor in _objects(record.get("model"), "inputs"):
-        tensor.setdefault("symbols", [])
-    for span in (each for kind in _objects(record, "kinds") for each in _objects(kind, "spans")):
-        span.setdefault("gpu_bytes", None)
-        if isinstance(samples := span.get("samples_ns"), list):
-            span.setdefault("moments", [len(samples)] if samples else [])
-
-
-def _objects(record: object, name: str) -> list[dict[str, Any]]:
-    found = record.get(name) if isinstance(record, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _mistakes(profile: Profile, where: str) -> Iterator[Mistake]:

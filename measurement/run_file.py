@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.runtime.job.strict import PAIRS, plain
-from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.reading.records import read_document, read_record
+from rankslice.framework.files.ordinary_file import read_text
+from rankslice.framework.reading.records import read_document
 from rankslice.measurement.summary import RunSummary
 
 FORMAT = "rankslice-run"
@@ -52,7 +52,7 @@ def read_run(path: Path) -> RunRecord:
     Raises:
         RankSliceError: the file cannot be read, is none of a run, or contradicts itself.
     """
-    where = str(path)
     text = read_text(path, "a run's", _MAX_BYTES)
-    content, _ = read_document(text, where, "run", (VERSION,), "rankslice run", "run it again")
-    return read_record(RunRecord, content, where)
+    return read_document(
+        RunRecord, text, str(path), "run", VERSION, "rankslice run", "run it again"
+    )

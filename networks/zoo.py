@@ -20,7 +20,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
-from rankslice.framework.files.home import home_folder
+from rankslice.framework.files.ordinary_file import home_folder
 from rankslice.framework.files.output_file import whole_file
 from rankslice.networks.calibration import fill_weights
 

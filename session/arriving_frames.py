@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.arrival_times import parse_arrival_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.read_text import read_text
 
 _MAX_FRAMES = 10_000_000
 

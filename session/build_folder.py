@@ -9,9 +9,9 @@ from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.framework.reading.read_text import read_text
 from rankslice.measurement.trace import LAST_FAILURE
 
 PLAN, DRIVER = "plan.json", "driver.py"

@@ -23,12 +23,11 @@ from rankslice.framework.files.new_folder import (
     other_maker,
     what_forbids,
 )
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.files.output_file import STDOUT, is_null
 from rankslice.framework.plan import Plan, PlannedSegment, plan_from_json, plan_to_json
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.reading.records import Only, read_document, read_record
-from rankslice.framework.wording import quoted
+from rankslice.framework.reading.records import Only, read_document
+from rankslice.framework.wording import bytes_text, quoted
 from rankslice.session.build_folder import PLAN
 from rankslice.session.prepare import PreparedRun
 
@@ -166,8 +165,9 @@ def read_recording(path: Path) -> RecordingFolder:
         found = f"has no {RECORD}" if path.is_dir() else "no such folder"
         raise RankSliceError(Mistake(str(path), found, f"make one with: {_MADE_BY}"))
     text = read_text(file, "a recording")
-    record, _ = read_document(text, str(file), "recording", (VERSION,), _MADE_BY, "record again")
-    info: RecordingInfo = read_record(RecordingInfo, record, str(file))
+    info = read_document(
+        RecordingInfo, text, str(file), "recording", VERSION, _MADE_BY, "record again"
+    )
     plan_file = path / PLAN
     plan = plan_from_json(read_text(plan_file, "a plan"), str(plan_file))
     if plan.job.sha256 != info.job_sha256:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.reading.records import Only, read_document, read_record
+from rankslice.framework.files.ordinary_file import read_text
+from rankslice.framework.reading.records import Only, read_document
 from rankslice.framework.specs.platform_names import name_complaints
 from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
@@ -132,10 +132,10 @@ def find_survival(folder: Path) -> Survival | None:
     if not file.is_file():
         return None
     text, where = read_text(file, "a record of fallbacks"), str(file)
-    value, _ = read_document(
-        text, where, "survival", (VERSION,), "rankslice build --survive", _BUILD
+    record = read_document(
+        SurvivalRecord, text, where, "survival", VERSION, "rankslice build --survive", _BUILD
     )
-    survival = Survival(folder, read_record(SurvivalRecord, value, where))
+    survival = Survival(folder, record)
     plan = read_plan(folder)
     if survival.record.model_sha256 != plan.model.sha256:
         found = f"belongs to another {quoted(plan.model.name)} than the plan"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.summary.texts import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import on_one_line
 from rankslice.session.build_folder import REFERENCE
 from rankslice.views.content import Table

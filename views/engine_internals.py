@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankslice.backend.runtime.summary.texts import frames_text
-from rankslice.framework.quantities import bytes_text, share_text
 from rankslice.framework.specs.core_lists import run_texts
-from rankslice.framework.wording import first_of, printable
+from rankslice.framework.wording import bytes_text, first_of, printable, share_text
 from rankslice.session.inspecting.internals import Internals, Node
 from rankslice.session.run_record import accelerated_text
 from rankslice.views.content import Table, first_rows

@@ -23,8 +23,7 @@ from rankslice.exploration.results.answer import (
 )
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.templates import render_markup, template_text
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import digits, joined
+from rankslice.framework.wording import bytes_text, digits, joined
 from rankslice.views.charts import LEFT, RIGHT, WIDTH, axes
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import page_html

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from rankslice.backend.runtime.job import ALL
 from rankslice.framework.graph import UNNAMED, AnyTensor, Graph, Layer, constant_layers
 from rankslice.framework.plan import Plan
-from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.wording import first_of, joined, printable
+from rankslice.framework.wording import (
+    bytes_text,
+    count_text,
+    first_of,
+    joined,
+    printable,
+    share_text,
+)
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers

@@ -19,8 +19,7 @@ from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LIVE, STDOUT, TERMINAL
 from rankslice.framework.plan import Plan
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import digits, joined
+from rankslice.framework.wording import bytes_text, digits, joined
 from rankslice.views.content import Table
 from rankslice.views.json_lines import LineFile, check_lines
 from rankslice.views.terminal import print_line, rich_table, shortened, talk

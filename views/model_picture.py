@@ -17,8 +17,7 @@ from markupsafe import Markup
 from rankslice.backend.runtime.job import ALL, Channel, Turns
 from rankslice.framework.graph import AnyTensor
 from rankslice.framework.plan import Plan
-from rankslice.framework.quantities import bytes_text, count_text, share_text
-from rankslice.framework.wording import first_of
+from rankslice.framework.wording import bytes_text, count_text, first_of, share_text
 from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.frontend.costs.liveness import running_layers

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.framework.plan import Plan
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import bare, first_of
+from rankslice.framework.wording import bare, bytes_text, first_of
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
 from rankslice.views.inspection import shape_text

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankslice.backend.runtime.summary.texts import latency_text
-from rankslice.framework.quantities import joules_text
-from rankslice.framework.wording import digits, joined
+from rankslice.framework.wording import digits, joined, joules_text
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.run_file import RunRecord
 from rankslice.measurement.summary import RunSummary

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime.summary.texts import compute_texts, frames_text, latency_text
-from rankslice.framework.quantities import bytes_text, joules_text
-from rankslice.framework.wording import digits, joined, on_one_line
+from rankslice.framework.wording import bytes_text, digits, joined, joules_text, on_one_line
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rankslice.framework.plan import Plan
-from rankslice.framework.quantities import joules_text
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import joined, joules_text, quoted
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.counts import percentile_ms, total

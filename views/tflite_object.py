@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import printable
+from rankslice.framework.wording import bytes_text, printable
 from rankslice.views.content import Table, first_rows
 from rankslice.views.inspection_json import plain
 

@@ -20,8 +20,8 @@ from rankslice.backend.package import VIDEO_STAND_INS
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.file_names import safe_file_name
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.read_text import read_text
 
 _SHAPE = "expected one that `rankslice build` made"
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Board
 from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted
 

@@ -18,7 +18,7 @@ from rankslice.backend.boards.answers import Fetched, Room
 from rankslice.backend.boards.login import Login, is_this_machine
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.home import home_folder
+from rankslice.framework.files.ordinary_file import home_folder
 
 __all__ = [
     "PLAIN_PYTHON",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rankslice.backend.agent.system import libmpi_of
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.home import has_home, home_folder
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 
@@ -126,7 +125,10 @@ def _version_text(mpirun: str) -> str:
 
 def home_variable(fallback: Path) -> dict[str, str]:
     """Return the variable of the home folder for mpirun, which does not look it up itself."""
-    return {"HOME": str(home_folder() if has_home() else fallback)}
+    try:
+        return {"HOME": str(Path.home())}
+    except RuntimeError:  # an account without HOME
+        return {"HOME": str(fallback)}
 
 
 def open_mpi_requirements() -> list[str]:

@@ -20,7 +20,7 @@ from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import new_folder, what_forbids
-from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.measurement.bench.loadgen_log import MISSING, LoadgenTest, figures_of_log
 from rankslice.measurement.bench.scenarios import figures_of
 from rankslice.session.bench.scenario import ScenarioRequest

@@ -13,8 +13,7 @@ from rich.progress import Progress, TaskID
 from rankslice.exploration.times.refinement import Refinement
 from rankslice.exploration.times.span_times import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
-from rankslice.framework.quantities import bytes_text, share_text
-from rankslice.framework.wording import digits
+from rankslice.framework.wording import bytes_text, digits, share_text
 from rankslice.session.profiling.span_bench import Listener
 from rankslice.session.profiling.time_limit import Expectation, LeftOut
 from rankslice.views.content import Table

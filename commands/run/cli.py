@@ -343,7 +343,7 @@ def _run_and_show(
 def _growth_text(prepared: PreparedRun) -> str:
     """Return what a frame adds to the results of a run without a known end, and what helps."""
     from rankslice.backend.runtime.records import RecordForm
-    from rankslice.framework.quantities import bytes_text
+    from rankslice.framework.wording import bytes_text
 
     outputs = prepared.plan.job.outputs
     most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import bytes_text, quoted
 from rankslice.frontend.costs.cuts import Cut
 from rankslice.session.inspecting.inspect import inspect_model
 

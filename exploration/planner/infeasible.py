@@ -13,8 +13,7 @@ from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.slices import bottleneck_s
 from rankslice.exploration.planner.solver import Found, fastest, is_feasible
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.quantities import bytes_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import bytes_text, joined
 
 Limit = Literal["layers", "memory", "links", "cuts", "devices", "throughput", "steps"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population, Scores
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.quantities import count_text
+from rankslice.framework.wording import count_text
 
 Score: TypeAlias = Callable[[Population], Scores]
 

@@ -42,51 +42,53 @@ def read_record(kind: type[T], value: object, where: str) -> T:
     return record
 
 
-def record_schema(kind: type[Any]) -> dict[str, Any]:
-    """Return a JSON Schema whose ``$defs`` describe a dataclass and those in it, by their names.
-
-    It accepts what :func:`read_record` accepts, except numbers below zero.
-    """
-    kinds: dict[str, Any] = {}
-    _describe(kind, kinds)
-    return {"$ref": f"#/$defs/{kind.__name__}", "$defs": kinds}
-
-
 def read_document(
-    text: str, where: str, kind: str, versions: tuple[int, ...], source: str, remedy: str
-) -> tuple[dict[str, Any], int]:
-    """Return the object in a JSON text, without its format and version, and its version.
+    kind: type[T], text: str, where: str, name: str, version: int, source: str, remedy: str
+) -> T:
+    """Return the dataclass ``kind`` with the values of a JSON text that states its format.
 
     Args:
-        kind: ``plan`` for the format ``rankslice-plan``.
-        versions: Versions that can be read, the current one first.
+        name: ``plan`` for the format ``rankslice-plan``.
+        source: The command that makes such files.
+        remedy: What to do about a file of another version.
     """
+    return read_record(kind, document_fields(text, where, name, version, source, remedy), where)
+
+
+def document_fields(
+    text: str, where: str, name: str, version: int, source: str, remedy: str
+) -> dict[str, Any]:
+    """Return the object of a text as :func:`read_document` reads it, without format and version."""
     expected = f"expected one that `{source}` made"
     try:
         record = read_json(text, where, expected)
     except RankSliceError:
-        found = f"this is not a {kind}, or it is damaged"
+        found = f"this is not a {name}, or it is damaged"
         raise RankSliceError(Mistake(where, found, expected)) from None
-    if not isinstance(record, dict) or record.pop("format", None) != f"rankslice-{kind}":
-        raise RankSliceError(Mistake(where, f"this is not a {kind}", expected))
-    version = record.pop("version", None)
-    if type(version) is not int or version not in versions:
-        found = f"this is a {kind} of version {described(version)}, not {versions[0]}"
+    if not isinstance(record, dict) or record.pop("format", None) != f"rankslice-{name}":
+        raise RankSliceError(Mistake(where, f"this is not a {name}", expected))
+    other = record.pop("version", None)
+    if type(other) is not int or other != version:
+        found = f"this is a {name} of version {described(other)}, not {version}"
         expected = f"made by another version of RankSlice: {remedy}"
         raise RankSliceError(Mistake(where, found, expected))
-    return record, version
+    return record
 
 
-def document_schema(kind: type[Any], name: str, version: int, **tail: Any) -> dict[str, Any]:
-    """Return the JSON Schema of texts that :func:`read_document` reads."""
-    kinds = record_schema(kind)["$defs"]
+def document_schema(kind: type[Any], name: str, version: int) -> dict[str, Any]:
+    """Return the JSON Schema of texts that :func:`read_document` reads.
+
+    It refuses numbers below zero everywhere. Its ``$defs`` describe the dataclasses in ``kind``.
+    """
+    kinds: dict[str, Any] = {}
+    _describe(kind, kinds)
     record = kinds.pop(kind.__name__)
     head = {"format": {"const": f"rankslice-{name}"}, "version": {"const": version}}
     return {
         "title": f"RankSlice {name}",
         **record,
-        "required": [*head, *record["required"], *tail],
-        "properties": {**head, **record["properties"], **tail},
+        "required": [*head, *record["required"]],
+        "properties": {**head, **record["properties"]},
         "$defs": kinds,
     }
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.keys import KEY_PATTERN
 from rankslice.framework.wording import bare, described
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.platform import Accelerator, Board, Platform
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.core_lists import count_or_list
 from rankslice.framework.specs.platform_names import check_name
 from rankslice.framework.wording import bare, joined, quoted

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.files.output_file import write_output
-from rankslice.framework.reading.read_text import read_text
-from rankslice.framework.reading.records import read_document, read_record
+from rankslice.framework.reading.records import read_document
 
 FORMAT = "rankslice-benchmark"
 VERSION = 2
@@ -221,8 +221,7 @@ def read_bench(path: Path) -> Bench:
     text = read_text(path, "a benchmark's", _MAX_BYTES)
     where = str(path)
     remedy = "measure again"
-    record, _ = read_document(text, where, "benchmark", (VERSION,), "rankslice bench", remedy)
-    bench = read_record(Bench, record, where)
+    bench = read_document(Bench, text, where, "benchmark", VERSION, "rankslice bench", remedy)
     if not (bench.subjects and bench.loads and bench.starts):
         raise RankSliceError(Mistake(where, "nothing was measured", remedy))
     for number, start in enumerate(bench.starts):

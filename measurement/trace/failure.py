@@ -11,7 +11,7 @@ from rankslice.backend.runtime.figures.events import NAME
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.records import read_document, read_record
+from rankslice.framework.reading.records import document_fields, read_record
 from rankslice.measurement.trace import (
     FAILURE,
     FAILURE_VERSION,
@@ -61,7 +61,7 @@ def failure_of(folder: Path) -> Failure:
     content = read_ordinary(path, "expected what a failed job has left", MAX_BYTES)
     text = content.decode(errors="replace")
     remedy = "run the job again"
-    record, _ = read_document(text, where, "failure", (FAILURE_VERSION,), "rankslice run", remedy)
+    record = document_fields(text, where, "failure", FAILURE_VERSION, "rankslice run", remedy)
     clocks = samples_by_board(record.pop("clocks", None))
     if clocks is None:
         raise RankSliceError(Mistake(where, "has invalid samples of clocks"))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.wording import quoted
 
 _MAX_BYTES = 256 << 20

@@ -9,9 +9,9 @@ from pathlib import Path
 from rankslice.backend.runtime.job.strict import plain
 from rankslice.exploration.results.candidates import Candidate
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.mapping import MappingEntry
 from rankslice.framework.reading.read_json import read_json
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.reading.records import read_record
 from rankslice.measurement.summary import RunSummary
 

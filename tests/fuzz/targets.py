@@ -28,12 +28,12 @@ from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sizes import disagreement, make_slot
 from rankslice.backend.runtime.sources import open_source
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.plan import plan_from_json, plan_to_json
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.framework.reading.read_text import read_text
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping

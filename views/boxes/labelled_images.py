@@ -21,7 +21,7 @@ from rankslice.framework.files.new_folder import (
     other_maker,
     what_forbids,
 )
-from rankslice.framework.reading.read_text import read_text
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.session.prepare import PreparedRun, as_user_errors
 from rankslice.views.boxes.coco import FORMAT, LabelledImage, coco
 from rankslice.views.boxes.detections import RunBoxes

@@ -12,7 +12,7 @@ from rankslice.exploration.results.answer import (
     mappings_text,
     recommended,
 )
-from rankslice.framework.quantities import joules_text
+from rankslice.framework.wording import joules_text
 
 
 def test_the_fewest_boards_that_are_fast_enough_are_named() -> None:

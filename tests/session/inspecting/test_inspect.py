@@ -17,7 +17,7 @@ from plans import FIGURE_2, planned
 from rich.console import Console
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.quantities import bytes_text
+from rankslice.framework.wording import bytes_text
 from rankslice.frontend.costs.costs import layer_costs
 from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.costs.liveness import peak_memory

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankslice.framework.quantities import bytes_text, count_text, joules_text, share_text
-from rankslice.framework.wording import digits
+from rankslice.framework.wording import bytes_text, count_text, digits, joules_text, share_text
 
 
 @pytest.mark.parametrize(

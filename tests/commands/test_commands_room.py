@@ -1,12 +1,10 @@
-"""The folders of the commands use each other one way."""
+"""The folders of the commands: their parts, what they import, and how long their functions are."""
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,20 +12,12 @@ import pytest
 from rankslice.commands.app import COMMANDS, load_command, summary
 
 ROOM = Path(__file__).parents[2] / "commands"
-OF_A_COMMAND = re.compile(r"rankslice\.commands\.(\w+)\.")
 
 
 def imported(file: Path) -> set[str]:
     """Return the modules that a file imports, with a dot at the end of each."""
     nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     return {f"{node.module}." for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-
-
-def used_by(command: str) -> set[str]:
-    """Return the other folders that the files of a folder import."""
-    modules = {name for file in (ROOM / command).glob("*.py") for name in imported(file)}
-    found = {match[1] for name in modules if (match := OF_A_COMMAND.match(name))}
-    return found & {*COMMANDS} - {command}
 
 
 def test_each_folder_is_a_command_and_has_its_parts() -> None:
@@ -39,11 +29,6 @@ def test_each_folder_is_a_command_and_has_its_parts() -> None:
         assert summary(name)
 
 
-def test_the_folders_of_commands_use_each_other_one_way() -> None:
-    uses = {folder: used_by(folder) for folder in COMMANDS}
-    assert {*COMMANDS} == {*TopologicalSorter(uses).static_order()}  # raises at a circle
-
-
 def test_what_commands_share_uses_no_command() -> None:
     shared = {file.name: imported(file) for file in ROOM.glob("*.py")}
     assert "command.py" in shared
@@ -53,6 +38,29 @@ def test_what_commands_share_uses_no_command() -> None:
         for file, names in shared.items()
         if (found := {n for n in names if any(map(n.startswith, own))})
     }
+
+
+CODE_LIMIT = 60
+"""Lines of code of a function: blank lines, comments and the docstring do not count."""
+
+
+def lines_of_code(function: ast.FunctionDef, lines: list[str]) -> int:
+    docstring = ast.get_docstring(function, clean=False)
+    begin = function.body[0].end_lineno if docstring else function.lineno - 1
+    code = [line.strip() for line in lines[begin : function.end_lineno]]
+    header = function.body[0].lineno - function.lineno if docstring else 0
+    return header + sum(bool(line) and not line.startswith("#") for line in code)
+
+
+def test_no_function_of_a_command_is_long() -> None:
+    lengths = {}
+    for file in ROOM.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                lengths[f"{file.name}: {node.name}"] = lines_of_code(node, text.splitlines())
+    assert max(lengths.values()) > CODE_LIMIT // 2  # they are counted
+    assert {} == {name: lines for name, lines in lengths.items() if lines >= CODE_LIMIT}
 
 
 HEAVY = {"numpy", "onnx", "onnxruntime", "pydantic", "yaml", "jinja2", "rich.progress"}

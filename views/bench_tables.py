@@ -13,7 +13,7 @@ from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import LIVE_NOTE, unquiet, unseen
 from rankslice.measurement.bench.series import Ratio, SeriesFigures
-from rankslice.views.charts import Estimate, Mark, interval_chart
+from rankslice.views.charts import Estimate, Mark, interval_figure
 from rankslice.views.content import Figure, Notice, Table
 from rankslice.views.scales import Axis
 
@@ -118,8 +118,7 @@ def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
         )
         for name, ratio in ratios
     ]
-    svg = interval_chart(estimates, Axis("ratio", "log"), reference=Mark(1.0, "equal"))
-    return Figure(caption, svg)
+    return interval_figure(caption, estimates, Axis("ratio", "log"), Mark(1.0, "equal"))
 
 
 def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:

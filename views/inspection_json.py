@@ -8,7 +8,6 @@ from typing import Any
 
 from rankslice.framework.graph import Layer, Tensor, constant_layers
 from rankslice.framework.plan import Plan
-from rankslice.frontend.costs.costs import LayerCost
 from rankslice.frontend.costs.cuts import Cut
 from rankslice.frontend.costs.liveness import largest_tensor, running_layers
 from rankslice.session.inspecting.inspect import Inspection
@@ -17,13 +16,20 @@ from rankslice.session.inspecting.rank_costs import RankCost, layer_segments
 FORMAT = "rankslice-inspection"
 VERSION = 1
 
+_SIZES = ("macs", "parameters", "moments", "weight_bytes")
+_RANK_FIELDS = (
+    *("rank", "segments", "layers", "macs", "parameters", "weight_bytes"),
+    *("received_bytes", "sent_bytes", "slot_bytes"),
+)
+
 _Object = dict[str, Any]
 _Segments = dict[str, tuple[tuple[int, int], ...]]
 
 
 def inspection_to_json(inspection: Inspection) -> _Object:
     """Return the inspection as a JSON object; what is not known is ``null``."""
-    graph = inspection.graph
+    graph, totals = inspection.graph, inspection.totals
+    largest = largest_tensor(graph)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -35,35 +41,21 @@ def inspection_to_json(inspection: Inspection) -> _Object:
         },
         "inputs": _tensors(graph.inputs),
         "outputs": _tensors(graph.outputs),
-        "totals": _totals(inspection),
-        "memory": _memory(inspection),
+        "totals": {
+            "layers": len(graph.layers),
+            "running_layers": len(running_layers(graph)),
+            "uncounted_layers": list(totals.uncounted),
+            **_of(totals, *_SIZES, "constant_bytes"),
+        },
+        "memory": {
+            "peak_activation_bytes": inspection.peak.nbytes,
+            "peak_layer": inspection.peak.layer,
+            "largest_tensor": _tensor(largest) if largest else None,
+            "unsized_tensors": list(inspection.peak.unsized),
+        },
         "layers": _layers(inspection),
         "cuts": [_cut(cut) for cut in inspection.cuts],
         "plan": _plan(inspection),
-    }
-
-
-def _totals(inspection: Inspection) -> _Object:
-    totals = inspection.totals
-    return {
-        "layers": len(inspection.graph.layers),
-        "running_layers": len(running_layers(inspection.graph)),
-        "macs": totals.macs,
-        "uncounted_layers": list(totals.uncounted),
-        "parameters": totals.parameters,
-        "moments": totals.moments,
-        "weight_bytes": totals.weight_bytes,
-        "constant_bytes": totals.constant_bytes,
-    }
-
-
-def _memory(inspection: Inspection) -> _Object:
-    largest = largest_tensor(inspection.graph)
-    return {
-        "peak_activation_bytes": inspection.peak.nbytes,
-        "peak_layer": inspection.peak.layer,
-        "largest_tensor": _tensor(largest) if largest else None,
-        "unsized_tensors": list(inspection.peak.unsized),
     }
 
 
@@ -75,7 +67,12 @@ def _layers(inspection: Inspection) -> list[_Object]:
     usual, surge = (layer_segments(routes[n]) if routes[n:] else None for n in range(2))
     return [
         {
-            **_layer(layer, cost),
+            "name": layer.name,
+            "op": layer.op,
+            "inputs": _tensors(layer.inputs),
+            "outputs": _tensors(layer.outputs),
+            "attributes": {name: plain(value) for name, value in layer.attributes},
+            **_of(cost, *_SIZES, "output_bytes"),
             "constant": layer.name in constant,
             "runs": layer.name in running,
             "places": _segments_of(layer, usual),
@@ -83,21 +80,6 @@ def _layers(inspection: Inspection) -> list[_Object]:
         }
         for layer, cost in zip(graph.layers, inspection.costs, strict=True)
     ]
-
-
-def _layer(layer: Layer, cost: LayerCost) -> _Object:
-    return {
-        "name": layer.name,
-        "op": layer.op,
-        "inputs": _tensors(layer.inputs),
-        "outputs": _tensors(layer.outputs),
-        "attributes": {name: plain(value) for name, value in layer.attributes},
-        "macs": cost.macs,
-        "parameters": cost.parameters,
-        "moments": cost.moments,
-        "weight_bytes": cost.weight_bytes,
-        "output_bytes": cost.output_bytes,
-    }
 
 
 def _segments_of(layer: Layer, segments: _Segments | None) -> list[_Object] | None:
@@ -108,11 +90,9 @@ def _segments_of(layer: Layer, segments: _Segments | None) -> list[_Object] | No
 
 def _cut(cut: Cut) -> _Object:
     return {
-        "after": cut.after,
-        "before": cut.before,
+        **_of(cut, "after", "before", "obstacle"),
         "bytes": cut.nbytes,
         "open": cut.is_open,
-        "obstacle": cut.obstacle,
         "tensors": [{"name": tensor.name, "bytes": tensor.nbytes} for tensor in cut.tensors],
         "macs_before": cut.macs,
         "share_before": cut.share,
@@ -142,31 +122,25 @@ def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
         "window": plan.job.window,
         "ranks": [
             {
-                "rank": cost.rank,
                 "key": plan.ranks[cost.rank].key,
-                "segments": cost.segments,
-                "layers": cost.layers,
-                "macs": cost.macs,
+                **_of(cost, *_RANK_FIELDS),
                 "macs_share": cost.share,
-                "parameters": cost.parameters,
-                "weight_bytes": cost.weight_bytes,
-                "received_bytes": cost.received_bytes,
-                "sent_bytes": cost.sent_bytes,
-                "slot_bytes": cost.slot_bytes,
             }
             for cost in costs
         ],
         "channels": [
             {
-                "tensor": channel.tensor,
-                "source": channel.source,
-                "destination": channel.destination,
+                **_of(channel, "tensor", "source", "destination"),
                 "bytes": tensors[channel.tensor].nbytes,
                 "open": tensors[channel.tensor].is_open,
             }
             for channel in plan.channels
         ],
     }
+
+
+def _of(record: object, *names: str) -> _Object:
+    return {name: getattr(record, name) for name in names}
 
 
 def _tensors(tensors: Iterable[Tensor]) -> list[_Object]:

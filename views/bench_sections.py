@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.intervals import Interval, is_significant
-from rankslice.measurement.bench.loadgen_log import LoadgenTest
 from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
@@ -28,89 +27,20 @@ _PERCENTS = (50.0, 99.0)
 """Of latencies beside a co-runner."""
 
 
-def scenario_section(figures: ScenarioFigures, test: LoadgenTest | None) -> Section:
-    """Return what a scenario of MLPerf showed, and the load generator's test of the same job."""
-    rows = tuple(_scenario_rows(figures, test))
-    table = Table(f"MLPerf {figures.scenario.name}", _scenario_head(figures), rows)
-    answer = Notice("Answer", tuple(scenario_lines(figures, test)))
-    return Section("MLPerf scenario", (), (table, answer))
-
-
-def _scenario_head(figures: ScenarioFigures) -> tuple[str, ...]:
-    share = figures.scenario.percentile
-    if share is None:
-        return ("measured by", "frames", "frames/s")
-    percentile = f"p{100 * share:g}"
-    proven = f"{percentile} at 99 % confidence"
-    return ("measured by", "queries", "frames/s", "mean ms", percentile, proven)
-
-
-def _scenario_rows(figures: ScenarioFigures, test: LoadgenTest | None) -> list[tuple[str, ...]]:
-    rows = [_row("this run", figures)]
-    if test is None:
-        return rows
-    reported, seen = test.told, _row("our clock in its test", test.seen)
-    name = f"loadgen {reported.version}"
-    if figures.scenario.percentile is None:
-        return [*rows, (name, str(test.seen.frames), _number(reported.throughput_fps)), seen]
-    times = [
-        _milliseconds(one) for one in (reported.mean_s, reported.percentile_s, reported.proven_s)
-    ]
-    return [*rows, (name, str(reported.queries), _number(reported.throughput_fps), *times), seen]
-
-
-def _row(name: str, figures: ScenarioFigures) -> tuple[str, ...]:
-    rate = number_text(figures.throughput_fps)
-    if figures.scenario.percentile is None:
-        return name, str(figures.frames), rate
-    values = figures.mean_s, figures.percentile_s, figures.proven_s
-    return name, str(figures.queries), rate, *map(_milliseconds, values)
-
-
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else number_text(value)
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else number_text(1e3 * seconds)
-
-
-def scenario_lines(figures: ScenarioFigures, test: LoadgenTest | None) -> Iterator[str]:
-    """Yield what was found, in sentences without their full stops."""
-    scenario = figures.scenario
-    yield f"MLPerf {scenario.name}, where {scenario.arrival}: {figures.verdict()}"
-    if test is None:
-        return
-    if test.told.is_valid:
-        yield "loadgen: the result is valid"
-    else:
-        yield f"loadgen: the result is not valid: {test.told.reason.rstrip('.')}"
-    yield agreement(test)
-    own, other = _metric(figures), _metric_of_loadgen(test)
-    yield (
-        f"loadgen's figure is {number_text(other / own if own else 0.0)} times that of this run:"
-        " its frames come from a program by a connection, not from the source of the job"
-    )
-
-
-def agreement(test: LoadgenTest) -> str:
-    """Return how far loadgen's own figure and ours of the same queries are apart."""
-    reported, seen = _metric_of_loadgen(test), _metric(test.seen)
-    return f"of the same queries loadgen and our clock differ by {_difference(seen, reported)}"
-
-
-def _difference(value: float, other: float) -> str:
-    return f"{100 * abs(value / other - 1):.2f} %" if other else "all"
-
-
-def _metric(figures: ScenarioFigures) -> float:
-    return figures.throughput_fps if figures.percentile_s is None else figures.percentile_s
-
-
-def _metric_of_loadgen(test: LoadgenTest) -> float:
-    reported = test.told
-    value = reported.throughput_fps if test.seen.percentile_s is None else reported.percentile_s
-    return value or 0.0
+def scenario_section(figures: ScenarioFigures) -> Section:
+    scenario, rate = figures.scenario, number_text(figures.throughput_fps)
+    head: tuple[str, ...] = ("measured by", "frames", "frames/s")
+    row: tuple[str, ...] = ("this run", str(figures.frames), rate)
+    if scenario.percentile is not None:
+        percentile = f"p{100 * scenario.percentile:g}"
+        proven = f"{percentile} at 99 % confidence"
+        head = ("measured by", "queries", "frames/s", "mean ms", percentile, proven)
+        times = (figures.mean_s, figures.percentile_s, figures.proven_s)
+        cells = (_UNKNOWN if time is None else number_text(1e3 * time) for time in times)
+        row = ("this run", str(figures.queries), rate, *cells)
+    text = f"MLPerf {scenario.name}, where {scenario.arrival}: {figures.verdict()}"
+    table = Table(f"MLPerf {scenario.name}", head, (row,))
+    return Section("MLPerf scenario", (), (table, Notice("Answer", (text,))))
 
 
 @dataclass(frozen=True, slots=True)

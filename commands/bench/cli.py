@@ -94,24 +94,10 @@ def bench_scenario(
     Raises:
         RankSliceError: something does not fit, or the job failed.
     """
-    from rankslice.commands.bench.loadgen import check_loadgen, run_loadgen
-    from rankslice.session.bench.scenario import run_scenario, scenario_request
+    from rankslice.measurement.bench.scenarios import SCENARIOS
+    from rankslice.session.bench.scenario import run_scenario
 
-    request = scenario_request(
-        folder,
-        scenario,
-        options,
-        target_fps=under.target_fps,
-        latency_limit_ms=under.latency_limit_ms,
-        mpirun=launching.mpirun,
-        ssh_config=launching.ssh_config,
-    )
-    if under.loadgen:
-        check_loadgen(under.loadgen_logs)
-    ran = run_scenario(request, on_prepared(request.options.frames))
-    if not under.loadgen:
-        return ran
-    return replace(ran, loadgen=run_loadgen(request, under.loadgen_logs))
+    return run_scenario(folder, SCENARIOS[scenario], options, under, launching, on_prepared)
 
 
 @command(
@@ -226,7 +212,6 @@ def _of_scenario(
     options: BenchOptions,
     frames: int | None,
 ) -> _Found:
-    """Measure a job under a scenario, and have the load generator drive it if that is wanted."""
     from rankslice.commands.bench.show import scenario_json
     from rankslice.views.bench_sections import scenario_section
     from rankslice.views.bench_tables import machine_warnings
@@ -245,7 +230,7 @@ def _of_scenario(
             launching=Launching(options.mpirun, options.ssh_config),
             on_prepared=begin,
         )
-    section = scenario_section(ran.figures, ran.loadgen)
+    section = scenario_section(ran.figures)
     parts = (section, machine_warnings(ran.bench))
     return _Found(ran.bench, parts, (section,), scenario_json(ran))
 

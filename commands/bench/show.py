@@ -11,7 +11,6 @@ from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
-from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series, own_ratios
 from rankslice.session.bench.scenario import ScenarioRun
 from rankslice.views.bench_sections import (
@@ -145,13 +144,10 @@ def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:
 
 
 def scenario_json(ran: ScenarioRun) -> dict[str, Any]:
-    record: dict[str, Any] = {"scenario": _figures_json(ran.figures)}
-    if ran.loadgen is not None:
-        seen = _figures_json(ran.loadgen.seen)
-        record["loadgen"] = {**asdict(ran.loadgen.told), "seen": seen}
-    return record
-
-
-def _figures_json(figures: ScenarioFigures) -> dict[str, Any]:
-    verdict = {"verdict": figures.verdict(), "is_within_limit": figures.is_within_limit}
-    return {**asdict(figures), **verdict, "allowed_overruns": figures.allowed_overruns}
+    figures = ran.figures
+    derived = {
+        "verdict": figures.verdict(),
+        "is_within_limit": figures.is_within_limit,
+        "allowed_overruns": figures.allowed_overruns,
+    }
+    return {"scenario": {**asdict(figures), **derived}}

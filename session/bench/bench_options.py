@@ -128,11 +128,3 @@ class ScenarioOptions:
         most=1e9,
         needs="scenario",
     )
-    loadgen: bool = option(
-        False,
-        "With --scenario: also drive the job with MLPerf's load generator.",
-        needs="scenario",
-    )
-    loadgen_logs: Path | None = option(
-        None, "With --loadgen: folder to create for its logs.", Path, needs="loadgen"
-    )

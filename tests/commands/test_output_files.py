@@ -50,7 +50,7 @@ READ = {
 
 FOLDERS = {
     *(("build", "out"), ("explore", "out"), ("demo", "folder")),
-    *(("run", "boxes_to"), ("run", "record"), ("bench", "loadgen_logs")),
+    *(("run", "boxes_to"), ("run", "record")),
 }
 """Options that name a folder to make."""
 
@@ -108,8 +108,6 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
             rest = ["--out", str(tmp_path / "platform.yaml")]
         if command == "report" and option != "--html":
             rest = ["--html", str(tmp_path / "report.html")]
-        if option == "--loadgen-logs":
-            return [command, str(built), option, str(file)]
         arguments = [given.get(word, word) for word in ARGUMENTS[command]]
         return [command, *arguments, *rest, option, str(file)]
 
@@ -225,12 +223,7 @@ def test_what_is_no_folder_is_refused_and_stays(
     place.mkdir()
     target(place / "out")
     before = entries(place)
-    beside = {
-        "folder": [],
-        "boxes_to": ["--boxes", "y"],
-        "record": [],
-        "loadgen_logs": ["--scenario", "single", "--loadgen"],
-    }
+    beside = {"folder": [], "boxes_to": ["--boxes", "y"], "record": []}
     others = beside.get(option, ["--force"])
     ended = rankslice(*line(command, f"--{option.replace('_', '-')}", place / "out"), *others)
     assert 1 == ended.code

@@ -1002,10 +1002,7 @@ def _benchmarks() -> Iterator[Provoked]:
     yield bench("too few queries for a percentile", "out --scenario single --frames 63")
     yield bench("too few queries of eight frames", "out --scenario multi --frames 662")
     yield bench("several starts of a scenario", "out --scenario single --starts 3")
-    yield bench("the load generator without a scenario", "out --loadgen")
-    logs = "out --scenario single --loadgen --loadgen-logs folder"
-    yield bench("logs where something is", logs)
-    yield bench("logs of nothing", "out --scenario single --loadgen-logs logs")
+    yield bench("the limit of a server without a scenario", "out --latency-limit-ms 9")
     yield bench("work of no co-runner", "out --busy 50")
     yield bench("a co-runner beside two jobs", "out folder --load cpu")
     yield bench("a co-runner that never works", "out --load memory --busy 0,50")

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from benchmarks_made import MS, bench, start
 
-from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.bench_records import Bench, CoRunnerCores, Load
 from rankslice.measurement.bench.beside import beside_figures
-from rankslice.measurement.bench.loadgen_log import figures_of_log
 from rankslice.views.bench_sections import beside_lines, beside_row, beside_section
 from rankslice.views.content import Figure
 
@@ -65,10 +63,3 @@ def test_no_effect_is_not_significant() -> None:
 
 def test_there_is_nothing_to_tell_without_a_co_runner() -> None:
     assert [] == beside_figures(bench([start([MS] * 80)]))
-
-
-def test_a_log_that_is_not_the_load_generators_is_refused() -> None:
-    line = ':::MLLOG {"key": "result_query_count", "value": 64}\n'
-    for log in ("", line, ":::MLLOG {\n", ':::MLLOG {"key": "result_query_count", "value": "x"}'):
-        with pytest.raises(RankSliceError, match="--loadgen: its log cannot be read"):
-            figures_of_log("single", log)

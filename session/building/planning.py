@@ -30,8 +30,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Arrangement
-from rankslice.frontend.partition.in_turns import in_turns, kept
-from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 from rankslice.session.building.profile_file import other_model, read_profile

@@ -26,7 +26,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of
-from rankslice.frontend.partition.in_turns import kept
+from rankslice.frontend.partition.partition import kept
 from rankslice.session.build_folder import SURVIVAL_FILES
 from rankslice.session.building.build_options import BuildOptions
 from rankslice.session.building.planning import Planned

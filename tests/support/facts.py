@@ -9,8 +9,8 @@ import onnx
 
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.framework.errors import RankSliceError
-from rankslice.frontend.formats.onnx.board_facts import Operator, onnx_facts, operators_of
-from rankslice.frontend.formats.tflite.board_facts import tflite_facts
+from rankslice.frontend.formats.onnx.nodes import Operator, executed, onnx_facts, operators_of
+from rankslice.frontend.formats.tflite.operators import tflite_facts
 from rankslice.frontend.formats.tflite.wire import FlatFile, read_tables
 
 
@@ -23,5 +23,5 @@ def facts_of_tflite(path: Path) -> Facts:
 
 
 def facts_of_onnx(model: onnx.ModelProto, inputs: Sequence[Tensor]) -> Facts:
-    found = (operators_of(node, {}) for node in model.graph.node)
+    found = (operators_of(executed(node, {}), {}) for node in model.graph.node)
     return onnx_facts(frozenset[Operator]().union(*found), inputs)

@@ -20,8 +20,7 @@ from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.framework.weighted_turns import by_weights
-from rankslice.frontend.partition.in_turns import in_turns
-from rankslice.frontend.partition.partition import partition
+from rankslice.frontend.partition.partition import in_turns, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 

@@ -1,12 +1,17 @@
-"""What an ONNX node reads and does, the bodies of its control flow and functions included."""
+"""What an ONNX node reads and does, the bodies of its control flow and functions included.
+
+Also, what boards are told of a sub-model, by its operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
-from rankslice.framework.graph import AttributeValue, unique_names
+from rankslice.backend.runtime.job.records import RANDOM, Facts
+from rankslice.framework.graph import AttributeValue, Tensor, unique_names
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -15,16 +20,21 @@ Functions = Mapping[FunctionKey, FunctionProto]
 
 _MAX_LIST = 64
 
-RANDOM_OPERATORS = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
+_RANDOM = """
+    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
+"""
+_RANDOM_OPERATORS = frozenset(_RANDOM.split())
+_RANDOM_OF_ENGINE = frozenset({"Sampling", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"})
+_DROPOUT_INPUTS = 3
+"""Of an operator Dropout that may be told to train; with fewer it draws nothing."""
+
+_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
+"""Domains of which no other operators than these leave something for the next run."""
+
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+_FLOATS = ("float", "bfloat")
+"""How names of types begin that have a value for a number divided by zero."""
 
 
 def layer_names(nodes: Sequence[NodeProto]) -> list[str]:
@@ -108,13 +118,6 @@ def function_table(functions: Iterable[FunctionProto]) -> Functions:
     }
 
 
-def called_functions(node: NodeProto, functions: Functions) -> frozenset[FunctionKey]:
-    """Return the local functions that a node needs, those that they call included."""
-    return frozenset(
-        key for inner in executed(node, functions) if (key := key_of(inner)) in functions
-    )
-
-
 def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterator[FunctionKey]:
     """Yield the local functions that nodes call, once for each call, and not what those call."""
     for node in nodes:
@@ -123,15 +126,8 @@ def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterato
                 yield key_of(inner)
 
 
-def draws_random_numbers(node: NodeProto, functions: Functions) -> bool:
-    return any(
-        inner.op_type in RANDOM_OPERATORS and not _domain(inner.domain)
-        for inner in executed(node, functions)
-        if key_of(inner) not in functions
-    )
-
-
 def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
+    """Yield what a node runs: itself, its bodies, and what is in the functions that it calls."""
     seen: set[FunctionKey] = set()
     pending = [node]
     while pending:
@@ -151,3 +147,46 @@ def key_of(node: NodeProto) -> FunctionKey:
 
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
+
+
+class Operator(NamedTuple):
+    """An operator as a node calls it."""
+
+    domain: str
+    """Empty for ONNX's own."""
+    name: str
+    inputs: int
+
+
+def operators_of(nodes: Iterable[NodeProto], functions: Functions) -> frozenset[Operator]:
+    """Return the operators of nodes, calls of local functions left out."""
+    return frozenset(
+        Operator(key_of(node)[0], node.op_type, len(node.input))
+        for node in nodes
+        if key_of(node) not in functions
+    )
+
+
+def draws_random_numbers(operators: Iterable[Operator]) -> bool:
+    return any(operator.name in _RANDOM_OPERATORS and not operator.domain for operator in operators)
+
+
+def onnx_facts(operators: Collection[Operator], inputs: Iterable[Tensor]) -> Facts:
+    names = {operator.name for operator in operators}
+    has_integers = any(not tensor.dtype.startswith(_FLOATS) for tensor in inputs)
+    return Facts(
+        keeps=_kept(operators),
+        divides=not names.isdisjoint({"Div", "Mod"}) and (has_integers or "Cast" in names),
+        control_flow=min(names & _CONTROL_FLOW, default=""),
+    )
+
+
+def _kept(operators: Collection[Operator]) -> str:
+    if strange := sorted({operator.domain for operator in operators} - {*_KNOWN_DOMAINS}):
+        return f"it has operators of {strange[0]}, which may keep something"
+    is_random = any(
+        operator.name in _RANDOM_OPERATORS | _RANDOM_OF_ENGINE
+        or (operator.name == "Dropout" and operator.inputs >= _DROPOUT_INPUTS)
+        for operator in operators
+    )
+    return RANDOM if is_random else ""

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import RANDOM, ByteRange, Graph, Layer, Tensor, Weight
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.frontend.formats.onnx.board_facts import Operator, operators_of
 from rankslice.frontend.formats.onnx.checks import (
     function_mistakes,
     header_mistakes,
@@ -21,13 +20,16 @@ from rankslice.frontend.formats.onnx.checks import (
     tensor_mistakes,
 )
 from rankslice.frontend.formats.onnx.nodes import (
+    Operator,
     attributes_of,
-    called_functions,
     draws_random_numbers,
+    executed,
     function_table,
     inputs_of,
+    key_of,
     layer_names,
     operator,
+    operators_of,
 )
 from rankslice.frontend.formats.onnx.refusals import branches_of_other_sizes, refusals
 from rankslice.frontend.formats.onnx.shapes import bind_inputs, infer_tensors, inference_model
@@ -84,15 +86,18 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         weights = {weight.name: weight for weight in read_weights(file, scan, model.graph)}
     for name in _overridden(model, sizes) & weights.keys():
         del weights[name]
-    outside = _inner_data(path, scan, model)
+    nodes = dict(zip(layer_names(model.graph.node), model.graph.node, strict=True))
+    outside = _inner_data(path, scan, model, nodes)
     bound, settled, mistakes = bind_inputs(where, model, weights, sizes)
     raise_mistakes(mistakes)
     prepared = inference_model(model if settled.bounds else bound, weights)
     tensors, warnings = infer_tensors(where, model, bound, prepared, settled)
     loose = branches_of_other_sizes(bound, weights, tensors)
     alone = inference_model(model, weights) if loose else prepared
-    layers = topological_order(where, _layers(path, scan, bound, weights, tensors))
     functions = function_table(model.functions)
+    run = {name: [*executed(node, functions)] for name, node in nodes.items()}
+    operators = {name: operators_of(inner, functions) for name, inner in run.items()}
+    layers = topological_order(where, _layers(path, scan, nodes, operators, weights, tensors))
     return OnnxModel(
         path=path,
         graph=replace(
@@ -104,11 +109,8 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         graph_name=model.graph.name,
         header=scan.header,
         graph_notes=scan.graph_notes,
-        functions=_functions(path, scan, model),
-        operators={
-            name: operators_of(node, functions)
-            for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True)
-        },
+        functions=_functions(path, scan, model, run),
+        operators=operators,
         branches_of_other_sizes=loose,
         fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
         inner_data=outside,
@@ -171,53 +173,42 @@ def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weig
 
 
 def _inner_data(
-    path: Path, scan: Scan, model: ModelProto
+    path: Path, scan: Scan, model: ModelProto, nodes: Mapping[str, NodeProto]
 ) -> dict[ByteRange, tuple[ByteRange, ...]]:
-    nodes = model.graph.node
     owners = [
-        (f"layer {quoted(name)}", field, [node])
-        for name, field, node in zip(layer_names(nodes), scan.nodes, nodes, strict=True)
+        *((f"layer {quoted(name)}", [node]) for name, node in nodes.items()),
+        *((f"function {quoted(function.name)}", function.node) for function in model.functions),
     ]
-    owners += [
-        (f"function {quoted(function.name)}", field, [*function.node])
-        for field, function in zip(scan.functions, model.functions, strict=True)
-    ]
-    found = {
+    data = {
         field.record(path): inner_data(f"{path}: {name}", path, held)
-        for name, field, held in owners
+        for (name, held), field in zip(owners, (*scan.nodes, *scan.functions), strict=True)
     }
-    return {record: data for record, data in found.items() if data}
+    return {record: ranges for record, ranges in data.items() if ranges}
 
 
-def _functions(path: Path, scan: Scan, model: ModelProto) -> dict[str, tuple[ByteRange, ...]]:
-    functions, nodes = function_table(model.functions), model.graph.node
+def _functions(
+    path: Path, scan: Scan, model: ModelProto, run: Mapping[str, list[NodeProto]]
+) -> dict[str, tuple[ByteRange, ...]]:
     records = [
         (key, field.record(path))
         for field, function in zip(scan.functions, model.functions, strict=True)
         for key in function_table([function])
     ]
-    needed = {
-        name: called_functions(node, functions)
-        for name, node in zip(layer_names(nodes), nodes, strict=True)
-    }
-    return {
-        name: tuple(record for key, record in records if key in keys)
-        for name, keys in needed.items()
-        if keys
-    }
+    called = {name: {*map(key_of, inner)} for name, inner in run.items()}
+    needed = {name: [r for key, r in records if key in keys] for name, keys in called.items()}
+    return {name: tuple(found) for name, found in needed.items() if found}
 
 
 def _layers(
     path: Path,
     scan: Scan,
-    model: ModelProto,
+    nodes: Mapping[str, NodeProto],
+    operators: Mapping[str, frozenset[Operator]],
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> list[Layer]:
-    nodes = model.graph.node
-    functions = function_table(model.functions)
-    made = {name: tensors.get(name, Tensor(name, "", None)) for n in nodes for name in n.output}
-    known = {**tensors, **made}
+    outputs = {name for node in nodes.values() for name in node.output}
+    known = {**{name: Tensor(name, "", None) for name in outputs}, **tensors}
     return [
         Layer(
             name=name,
@@ -226,14 +217,14 @@ def _layers(
             outputs=tuple(known[name] for name in node.output if name),
             weights=tuple(weights[name] for name in inputs_of(node) if name in weights),
             record=field.record(path),
-            deterministic=not (is_drawn := draws_random_numbers(node, functions)),
+            deterministic=not (is_drawn := draws_random_numbers(operators[name])),
             lasting=(RANDOM,) if is_drawn else (),
             operands=tuple(
                 (weights.get(name) or known[name]) if name else None for name in node.input
             ),
             attributes=attributes_of(node),
         )
-        for name, node, field in zip(layer_names(nodes), nodes, scan.nodes, strict=True)
+        for (name, node), field in zip(nodes.items(), scan.nodes, strict=True)
     ]
 
 

@@ -17,8 +17,7 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
-from rankslice.frontend.formats.onnx.board_facts import Operator, onnx_facts
-from rankslice.frontend.formats.onnx.nodes import inner_tensors
+from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_facts
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.weights import is_external

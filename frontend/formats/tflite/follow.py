@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.input_shapes import admits
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
-from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, Call, Shape, slices
-from rankslice.frontend.formats.tflite.shapes import BY_VALUE, dtype_of, open_tensors
+from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, Call, slices
+from rankslice.frontend.formats.tflite.shapes import BY_VALUE, Shape, dtype_of, open_tensors
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
 _MAX_FOLLOWED = 1 << 10

@@ -1,11 +1,19 @@
-"""Names and settings of a TensorFlow Lite model's operators."""
+"""TensorFlow Lite operators: their names and settings, and what they keep from frame to frame.
+
+A variable lives inside an interpreter. Layers that use the same one have to be in the same segment,
+or each would have a variable of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
-from rankslice.framework.graph import AttributeValue
+from rankslice.backend.runtime.job.records import RANDOM, VARIABLES, Facts
+from rankslice.framework.graph import AttributeValue, Bond
+from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.tflite.schema import OPERATORS, SCALARS, TABLES
+from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import Table
 
 _CUSTOM = "CUSTOM"
@@ -40,3 +48,84 @@ def attributes(operator: Table) -> Iterator[tuple[str, AttributeValue]]:
                 yield item.name, options.number(item.name)
             elif len(value) <= _MAX_ATTRIBUTE:
                 yield item.name, options.numbers(item.name)
+
+
+_KEEPING = {
+    VARIABLES: "VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE",
+    "it keeps hash tables": ("CALL_ONCE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE"),
+    RANDOM: "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR",
+    "it has custom operators, which may keep something": "CUSTOM STABLEHLO_CUSTOM_CALL",
+}
+"""What a run may leave for the next one -> the operators that leave it."""
+
+
+def tflite_facts(root: Table) -> Facts:
+    """Return what boards are told of a sub-model; ``root``: its table ``Model``."""
+    subgraphs = root.tables("subgraphs")
+    numbers = {operator_number(code) for code in root.tables("operator_codes")}
+    kept = [
+        reason
+        for reason, names in _KEEPING.items()
+        if not numbers.isdisjoint(map(OPERATORS.index, names.split()))
+    ]
+    has_variables = any(
+        tensor.number("is_variable")
+        for subgraph in subgraphs
+        for tensor in subgraph.tables("tensors")
+    )
+    return Facts(
+        keeps=VARIABLES if has_variables else next(iter(kept), ""),
+        operators=len(subgraphs[0].tables("operators")),
+    )
+
+
+_HANDLES = ("resource", "variant")
+
+
+def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> frozenset[str]:
+    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
+    return frozenset(_states(subgraphs, operator, bodies))
+
+
+def _states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> Iterator[str]:
+    yield from _own_states(operator)
+    yield from _states_of_tensors(subgraphs[0], operator)
+    for number in bodies:
+        body = subgraphs[number]
+        if any(tensor.number("is_variable") for tensor in body.tables("tensors")):
+            yield f"the variables of subgraph {number}"
+        for inner in body.tables("operators"):
+            yield from _own_states(inner)
+
+
+def _own_states(operator: Table) -> Iterator[str]:
+    options = operator.table("builtin_options")
+    if options and options.kind == "VarHandleOptions":
+        name = f"{options.text('container')}/{options.text('shared_name')}".lstrip("/")
+        yield f"the variable {quoted(name)}"
+    if options and options.kind == "HashtableOptions":
+        yield f"the hash table {options.number('table_id')}"
+
+
+def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
+    tensors = main.tables("tensors")
+    for side in ("inputs", "outputs", "intermediates"):
+        for number in operator.numbers(side):
+            if number < 0:
+                continue
+            tensor = tensors[number]
+            described = f"tensor {number} {quoted(tensor.text('name'))}"
+            if tensor.number("is_variable"):
+                yield f"the variable {described}"
+            elif dtype_of(tensor) in _HANDLES:
+                yield f"the {dtype_of(tensor)} in {described}"
+
+
+def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
+    users: dict[str, list[str]] = defaultdict(list)
+    for layer, found in zip(layers, kept, strict=True):
+        for state in sorted(found):
+            users[state].append(layer)
+    return tuple(
+        Bond(tuple(names), f"share {state}") for state, names in users.items() if len(names) > 1
+    )

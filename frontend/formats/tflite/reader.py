@@ -30,27 +30,30 @@ from rankslice.frontend.formats.input_shapes import (
     admits,
     settle_inputs,
 )
-from rankslice.frontend.formats.tflite.board_facts import bonds, states
-from rankslice.frontend.formats.tflite.bounds import OPEN, Symbols, Trial, bound_of, trials
 from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
     reference_mistakes,
 )
 from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes
-from rankslice.frontend.formats.tflite.operators import attributes, operator_name
+from rankslice.frontend.formats.tflite.operators import attributes, bonds, operator_name, states
 from rankslice.frontend.formats.tflite.references import Bodies
 from rankslice.frontend.formats.tflite.resize import (
     resized_shapes,
     shapes_in_a_run,
     shapes_in_trials,
 )
-from rankslice.frontend.formats.tflite.rules import Shape
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 from rankslice.frontend.formats.tflite.shapes import (
+    OPEN,
+    Shape,
+    Symbols,
+    Trial,
+    bound_of,
     dtype_of,
     known_shapes,
     open_tensors,
+    trials,
     unbounded_results,
 )
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables

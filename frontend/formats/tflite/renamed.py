@@ -10,9 +10,8 @@ from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.pieces import SubModelFiles
-from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.operators import operator_number
+from rankslice.frontend.formats.tflite.operators import operator_number, tflite_facts
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
+from rankslice.frontend.formats.tflite.shapes import Shape
 from rankslice.frontend.formats.tflite.wire import Table
-
-Shape: TypeAlias = tuple[int, ...]
 
 _SAME = 0
 """Number of the padding that keeps the sizes; the other one pads nothing."""

@@ -3,14 +3,23 @@
 The file has a shape for each tensor. Where the signature of the shape says -1, the size depends on
 the inputs' sizes (:mod:`rankslice.frontend.formats.tflite.follow`) or on what is in the tensors;
 the latter kind is found here.
+
+Nothing tells how a size depends on those of the inputs. So shapes are computed for the largest
+inputs, and for some smaller ones. A size that the file leaves open counts as fixed only if it is
+the same in all trials.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
 from rankslice.frontend.formats.tflite.wire import Table
+
+Shape: TypeAlias = tuple[int, ...]
+Symbols: TypeAlias = tuple[str, ...]
 
 _DECIDING = {
     (0,): "CONV_3D_TRANSPOSE FILL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM TRANSPOSE_CONV",
@@ -105,3 +114,67 @@ def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: 
         return True
     deciding = [inputs[operand] for operand in BY_VALUE.get(name, ()) if operand < len(inputs)]
     return any(number >= 0 and number not in fixed_values for number in deciding)
+
+
+_PARTS = ((1, 2), (1, 3), (1, 8))
+_MIN_TRIALS = 2
+"""Trials with smaller sizes that have to agree before a size counts as fixed."""
+
+OPEN = "?"
+"""Name of an open size that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How large open sizes are in a trial. Sizes with equal bounds are equal."""
+
+    part: tuple[int, int] = (1, 1)
+    """Of the bound, as a fraction; rounded up."""
+    less: int = 0
+    axis: int | None = None
+    """The only dimension that is smaller; ``None``: all are."""
+
+    def size(self, bound: int, axis: int) -> int:
+        if self.axis not in (None, axis):
+            return bound
+        part, of = self.part
+        return max(0, -(-bound * part // of) - self.less)
+
+    def shape(self, bounds: Shape, symbols: Symbols) -> Shape:
+        sizes = zip(bounds, symbols or ("",) * len(bounds), strict=True)
+        return tuple(self.size(b, axis) if s else b for axis, (b, s) in enumerate(sizes))
+
+
+def trials(axes: Collection[int]) -> tuple[Trial, ...]:
+    """Return the trials, that of the bounds first, that without any elements last."""
+    alone = [Trial((1, 2), axis=axis) for axis in sorted(axes)] if len(axes) > 1 else []
+    return (
+        Trial(),
+        Trial(less=1),
+        *map(Trial, _PARTS),
+        *alone,
+        Trial((0, 1)),
+    )
+
+
+def bound_of(
+    tensor: Table, shapes: Sequence[Shape | None], *, decided_by_data: bool
+) -> tuple[Shape, Symbols] | None:
+    """Return a tensor's largest shape, and its open sizes; ``None`` if it is not known.
+
+    Args:
+        shapes: by trial, as far as known.
+        decided_by_data: whether sizes depend on values; these may be zero.
+    """
+    largest, *others = shapes
+    if largest is None:
+        return None
+    known = [shape for shape in others if shape is not None and len(shape) == len(largest)]
+    is_sure = len(known) >= _MIN_TRIALS and not (decided_by_data and shapes[-1] is None)
+    signature = tensor.numbers("shape_signature") or largest
+    sizes = list(zip(largest, *known, strict=True))
+    symbols = tuple(
+        OPEN if len(set(found)) > 1 or (declared == -1 and not is_sure) else ""
+        for declared, found in zip(signature, sizes, strict=True)
+    )
+    return tuple(map(max, sizes)), symbols if any(symbols) else ()

@@ -9,8 +9,8 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Layer, Tensor
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
-from rankslice.frontend.formats.tflite.board_facts import tflite_facts
 from rankslice.frontend.formats.tflite.builder import flatbuffer
+from rankslice.frontend.formats.tflite.operators import tflite_facts
 from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
 from rankslice.frontend.formats.tflite.references import referred, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed

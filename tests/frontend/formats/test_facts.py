@@ -10,7 +10,7 @@ from tflite_models import model_file
 
 from rankslice.backend.runtime.job import Facts
 from rankslice.frontend.formats import read_model, submodel_files
-from rankslice.frontend.formats.onnx.board_facts import Operator
+from rankslice.frontend.formats.onnx.nodes import Operator
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.partition.partition import partition
 

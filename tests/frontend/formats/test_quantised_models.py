@@ -21,8 +21,7 @@ from rankslice.frontend.formats.onnx.quantised_cuts import (
     quantised_cut_warnings,
 )
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
-from rankslice.frontend.partition.in_turns import in_turns
-from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.partition.partition import Partition, in_turns, partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 PAIRS = (

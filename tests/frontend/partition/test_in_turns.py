@@ -15,8 +15,7 @@ from tflite_models import Made, constant, made, model_file, operator
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.tflite.reader import read_tflite
-from rankslice.frontend.partition.in_turns import in_turns
-from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.partition.partition import Partition, in_turns, partition
 
 CHAIN = line_graph("a: x -> s\nb: s -> t\nc: t -> y", outputs="y")
 

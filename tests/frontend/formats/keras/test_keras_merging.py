@@ -13,8 +13,7 @@ from rankslice.frontend.formats.keras.merging import (
     merged_normalisations,
     split_warnings,
 )
-from rankslice.frontend.partition.in_turns import in_turns
-from rankslice.frontend.partition.partition import partition
+from rankslice.frontend.partition.partition import in_turns, partition
 
 NOWHERE = ByteRange(Path("m.keras"), 0, 0)
 

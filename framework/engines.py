@@ -116,7 +116,9 @@ def default_engine(submodels: str) -> str:
 
     It also runs the unsliced model. For an unknown format, it is :data:`USUAL_ENGINE`.
     """
-    named = (each.name for each in ENGINES.values() if each.formats and submodels in each.formats)
+    named = (
+        engine.name for engine in ENGINES.values() if engine.formats and submodels in engine.formats
+    )
     return next(named, USUAL_ENGINE)
 
 

@@ -90,7 +90,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     if len(name) > _MAX_COMPARED:
         return ""
-    names = [each for each in known if len(each) <= _MAX_COMPARED]
-    close = [each for each in names if each.casefold() == name.casefold()]
+    names = [other for other in known if len(other) <= _MAX_COMPARED]
+    close = [other for other in names if other.casefold() == name.casefold()]
     close = close or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {quoted(close[0])}?" if close else ""

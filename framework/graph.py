@@ -216,13 +216,13 @@ def constant_layers(graph: Graph) -> frozenset[str]:
     makes a model output is not among them, nor is a layer that reads from such a one: somebody
     has to run it and to send its result.
     """
-    given = {tensor.name for tensor in graph.outputs}
+    outputs = {tensor.name for tensor in graph.outputs}
     constant: set[str] = set()
     made: set[str] = set()
     for layer in graph.layers:
         names = {tensor.name for tensor in layer.outputs}
         reads_constants = all(tensor.name in made for tensor in layer.inputs)
-        if layer.deterministic and reads_constants and names.isdisjoint(given):
+        if layer.deterministic and reads_constants and names.isdisjoint(outputs):
             constant.add(layer.name)
             made |= names
     return frozenset(constant)

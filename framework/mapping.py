@@ -59,8 +59,8 @@ class Assignment:
 
         In this version there is exactly one, except for constant layers.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        entries: dict[str, tuple[int, ...]] = {}
         for entry, layers in enumerate(self.layers):
             for layer in layers:
-                found[layer] = (*found.get(layer, ()), entry)
-        return found
+                entries[layer] = (*entries.get(layer, ()), entry)
+        return entries

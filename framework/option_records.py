@@ -85,7 +85,7 @@ def option(usual: _T, text: str, kind: Any = None, **more: Any) -> _T:
 
 def like(record: type, name: str, **changes: Any) -> Any:
     """Return a field like another record's; ``usual``: its default."""
-    of = next(each for each in fields(record) if each.name == name)
+    of = next(member for member in fields(record) if member.name == name)
     usual = changes.pop("usual", of.default)
     return field(default=usual, metadata={**of.metadata, **changes})
 
@@ -217,25 +217,25 @@ def is_record(kind: Any) -> bool:
     return (
         isinstance(kind, type)
         and is_dataclass(kind)
-        and any("help" in each.metadata for each in fields(kind))
+        and any("help" in member.metadata for member in fields(kind))
     )
 
 
 def options_of(function: Callable[..., Any]) -> list[Option]:
     """Return the options of a function, those of its records among them, and other parameters."""
-    found: list[Option] = []
+    options: list[Option] = []
     for name, parameter in signature(function).parameters.items():
         kind, extras = _split(_annotation(function, parameter))
         usual = MISSING if parameter.default is Parameter.empty else parameter.default
         if is_record(kind):
-            found += _of_record(kind, _selection(extras), None if usual is MISSING else usual)
+            options += _of_record(kind, _selection(extras), None if usual is MISSING else usual)
             continue
-        said = next((each for each in extras if isinstance(each, Mapping)), {})
+        said = next((extra for extra in extras if isinstance(extra, Mapping)), {})
         if parameter.kind is Parameter.VAR_POSITIONAL:
             usual = ()
         flat = said.get("name", name)
-        found.append(Option(flat, usual, said, function, name, parameter.kind))
-    return found
+        options.append(Option(flat, usual, said, function, name, parameter.kind))
+    return options
 
 
 def _annotation(function: Callable[..., Any], parameter: Parameter) -> Any:
@@ -257,25 +257,25 @@ def _split(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _selection(extras: Iterable[Any]) -> Offered:
-    return next((each for each in extras if isinstance(each, Offered)), Offered())
+    return next((extra for extra in extras if isinstance(extra, Offered)), Offered())
 
 
 def _of_record(record: type, selection: Offered, usual: Any = None) -> Iterator[Option]:
-    for each in fields(record):
-        nested = _nested(each)
+    for member in fields(record):
+        nested = _nested(member)
         if nested is not None:
             yield from _of_record(nested, selection)
             continue
-        said = selection.about(each.name, each.metadata)
+        said = selection.about(member.name, member.metadata)
         if said is not None:
-            value = each.default if usual is None else getattr(usual, each.name)
+            value = member.default if usual is None else getattr(usual, member.name)
             value = said.get("usual", value)
-            yield Option(said.get("name", each.name), value, said, record, each.name)
+            yield Option(said.get("name", member.name), value, said, record, member.name)
 
 
-def _nested(each: Any) -> type | None:
+def _nested(member: Any) -> type | None:
     """Return the record that is a field's value."""
-    factory = each.default_factory
+    factory = member.default_factory
     return factory if is_record(factory) else None
 
 
@@ -285,7 +285,7 @@ def records_in(values: Iterable[Any]) -> dict[type, Any]:
     for value in values:
         if is_record(type(value)):
             found[type(value)] = value
-            found |= records_in(getattr(value, each.name) for each in fields(value))
+            found |= records_in(getattr(value, member.name) for member in fields(value))
     return found
 
 
@@ -297,7 +297,7 @@ def arguments_of(
     named: dict[str, Any] = {}
     for name, parameter in signature(function).parameters.items():
         kind, extras = _split(_annotation(function, parameter))
-        said = next((each for each in extras if isinstance(each, Mapping)), {})
+        said = next((extra for extra in extras if isinstance(extra, Mapping)), {})
         flat = said.get("name", name)
         if is_record(kind):
             base = values.get(name)
@@ -312,15 +312,15 @@ def arguments_of(
 
 def _made(record: Any, selection: Offered, values: Mapping[str, Any], base: Any) -> Any:
     changes: dict[str, Any] = {}
-    for each in fields(record):
-        nested = _nested(each)
+    for member in fields(record):
+        nested = _nested(member)
         if nested is not None:
-            inner = None if base is None else getattr(base, each.name)
-            changes[each.name] = _made(nested, selection, values, inner)
+            inner = None if base is None else getattr(base, member.name)
+            changes[member.name] = _made(nested, selection, values, inner)
             continue
-        said = selection.about(each.name, each.metadata)
-        if said is not None and said.get("name", each.name) in values:
-            changes[each.name] = values[said.get("name", each.name)]
+        said = selection.about(member.name, member.metadata)
+        if said is not None and said.get("name", member.name) in values:
+            changes[member.name] = values[said.get("name", member.name)]
     return record(**changes) if base is None else replace(base, **changes)
 
 
@@ -381,13 +381,13 @@ def _converted(value: Any, kind: Any) -> Any:
 def _one_of(value: Any, kinds: Sequence[Any]) -> Any:
     if value is None and NoneType in kinds:
         return None
-    if any(isinstance(each, type) and type(value) is each for each in kinds):
+    if any(isinstance(kind, type) and type(value) is kind for kind in kinds):
         return value
     wanted: list[str] = []
-    for each in kinds:
-        if each is not NoneType:
+    for kind in kinds:
+        if kind is not NoneType:
             try:
-                return _converted(value, each)
+                return _converted(value, kind)
             except _OtherTypeError as error:
                 wanted += error.args
     raise _OtherTypeError(*wanted)
@@ -415,21 +415,21 @@ def check_together(
     Raises:
         RankSliceError: with all mistakes.
     """
-    by_name = {each.name: each for each in options}
-    given = [each for each in options if values[each.name] != each.usual]
-    names = {each.name for each in given}
+    by_name = {option.name: option for option in options}
+    chosen = [option for option in options if values[option.name] != option.usual]
+    names = {option.name for option in chosen}
     raise_mistakes(
         Mistake(
-            spelled(by_name[other]), f"cannot be combined with {spelled(each)}", "leave one out"
+            spelled(by_name[other]), f"cannot be combined with {spelled(option)}", "leave one out"
         )
-        for each in given
-        for other in each.about.get("excludes", ())
+        for option in chosen
+        for other in option.about.get("excludes", ())
         if other in names
     )
     raise_mistakes(
-        Mistake(spelled(each), f"is given without {needed}", f"also give {needed}")
-        for each in given
-        if (other := each.about.get("needs")) and other not in names and other in by_name
+        Mistake(spelled(option), f"is given without {needed}", f"also give {needed}")
+        for option in chosen
+        if (other := option.about.get("needs")) and other not in names and other in by_name
         for needed in [spelled(by_name[other])]
     )
     raise_mistakes(_disorder(options, values, spelled))
@@ -446,13 +446,13 @@ def _disorder(
     options: Sequence[Option], values: Mapping[str, Any], spelled: Callable[[Option], str]
 ) -> Iterator[Mistake]:
     """Yield what is wrong with values that must be less or more than those of other options."""
-    by_name = {each.name: each for each in options}
-    for each in options:
+    by_name = {option.name: option for option in options}
+    for option in options:
         for order, (holds, expected) in _ORDERS.items():
-            other = by_name.get(each.about.get(order, ""))
-            if other is None or values[each.name] is None or values[other.name] is None:
+            other = by_name.get(option.about.get(order, ""))
+            if other is None or values[option.name] is None or values[other.name] is None:
                 continue
-            value, limit = values[each.name], values[other.name]
+            value, limit = values[option.name], values[other.name]
             if not holds(value, limit):
                 found = f"is {value:g}, and {spelled(other)} {limit:g}"
-                yield Mistake(spelled(each), found, f"expected {expected}")
+                yield Mistake(spelled(option), found, f"expected {expected}")

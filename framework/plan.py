@@ -79,7 +79,7 @@ class Plan:
     @cached_property
     def segments(self) -> tuple[PlannedSegment, ...]:
         """All segments, in a topological order of the segment graph."""
-        layers = {each.file: each.layers for each in self.layers}
+        layers = {segment.file: segment.layers for segment in self.layers}
         return tuple(
             PlannedSegment(**vars_of(segment), layers=layers.get(segment.file, ()))
             for segment in self.job.segments

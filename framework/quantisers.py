@@ -31,13 +31,13 @@ def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
 
     These are the constant layers, and the dequantisers that have no rank and make no model output.
     """
-    given = {tensor.name for tensor in graph.outputs}
+    outputs = {tensor.name for tensor in graph.outputs}
     bound = {name for bond in graph.bonds for name in bond.layers}
     dequantisers = {
         layer.name
         for layer in graph.layers
         if layer.op in _DEQUANTISERS and layer.name not in {*placed, *bound}
-        if given.isdisjoint(tensor.name for tensor in layer.outputs)
+        if outputs.isdisjoint(tensor.name for tensor in layer.outputs)
     }
     return constant_layers(graph) | dequantisers
 
@@ -50,8 +50,8 @@ def quantiser_ranks(graph: Graph, rank_of: Mapping[str, int]) -> dict[str, int]:
     between layers that have none.
     """
     copied = copied_layers(graph, rank_of)
-    found = dict(_from_both_ends(graph, rank_of))
-    return {name: rank for name, rank in found.items() if name not in copied}
+    ranks = dict(_from_both_ends(graph, rank_of))
+    return {name: rank for name, rank in ranks.items() if name not in copied}
 
 
 def _from_both_ends(graph: Graph, rank_of: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -74,6 +74,6 @@ def _from_both_ends(graph: Graph, rank_of: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _inherit(name: str, others: Collection[str], ranks: dict[str, int]) -> None:
-    found = [ranks[other] for other in others if other in ranks]
-    if found:
-        ranks[name] = found[0]
+    known = [ranks[other] for other in others if other in ranks]
+    if known:
+        ranks[name] = known[0]

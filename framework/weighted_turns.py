@@ -30,7 +30,7 @@ def by_weights(weights: Sequence[int]) -> tuple[Turns, ...]:
         chosen = has.index(max(has))
         has[chosen] -= period
         positions[chosen].append(position)
-    return tuple(Turns(period, tuple(each)) for each in positions)
+    return tuple(Turns(period, tuple(numbers)) for numbers in positions)
 
 
 def weights_for(times: Sequence[float]) -> tuple[int, ...]:
@@ -42,14 +42,14 @@ def weights_for(times: Sequence[float]) -> tuple[int, ...]:
     """
     most = min(MAX_TURNS, max(_MAX_CHOSEN, 2 * len(times)))
     weights = [1] * len(times)
-    found: list[tuple[float, tuple[int, ...]]] = []
+    intervals: list[tuple[float, tuple[int, ...]]] = []
     while True:
         longest = max(weight * time for weight, time in zip(weights, times, strict=True))
-        found.append((longest / sum(weights), tuple(weights)))
+        intervals.append((longest / sum(weights), tuple(weights)))
         if sum(weights) == most:
             break
         # One more for the rank that then has least to do is the best for every sum.
         least = [(weight + 1) * time for weight, time in zip(weights, times, strict=True)]
         weights[least.index(min(least))] += 1
-    best = min(interval for interval, _ in found)
-    return next(weights for interval, weights in found if interval <= best * _ALIKE)
+    best = min(interval for interval, _ in intervals)
+    return next(weights for interval, weights in intervals if interval <= best * _ALIKE)

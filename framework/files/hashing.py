@@ -42,8 +42,8 @@ class FileHashes:
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, path: Path) -> Future[str]:
-        found = path.stat()
-        key = found.st_dev, found.st_ino
+        status = path.stat()
+        key = status.st_dev, status.st_ino
         if key not in self._found:
             self._found[key] = self._pool.submit(file_sha256, path)
         return self._found[key]

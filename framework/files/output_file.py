@@ -117,8 +117,8 @@ def _stream(path: Path, elsewhere: str) -> Path:
 
 def is_null(path: Path) -> bool:
     with suppress(OSError, ValueError):
-        found = path.lstat()
-        return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)
+        status = path.lstat()
+        return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)
     return False
 
 

@@ -84,7 +84,9 @@ class _Reader:
         if isinstance(node, ast.Call):
             return self._record(node, path)
         if isinstance(node, ast.Tuple | ast.List):
-            return tuple(self.value(each, f"{path}[{at}]") for at, each in enumerate(node.elts))
+            return tuple(
+                self.value(element, f"{path}[{at}]") for at, element in enumerate(node.elts)
+            )
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, RecursionError, MemoryError):
@@ -101,16 +103,16 @@ class _Reader:
         fields = [*field_types(kind)]
         if len(node.args) > len(fields):
             raise self._error(node, path, f"{name} has {len(fields)} fields", "expected no more")
-        given = [*zip(fields, node.args, strict=False)]
+        arguments = [*zip(fields, node.args, strict=False)]
         for keyword in node.keywords:
             if keyword.arg not in fields:
                 found = f"{name} has no field {quoted(keyword.arg or '**')}"
                 raise self._error(node, path, found, f"expected {joined(fields, 'or')}")
-            given.append((keyword.arg, keyword.value))
-        if len(dict(given)) < len(given):
+            arguments.append((keyword.arg, keyword.value))
+        if len(dict(arguments)) < len(arguments):
             raise self._error(node, path, f"{name} has a field twice", "expected each once")
         prefix = f"{path}." if path else ""
-        values = {field: self.value(each, f"{prefix}{field}") for field, each in given}
+        values = {field: self.value(argument, f"{prefix}{field}") for field, argument in arguments}
         try:
             return kind(**values)
         except TypeError as error:

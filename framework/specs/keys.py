@@ -62,9 +62,9 @@ def split_keys(text: str, where: str) -> tuple[str, ...]:
     does not separate keys, because what follows it names no board.
     """
     keys = (key.strip() for key in re.split(r"[;,](?=[^;,]*_)|;", text))
-    found = tuple(filter(None, keys))
-    refuse_turns(found, where)
-    return found
+    named = tuple(filter(None, keys))
+    refuse_turns(named, where)
+    return named
 
 
 def refuse_turns(keys: Iterable[str], where: str) -> None:
@@ -96,7 +96,7 @@ def split_turns(text: str, where: str) -> tuple[tuple[str, Turns], ...]:
     if (period := sum(weights) // math.gcd(*weights)) > MAX_TURNS:
         found = f"the weights, divided by their common factor, add up to {period}"
         raise RankSliceError(Mistake(where, found, f"expected at most {MAX_TURNS}: round them"))
-    return tuple((key, each) for (key, *_), each in zip(parts, by_weights(weights), strict=True))
+    return tuple(zip((key for key, *_ in parts), by_weights(weights), strict=True))
 
 
 def lacks_weights(text: str) -> bool:

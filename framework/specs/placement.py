@@ -51,7 +51,7 @@ def place_ranks(
         default_engine: Engine of CPU ranks on boards whose platform names none.
     """
     keys, mistakes = _keys(mapping)
-    mistakes += _unknown_boards([each.key for each in keys], mapping, platform)
+    mistakes += _unknown_boards([keyed.key for keyed in keys], mapping, platform)
     boards = {board.name: board for board in platform.boards}
     claims: list[_Claim] = []
     for rank, (_, turns, key) in enumerate(keys):
@@ -63,7 +63,7 @@ def place_ranks(
     mistakes += _repeated_cores(claims) if not share_cores else []
     mistakes += _clashes(claims) if not share_cores else []
     raise_mistakes(mistakes)
-    entries = tuple(each.entry for each in keys)
+    entries = tuple(keyed.entry for keyed in keys)
     return replace(_placements(claims, default_engine), entries=entries)
 
 
@@ -91,9 +91,9 @@ def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
             except RankSliceError as error:
                 mistakes += error.mistakes
     first: dict[str, _Keyed] = {}
-    for each in keys:
-        first.setdefault(each.key.text, each)
-    times = Counter(each.key.text for each in keys)
+    for keyed in keys:
+        first.setdefault(keyed.key.text, keyed)
+    times = Counter(keyed.key.text for keyed in keys)
     for key in (key for key, count in times.items() if count > 1):
         found = f"appears {times[key]} times"
         hint = f"give each rank its own key: {bare(key)}.2 shares what {bare(key)} names"
@@ -178,8 +178,8 @@ def _clashes(claims: list[_Claim]) -> list[Mistake]:
             found = f"the suffix .{claim.key.sharer} shares a resource between ranks"
             mistakes.append(Mistake(claim.where, found, "allow that with --share-cores"))
             continue
-        for found in _taken(claim, owners):
-            mistakes.append(Mistake(claim.where, found, expected))
+        for clash in _taken(claim, owners):
+            mistakes.append(Mistake(claim.where, clash, expected))
         for thing in _things(claim):
             owners.setdefault(thing, claim.key.text)
     return mistakes
@@ -194,18 +194,18 @@ def _things(claim: _Claim) -> list[tuple[str, str, int]]:
 
 
 def _taken(claim: _Claim, owners: dict[tuple[str, str, int], str]) -> list[str]:
-    found: list[str] = []
+    clashes: list[str] = []
     cores_of: dict[str, list[int]] = {}
     for thing in dict.fromkeys(_things(claim)):
         owner = owners.get(thing)
         if owner is not None and thing[1] == "core":
             cores_of.setdefault(owner, []).append(thing[2])
         elif owner is not None:
-            found.append(f"the {claim.key.kind.upper()} is in {bare(owner)} too")
+            clashes.append(f"the {claim.key.kind.upper()} is in {bare(owner)} too")
     for owner, cores in cores_of.items():
         verb = "is" if len(cores) == 1 else "are"
-        found.append(f"{format_cores(tuple(cores))} {verb} in {bare(owner)} too")
-    return found
+        clashes.append(f"{format_cores(tuple(cores))} {verb} in {bare(owner)} too")
+    return clashes
 
 
 def _placements(claims: list[_Claim], default_engine: str) -> Placements:

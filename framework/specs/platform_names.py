@@ -46,10 +46,10 @@ def check_name(kind: str, name: str) -> str:
 
 def name_complaints(**names: str) -> list[str]:
     """Return what :func:`check_name` says of names, by their kinds."""
-    found = []
+    complaints = []
     for kind, name in names.items():
         try:
             check_name(kind, name)
         except ValueError as error:
-            found.append(str(error))
-    return found
+            complaints.append(str(error))
+    return complaints

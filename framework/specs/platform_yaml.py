@@ -158,7 +158,7 @@ def _without_delegate(options: dict[str, str]) -> dict[str, str]:
 def _taken(value: str, info: ValidationInfo) -> str:
     """Check that the engine beside which a value stands takes one."""
     engine = info.data.get("engine")
-    takers = [each.name for each in ENGINES.values() if info.field_name in each.platform_keys]
+    takers = [name for name, row in ENGINES.items() if info.field_name in row.platform_keys]
     if engine is not None and engine not in takers:
         does = f"{joined(takers)} {'does' if len(takers) == 1 else 'do'}"
         raise ValueError(f"the engine {engine} takes no {info.field_name}, only {does}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+from rankslice.framework.files.output_file import PAGE, STDOUT, write_output
 from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.arriving_frames import SWITCHING
@@ -81,7 +81,7 @@ def simulate(
 ) -> Simulated:
     """Return what a job would show, without its boards.
 
-    ``traced``: for how many frames from the first the steps are kept.
+    ``traced``: for how many frames from the first the events are kept.
 
     Raises:
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
@@ -121,28 +121,27 @@ def simulate(
 @command(
     "simulate",
     "out --profile profile.json --frames 500 --fps 30",
-    "model.onnx --mapping mapping.json --profile profile.json --svg timeline.svg",
+    "model.onnx --mapping mapping.json --profile profile.json --html timeline.html",
     calls=simulate,
 )
 def show_simulation(
     call: Callable[..., Simulated],
-    svg: Annotated[
+    html: Annotated[
         Path | None,
         about(
-            "Draw a timeline of the first frames as SVG; '-': standard output.",
+            "Write a page with a timeline of the first frames; '-': standard output.",
             Path,
-            writes=Writes(SVG),
+            writes=Writes(PAGE),
         ),
     ] = None,
-    drawn: Annotated[int, about("Number of frames in the drawing.", int, least=1, most=1000)] = 12,
+    drawn: Annotated[int, about("Number of frames on the page.", int, least=2, most=10_000)] = 100,
     json: Json = None,
 ) -> None:
-    from rankslice.commands.simulate.show import print_simulation
-    from rankslice.views.simulated_timeline import simulated_timeline
+    from rankslice.commands.simulate.show import print_simulation, simulated_page
 
-    simulated = call(traced=drawn if svg is not None else 0)
-    if svg is not None:
-        write_output(svg, simulated_timeline(simulated.plan, simulated.simulation), "--svg")
+    simulated = call(traced=drawn if html is not None else 0)
+    if html is not None:
+        write_output(html, simulated_page(simulated), "--html")
     write_json(json, simulated.to_json())
-    if STDOUT not in (svg, json):
+    if STDOUT not in (html, json):
         print_simulation(simulated, screen)

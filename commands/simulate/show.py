@@ -10,13 +10,30 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.texts import latency_text, rate_text
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
+from rankslice.measurement.trace.path import steady_span, whole_span
+from rankslice.measurement.trace.trace_findings import findings
 from rankslice.session.exploring.simulate import Simulated
+from rankslice.session.exploring.simulated_trace import simulated_journeys
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, route_texts
 from rankslice.views.terminal import show
+from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_timeline import timeline
 
 _MAX_RANKS = 40
 _MAX_LINKS = 16
+
+
+def simulated_page(simulated: Simulated) -> str:
+    """Return the page of the trace that the ranks would leave, as an HTML document.
+
+    Raises:
+        RankSliceError: no frame came out.
+    """
+    taken = simulated_journeys(simulated.plan, simulated.simulation)
+    shown = findings(taken, steady_span(taken) or whole_span(taken))
+    notes = ("simulated: no rank has run", *simulated.notes)
+    return trace_page(shown, timeline(shown), (simulated.busiest, *shown.waits), notes)
 
 
 def print_simulation(simulated: Simulated, console: Console) -> None:

@@ -148,6 +148,7 @@ class _Assembly:
             ends = (out, True), (into, False)
             link_s: list[float] = _of_messages(costs.link_s[number], carried, frames).tolist()
             yield Pipe(
+                channel.number,
                 ranks[sender],
                 ranks[receiver],
                 origin,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.backend.runtime.summary.texts import frames_text
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds
@@ -96,14 +97,15 @@ def _steps(route: Plan) -> list[_Step]:
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
     simulation = simulate(route, times, _LINKS, frames=frames, traced=frames)
     steps = [_Step({}, []) for _ in range(round(simulation.duration_s) + 1)]
-    for run in simulation.steps:
+    computed = simulation.of(COMPUTE)
+    for run in computed:
         for number in range(round(run.begin_s), round(run.end_s)):
-            steps[number].computed[run.rank] = run.segment, run.frame
+            steps[number].computed[run.rank] = run.number, run.frame
     for frame, completed_s in enumerate(simulation.completed_s):
         steps[max(0, round(completed_s) - 1)].completed.append(frame)
     # Until this frame begins, those that are inside, or have left, are not all that come.
     begins = frames - 1 - route.job.window
-    return steps[: min(round(run.begin_s) for run in simulation.steps if run.frame == begins)]
+    return steps[: min(round(run.begin_s) for run in computed if run.frame == begins)]
 
 
 def _steps_of(turns: Turns) -> Times:

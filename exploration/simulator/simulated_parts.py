@@ -282,6 +282,7 @@ class Port:
 class Pipe:
     """A channel; inside a board the receiver reads the slots of ``origin`` itself."""
 
+    channel: int
     sender: Rank
     receiver: Rank
     origin: Ring

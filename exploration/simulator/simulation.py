@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +23,17 @@ Times: TypeAlias = NDArray[np.float64]
 _PERCENTS = (50, 90, 99)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One run of a segment."""
+class Event(NamedTuple):
+    """What a rank would note of a frame, as the runtime's events have it."""
 
     rank: int
-    segment: int
-    """Index within the rank."""
-    frame: int
-    """Its number in the stream."""
+    kind: int
     begin_s: float
     end_s: float
-    route: str = ""
-    """If there are two."""
+    frame: int
+    number: int = 0
+    thread: int = 0
+    route: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Simulation:
     """Those that carried something."""
     duration_s: float
     """From the first arrival to the last completion."""
-    steps: tuple[Step, ...]
+    events: tuple[Event, ...]
     """Of the first frames, as many as were traced."""
     completed_s: Times
     """When each frame came out, in seconds."""
@@ -96,6 +94,10 @@ class Simulation:
     switches: tuple[Change, ...] = ()
     surge_window: int | None = None
     """Most frames inside on the route for a surge; ``None``: there is one route."""
+
+    def of(self, kind: int) -> list[Event]:
+        """The events of a kind that were kept, in the order in which they were noted."""
+        return [event for event in self.events if event.kind == kind]
 
     @property
     def most_inside(self) -> int:

@@ -34,9 +34,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.figures.events import (
+    COMPUTE,
+    FRAME,
+    READ,
+    RECEIVE,
+    SEND,
+    THREADS,
+    WRITE,
+)
 from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
-from rankslice.backend.runtime.sources.switching import ROUTE_NAMES, USUAL, Fixed, Seen
+from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
 from rankslice.backend.runtime.summary.throughput import throughput_fps
 from rankslice.exploration.problem.runtime_costs import (
     NO_OVERHEADS,
@@ -47,10 +56,10 @@ from rankslice.exploration.problem.runtime_costs import (
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
 from rankslice.exploration.simulator.simulated_parts import Pipe, Rank, SimulatedStage, SkippedRing
 from rankslice.exploration.simulator.simulation import (
+    Event,
     LinkUse,
     RankUse,
     Simulation,
-    Step,
     latency_summary,
 )
 from rankslice.framework.plan import Plan
@@ -58,6 +67,7 @@ from rankslice.framework.plan import Plan
 Times: TypeAlias = NDArray[np.float64]
 
 _ALWAYS_USUAL = Fixed(USUAL)
+_SINK = THREADS.index("sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ def simulate(
             in seconds. A rank that does not handle every frame takes for each that it handles the
             time of its number. Each of two routes counts its own frames.
         frames: how many come, if not by the clock: each as soon as it is let in.
-        traced: for how many frames from the first the steps are kept.
+        traced: for how many frames from the first the events are kept.
         sent_bytes: sizes of messages with open sizes, by frame; by default those of the bounds.
     """
     come = frames if arrivals is None else len(arrivals.times_s)
@@ -182,7 +192,7 @@ class _Machine:
         self.arrived_s: list[float] = []
         self.latencies_s: list[float] = []
         self.completed_s: list[float] = []
-        self.steps: list[Step] = []
+        self.noted: list[Event] = []
         self.credit_s = 0.0
         if plan.job.sink != plan.job.source:
             ends = plan.ranks[plan.job.sink].board, plan.ranks[plan.job.source].board
@@ -207,6 +217,13 @@ class _Machine:
         """Return what gives the slots back that a receiver reads itself."""
         skips = isinstance(pipe.target, SkippedRing)
         return partial(self._give_back_to if skips else self._give_back, pipe)
+
+    def _note(
+        self, rank: int, kind: int, begin_s: float, end_s: float, frame: int, *about: int
+    ) -> None:
+        """Keep an event; ``about``: its number and thread."""
+        event = Event(rank, kind, begin_s, end_s, frame, *about)
+        self.noted.append(event._replace(route=self.choice.route) if self.choice else event)
 
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
         self.count += 1
@@ -254,6 +271,10 @@ class _Machine:
             self.parts.entered += 1
             waited = self.arrived_s[-1] == self.now
             seconds = self.read_s + self.wake_s * waited
+            if self.entered <= self.traced:
+                source, thread = self.plan.job.source, int(not self.joins_source)
+                times = self.now, self.now + seconds
+                self._note(source, READ, *times, self.entered - 1, 0, thread)
             if not seconds:
                 self._let_in()
                 continue
@@ -335,10 +356,8 @@ class _Machine:
         seconds = times[stage.frame % len(times)] if len(times) > 1 else times[0]
         rank.busy_s += seconds
         end_s = self.now + seconds
-        frame = stage.frame + self.before
-        if frame < self.traced:
-            route = ROUTE_NAMES[self.choice.route] if self.choice is not None else ""
-            self.steps.append(Step(rank.number, stage.index, frame, self.now, end_s, route))
+        if stage.frame + self.before < self.traced:
+            self._note(rank.number, COMPUTE, self.now, end_s, stage.frame, stage.index)
         self._at(end_s, self._finish, (rank, stage))
 
     def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
@@ -393,6 +412,7 @@ class _Machine:
         origin, target = pipe.origin, pipe.target
         while pipe.next < origin.written and target.has_room_for(pipe.sent):
             link_s = pipe.link_s[pipe.sent % len(pipe.link_s)]
+            frame = origin.turns.frame(pipe.next)
             pipe.sent += 1
             pipe.next += pipe.jumps[pipe.next % len(pipe.jumps)] if pipe.jumps else 1
             there_s = self.now
@@ -401,6 +421,10 @@ class _Machine:
                 passed_s = out.take(self.now, link_s)
                 # What leaves one board enters the other meanwhile, unless that one is taken.
                 there_s = into.take(passed_s - link_s, link_s)
+                if frame + self.before < self.traced:
+                    there = self.now, there_s + pipe.latency_s
+                    self._note(pipe.sender.number, SEND, self.now, passed_s, frame, pipe.channel)
+                    self._note(pipe.receiver.number, RECEIVE, *there, frame, pipe.channel)
             self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
 
     def _arrive_by_pipe(self, pipe: Pipe) -> None:
@@ -423,6 +447,9 @@ class _Machine:
 
     def _try_sink(self) -> None:
         while not self.parts.sink.lacking:
+            if len(self.completed_s) < self.traced:
+                frame = len(self.completed_s)
+                self._note(self.plan.job.sink, WRITE, self.now, self.now, frame, 0, _SINK)
             self.completed_s.append(self.now)
             self._at(self.now + self.credit_s, self._credit, None)
             for ring in self.parts.sink.go_on():
@@ -431,7 +458,10 @@ class _Machine:
             self._try_rank(self.parts.ranks[self.plan.job.sink])
 
     def _credit(self, _: Any) -> None:
-        self.latencies_s.append(self.now - self.arrived_s[self.credited])
+        frame, arrived_s = self.credited, self.arrived_s[self.credited]
+        if frame < self.traced:
+            self._note(self.plan.job.source, FRAME, arrived_s, self.now, frame, frame - self.before)
+        self.latencies_s.append(self.now - arrived_s)
         self.credited += 1
         self._try_source()
 
@@ -457,7 +487,7 @@ class _Machine:
                 for (board, is_outgoing), port in self.ports.items()
             ),
             duration_s=duration,
-            steps=tuple(self.steps),
+            events=tuple(self.noted),
             completed_s=completed,
             latencies_s=latencies,
             switches=tuple(self.choice.changes if self.choice is not None else ()),

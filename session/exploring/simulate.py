@@ -98,7 +98,7 @@ class SimulationOptions:
     overheads: Overheads | None = None
     """What the runtime takes of the cores; ``None``: what is usual."""
     traced: int = 0
-    """For how many frames from the first the steps are kept."""
+    """For how many frames from the first the events are kept."""
     switching: RunOptions = USUAL
     """As of a run: which route frames take, of two. The traffic is given here."""
 

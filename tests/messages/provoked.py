@@ -977,8 +977,8 @@ def _simulations() -> Iterator[Provoked]:
     yield simulate("a surge that ends above where it begins", "out --normal-below 0.9")
     yield simulate("two kinds of scatter", "out --scatter --jitter 0.1")
     yield simulate("no frames", "out --frames 0")
-    yield simulate("a picture and JSON in one place", "out --svg - --json -")
-    yield simulate("a picture in a folder that is not there", "out --svg none/t.svg")
+    yield simulate("a page and JSON in one place", "out --html - --json -")
+    yield simulate("a page in a folder that is not there", "out --html none/t.html")
 
 
 def _benchmarks() -> Iterator[Provoked]:

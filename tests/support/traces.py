@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from line_graphs import line_graph
@@ -95,3 +99,29 @@ def chain_trace(times: Times, frames: int = 40) -> Trace:
 def _rank(rank: int, events: list[tuple[int, ...]]) -> RankEvents:
     found = np.array(events, EVENTS)
     return RankEvents(rank, found[np.argsort(found["end_ns"], kind="stable")], 0, {})
+
+
+class DrawnSlice(NamedTuple):
+    """A slice on a page."""
+
+    rank: int
+    name: str
+    frame: int
+    kind: str
+
+
+def trace_in(page: str) -> dict[str, Any]:
+    """Return the data that the script of a page draws."""
+    block = re.search(r'<script[^>]* id="trace"[^>]*>(.*?)</script>', page)
+    assert block is not None
+    data: dict[str, Any] = json.loads(block[1])
+    return data
+
+
+def slices_on(page: Path) -> list[DrawnSlice]:
+    data = trace_in(page.read_text())
+    columns = zip(data["track"], data["name"], data["frame"], data["kind"], strict=True)
+    return [
+        DrawnSlice(data["tracks"][track]["rank"], data["names"][name], frame, data["kinds"][kind])
+        for track, name, frame, kind in columns
+    ]

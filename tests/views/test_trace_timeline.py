@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import math
 import re
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from traces import Times, chain_trace
+from traces import Times, chain_trace, trace_in
 
 from rankslice.backend.runtime.figures.events import SEND, WAIT
 from rankslice.framework.errors import RankSliceError
@@ -200,9 +199,7 @@ def test_without_the_package_a_line_names_the_extra(monkeypatch: pytest.MonkeyPa
 
 def test_the_page_has_all_slices_in_columns(found: Findings, drawn: Timeline) -> None:
     page = trace_page(found, drawn, ("the link limits",), ("times are exact",))
-    block = re.search(r'<script[^>]* id="trace"[^>]*>(.*?)</script>', page)
-    assert block is not None
-    told = json.loads(block[1])
+    told = trace_in(page)
     columns = ("track", "begins", "lengths", "name", "kind", "frame", "critical")
     assert {len(drawn.slices)} == {len(told[column]) for column in columns}
     assert len(drawn.tracks) == len(told["tracks"])

@@ -17,8 +17,10 @@ from problems import CHAIN, GIGABIT, OVERHEADS, board, platform, problem
 from real_jobs import chain_folder, let_ranks_sleep
 from simulated_jobs import links, took
 
+from rankslice.backend.runtime.figures.events import READ, WRITE
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import (
+    ROUTE_NAMES,
     SURGE,
     USUAL,
     Automatic,
@@ -66,7 +68,7 @@ def simulated(times_s: Sequence[float] | np.ndarray, plan: Plan = PLAN) -> Simul
 
 
 def frames_on(found: Simulation, route: str) -> list[int]:
-    return sorted({step.frame for step in found.steps if step.route == route})
+    return sorted(read.frame for read in found.of(READ) if ROUTE_NAMES[read.route] == route)
 
 
 def test_below_the_normal_rate_nothing_changes() -> None:
@@ -103,8 +105,8 @@ def test_the_route_changes_once_nothing_is_inside() -> None:
     found = simulated(waves(3, 3, 3))
     assert found.switches
     for change in found.switches:
-        before = [step.end_s for step in found.steps if step.frame < change.frame]
-        after = [step.begin_s for step in found.steps if step.frame >= change.frame]
+        before = [written.end_s for written in found.of(WRITE) if written.frame < change.frame]
+        after = [read.begin_s for read in found.of(READ) if read.frame >= change.frame]
         assert max(before) <= change.time_s <= min(after)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from simulated_jobs import simulated_job
 
+from rankslice.backend.runtime.figures.events import COMPUTE
+
 GOLDEN = Path(__file__).with_name("simulated_jobs.json")
 SEEDS = range(16)
 SEEDS_IN_TURN = range(8)
@@ -20,7 +22,8 @@ SEEDS_IN_TURN = range(8)
 def figures(seed: int, *, in_turn: bool = False) -> dict[str, Any]:
     """Return what ``simulate --json`` tells of a job, and the mean time of its steps."""
     found = simulated_job(seed, in_turn=in_turn)
-    middle_s = sum(step.begin_s + step.end_s for step in found.steps) / len(found.steps) / 2
+    steps = found.of(COMPUTE)
+    middle_s = sum(step.begin_s + step.end_s for step in steps) / len(steps) / 2
     return {**found.to_json(), "steps_mean_s": middle_s}
 
 

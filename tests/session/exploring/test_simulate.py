@@ -1,6 +1,4 @@
 import json
-import re
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import onnx
@@ -13,7 +11,9 @@ from plans import planned
 from problems import CHAIN, board
 from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
+from traces import slices_on
 
+from rankslice.commands.simulate.show import simulated_page
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
@@ -99,19 +99,12 @@ def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_p
     assert [] == simulated(routed, "--arrivals", trace, *options)["dropped"]
 
 
-def test_changes_of_the_route_are_drawn(routed, tmp_path):
-    drawing = tmp_path / "timeline.svg"
-    options = "--fps", "39", "--normal-fps", "40", "--drawn", "12", "--svg", drawing
+def test_the_longest_series_on_a_route_is_drawn(routed, tmp_path):
+    page = tmp_path / "timeline.html"
+    options = "--fps", "39", "--normal-fps", "40", "--drawn", "40", "--html", page
     assert 0 == rankslice("simulate", routed, *options).code
-    root = ElementTree.parse(drawing).getroot()
-    assert ["surge from frame 10 on"] == [
-        e.text for e in root.iter() if "from frame" in (e.text or "")
-    ]
-    assert 1 == len([e for e in root.iter() if e.get("class") == "mark"])
-    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
-    routes = {re.search(r"\((\w+)\), frame (\d+):", title).groups()[::-1] for title in titles}
-    expected = {(str(n), "normal") for n in range(10)} | {("10", "surge"), ("11", "surge")}
-    assert expected == routes
+    # The surge begins at frame 10.
+    assert set(range(10, 40)) == {one.frame for one in slices_on(page) if one.name == "segment 0"}
 
 
 def test_a_rate_of_arrival_is_kept(sleeping):
@@ -269,18 +262,14 @@ def test_ranks_in_turn_are_told_with_their_frames(in_turn):
     ]
 
 
-def test_frames_are_drawn_in_the_lanes_of_the_ranks_that_handle_them(in_turn, tmp_path):
-    drawing = tmp_path / "timeline.svg"
-    assert 0 == rankslice("simulate", *in_turn, "--svg", drawing, "--drawn", "6").code
-    root = ElementTree.parse(drawing).getroot()
-    titles = [e[0].text for e in root.iter() if e.get("class") == "step"]
-    assert {("0", "0"), ("0", "2"), ("0", "3"), ("0", "5"), ("1", "1"), ("1", "4")} == {
-        re.match(r"rank (\d), segment 0, frame (\d):", title).groups() for title in titles
+def test_frames_are_drawn_on_the_tracks_of_the_ranks_that_handle_them(in_turn, tmp_path):
+    drawn = drawn_by(tmp_path, *in_turn, "--drawn", "6")
+    assert {(0, 0), (0, 2), (0, 3), (0, 5), (1, 1), (1, 4)} == {
+        (one.rank, one.frame) for one in drawn if one.name == "segment 0" and one.rank < 2
     }
-    assert "1 slow_cpu0: 1 of 3" in [e.text for e in root.iter()]
 
 
-def open_job(*seen):
+def open_job(*seen, traced=0):
     """Return what two sleeping ranks show whose cable takes 1 ms for a byte of ``t``."""
     places = [
         replace(each, engine="null", options=(("sleep_ms", "1"),))
@@ -290,7 +279,11 @@ def open_job(*seen):
     boards = Platform("boards.yaml", (board("one"), board("two")), Link(8e-3, 0.0))
     profile = Profile(ProfiledModel("model.onnx", "", (), ()), (), seen)
     return simulate_job(
-        plan, boards, KnownTimes(profile), "p.json", SimulationOptions(Traffic(frames=400))
+        plan,
+        boards,
+        KnownTimes(profile),
+        "p.json",
+        SimulationOptions(Traffic(frames=400), traced=traced),
     )
 
 
@@ -311,25 +304,36 @@ def test_what_is_found_is_printed_for_people(sleeping):
     assert "bottleneck: " in ended.out
 
 
-def test_a_drawing_of_too_few_frames_tells_no_rate(sleeping, tmp_path):
-    drawings = {frames: tmp_path / f"{frames}.svg" for frames in (5, 100)}
-    for frames, drawing in drawings.items():
-        assert 0 == rankslice("simulate", sleeping, "--frames", str(frames), "--svg", drawing).code
-    assert {5: False, 100: True} == {
-        frames: "frames/s" in drawing.read_text() for frames, drawing in drawings.items()
-    }
+def test_a_page_of_too_few_frames_tells_no_bottleneck(sleeping, tmp_path):
+    page = tmp_path / "timeline.html"
+    assert 0 == rankslice("simulate", sleeping, "--frames", "5", "--html", page).code
+    assert "too few to determine a rate or a bottleneck" in page.read_text()
 
 
 def test_the_first_frames_can_be_drawn(sleeping, tmp_path):
-    drawing = tmp_path / "timeline.svg"
-    assert 0 == rankslice("simulate", sleeping, "--svg", drawing, "--drawn", "4").code
-    root = ElementTree.parse(drawing).getroot()
-    steps = [e for e in root.iter() if e.get("class") == "step"]
-    assert 3 * 4 == len(steps)
+    drawn = drawn_by(tmp_path, sleeping, "--drawn", "4")
+    assert 3 * 4 == sum(one.name.startswith("segment") for one in drawn)
+    assert {"work", "wait"} == {one.kind for one in drawn}
+
+
+def test_messages_between_boards_are_drawn(tmp_path):
+    job = open_job(traced=6)
+    page = tmp_path / "timeline.html"
+    page.write_text(simulated_page(job))
+    assert {"'t' to rank 1", "'t' from rank 0"} == {
+        one.name for one in slices_on(page) if one.kind == "message"
+    }
 
 
 def test_drawing_and_record_cannot_both_go_to_stdout(sleeping):
-    assert 1 == rankslice("simulate", sleeping, "--svg", "-", "--json", "-").code
+    assert 1 == rankslice("simulate", sleeping, "--html", "-", "--json", "-").code
+
+
+def drawn_by(folder, *arguments):
+    """Return the slices on the page that a simulation writes."""
+    page = folder / "timeline.html"
+    assert 0 == rankslice("simulate", *arguments, "--html", page).code
+    return slices_on(page)
 
 
 def mistakes(*arguments):

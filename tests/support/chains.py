@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -122,10 +124,27 @@ def _add_links(draw: np.random.Generator, case: dict[str, Any]) -> None:
         case["latency_s"] = draw.choice([0.0, 0.5, 1.5], (number, number))
 
 
-class Tried:
-    """Tries every contiguous pipeline of a case."""
+def random_turns_case(seed: int) -> dict[str, Any]:
+    """Return fields of a ``LayerChain``: few layers and kinds, several devices of each kind."""
+    draw = np.random.default_rng([seed, 24])
+    while True:
+        case = random_case(int(draw.integers(1 << 31)))
+        kinds, layers = case["times_s"].shape
+        if kinds <= 2 and layers <= 6 and 2 <= len(case["devices"]) <= 5:
+            return case
 
-    def __init__(self, case: dict[str, Any], objective: str, period_s: float) -> None:
+
+def random_turns(seed: int) -> int:
+    """Return how many devices may take turns in a case."""
+    return (2, 3, 8, 8)[seed % 4]
+
+
+class Tried:
+    """Tries every contiguous pipeline of a case; a slice may have several devices in turn."""
+
+    def __init__(
+        self, case: dict[str, Any], objective: str, period_s: float, most_turns: int = 1
+    ) -> None:
         self.devices: list[Device] = list(case["devices"])
         self.kinds, self.layers = case["times_s"].shape
         self.case = case
@@ -135,6 +154,8 @@ class Tried:
         self.bytes = [self._memory_table(kind) for kind in range(self.kinds)]
         self.message = self._messages()
         self.best = math.inf
+        self.most_turns = most_turns
+        self.known: dict[object, tuple[float, float]] = {}
 
     def _span_table(self, kind: int) -> list[list[float]]:
         spans = self.case.get("spans_s")
@@ -182,11 +203,17 @@ class Tried:
 
     def run(self) -> float:
         """Return the least bottleneck, latency or energy; infinite if there is no pipeline."""
-        self._place(0, [], {}, 0.0, 0.0)
+        self._try(0, (), frozenset(), {}, 0.0, 0.0)
         return self.best
 
-    def _place(
-        self, layer: int, used: list[int], held: dict[str, float], slowest: float, cost: float
+    def _try(
+        self,
+        layer: int,
+        last: tuple[int, ...],
+        used: frozenset[int],
+        held: dict[str, float],
+        slowest: float,
+        cost: float,
     ) -> None:
         value = slowest if self.objective == "throughput" else cost
         if slowest > self.period_s * SAME or value >= self.best:
@@ -194,36 +221,82 @@ class Tried:
         if layer == self.layers:
             self.best = value
             return
-        for index, device in enumerate(self.devices):
-            if index not in used:
-                self._place_on(index, device, layer, used, held, slowest, cost)
+        for group in self._groups(used):
+            longest, load = self._exchanged(last, group, layer - 1) if last else (0.0, 0.0)
+            if not math.isfinite(longest):
+                continue
+            for behind in range(layer, self.layers):
+                kind = self.devices[group[0]].kind
+                span = self.spans[kind][layer][behind]
+                after = self._held(group, held, self.bytes[kind][layer][behind])
+                if math.isfinite(span) and after is not None:
+                    more = span + longest
+                    if self.objective == "energy":
+                        more = self._joules(group, held, span)
+                    self._try(
+                        behind + 1,
+                        group,
+                        used | {*group},
+                        after,
+                        max(slowest, span / len(group), load),
+                        cost + more,
+                    )
 
-    def _place_on(
-        self,
-        index: int,
-        device: Device,
-        layer: int,
-        used: list[int],
-        held: dict[str, float],
-        slowest: float,
-        cost: float,
-    ) -> None:
-        message = self.message[used[-1], index][layer - 1] if used else 0.0
-        for last in range(layer, self.layers):
-            span = self.spans[device.kind][layer][last]
-            needs = held.get(device.board, 0.0) + self.bytes[device.kind][layer][last]
-            if math.isfinite(max(span, message)) and needs <= device.memory_bytes:
-                more = span + message
-                if self.objective == "energy":
-                    idle = 0.0 if device.board in held else device.idle_w * self.period_s
-                    more = span * (device.busy_w or 0.0) + idle
-                self._place(
-                    last + 1,
-                    [*used, index],
-                    {**held, device.board: needs},
-                    max(slowest, span, message),
-                    cost + more,
-                )
+    def _groups(self, used: frozenset[int]) -> Iterator[tuple[int, ...]]:
+        """Yield free devices that can take turns: equal ones, on boards with equal memory."""
+        for size in range(1, self.most_turns + 1):
+            for group in combinations(range(len(self.devices)), size):
+                alike = {self._likeness(self.devices[index]) for index in group}
+                if len(alike) == 1 and not used & {*group}:
+                    yield group
+
+    def _likeness(self, device: Device) -> object:
+        return device.kind, device.memory_bytes
+
+    def _held(
+        self, group: tuple[int, ...], held: dict[str, float], size: float
+    ) -> dict[str, float] | None:
+        """Return what boards hold with one more slice; None, if one is full."""
+        after = dict(held)
+        for index in group:
+            board = self.devices[index].board
+            after[board] = after.get(board, 0.0) + size
+            if after[board] > self.devices[index].memory_bytes:
+                return None
+        return after
+
+    def _joules(self, group: tuple[int, ...], held: dict[str, float], span: float) -> float:
+        fresh = {self.devices[index].board: self.devices[index].idle_w for index in group}
+        idle = sum(watts * self.period_s for board, watts in fresh.items() if board not in held)
+        power = sum(self.devices[index].busy_w or 0.0 for index in group) / len(group)
+        return span * power + idle
+
+    def _exchanged(
+        self, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int
+    ) -> tuple[float, float]:
+        """Return the longest message at a cut, and the most time per frame that one place takes."""
+        key = senders, receivers, cut
+        if key not in self.known:
+            self.known[key] = self._sent(senders, receivers, cut)
+        return self.known[key]
+
+    def _sent(
+        self, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int
+    ) -> tuple[float, float]:
+        frames = len(senders) * len(receivers)
+        busy: dict[object, float] = {}
+        longest = 0.0
+        for frame in range(frames):
+            one, other = senders[frame % len(senders)], receivers[frame % len(receivers)]
+            time = self.message[one, other][cut]
+            longest = max(longest, time)
+            from_board, to_board = self.devices[one].board, self.devices[other].board
+            places: list[object] = [("sends", one), ("receives", other)]
+            if from_board != to_board:
+                places += [("leaves", from_board), ("enters", to_board)]
+            for place in places:
+                busy[place] = busy.get(place, 0.0) + time / frames
+        return longest, max(busy.values())
 
 
 def _quotient(size: float, rate: float) -> float:

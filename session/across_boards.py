@@ -45,7 +45,7 @@ def run_across(
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
-    job, ranks, options = prepared.plan.job, prepared.plan.ranks, prepared.options
+    job, ranks = prepared.plan.job, prepared.plan.ranks
 
     def take(board: str, sample: Sample) -> None:
         callbacks.on_sample(board, own_values(prepared.plan, board, sample))
@@ -76,6 +76,11 @@ def run_across(
                 on_start=oversee,
                 was_ended=lambda: watches.has_ended_mpirun,
             )
+            # mpirun may take a daemon's end for that of the job; only a job that has ended well
+            # leaves a report. So the boards are watched until it is here.
+            _fetch(prepared, boards, folder, REPORT)
+            watches.note_success()
+            _fetch_files(prepared, boards, folder)
     except RankSliceError as error:
         explained = watches.explained(error)
         fetched = _fetch_after_failure(prepared, boards, watches, folder)
@@ -84,22 +89,23 @@ def run_across(
     except KeyboardInterrupt:
         _fetch_after_failure(prepared, boards, watches, folder)
         raise
-    try:
-        results = (RESULTS,) if _leaves_results(prepared) else ()
-        _fetch(prepared, boards, folder, (*results, REPORT))
-        if options.events is not None:
-            _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared))
-            _write_clocks(watches, folder)
-            if options.operators:
-                _fetch_of_ranks(
-                    prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES
-                )
-        if options.record is not None:
-            frames = recording.recorded_frames(job, options)
-            most_bytes = partial(recording.most_bytes, job, frames=frames)
-            _fetch_of_ranks(prepared, boards, folder, recording.NAME, most_bytes)
-    except RankSliceError as error:  # mpirun may take a daemon's end for that of the job
-        raise watches.explained(error) from None
+    if prepared.options.events is not None:
+        _write_clocks(watches, folder)
+
+
+def _fetch_files(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
+    """Fetch what a job that has ended well has left on its boards, besides the report."""
+    job, options = prepared.plan.job, prepared.options
+    if _leaves_results(prepared):
+        _fetch(prepared, boards, folder, RESULTS)
+    if options.events is not None:
+        _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared))
+        if options.operators:
+            _fetch_of_ranks(prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES)
+    if options.record is not None:
+        frames = recording.recorded_frames(job, options)
+        most_bytes = partial(recording.most_bytes, job, frames=frames)
+        _fetch_of_ranks(prepared, boards, folder, recording.NAME, most_bytes)
 
 
 def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
@@ -115,18 +121,18 @@ def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
     return replace(sample, values=values)
 
 
-def _fetch(
-    prepared: PreparedRun, boards: CheckedBoards, folder: Path, names: Sequence[str]
-) -> None:
-    """Fetch files from the sink's board into a folder; none is larger than the job can make it."""
+def _fetch(prepared: PreparedRun, boards: CheckedBoards, folder: Path, name: str) -> None:
+    """Fetch a file from the sink's board into a folder, unless it is larger than a job makes it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
-    outputs = prepared.plan.job.outputs
-    frames = prepared.source.frames
-    room = shutil.disk_usage(folder).free
-    results_bytes = room if frames is None else results_file.most_bytes(outputs, frames)
-    most = {RESULTS: results_bytes, REPORT: MAX_REPORT_BYTES}
-    for name in names:
-        shell.get(boards.run, name, folder / name, most_bytes=most[name])
+    most_bytes = MAX_REPORT_BYTES
+    if name == RESULTS:
+        frames = prepared.source.frames
+        most_bytes = (
+            shutil.disk_usage(folder).free
+            if frames is None
+            else results_file.most_bytes(prepared.plan.job.outputs, frames)
+        )
+    shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
 
 
 def _fetch_of_ranks(
@@ -188,7 +194,7 @@ def _fetch_after_failure(
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
     if shell.login.board not in watches.lost_boards():
         with suppress(RankSliceError):  # there may be none
-            _fetch(prepared, boards, folder, (RESULTS,))
+            _fetch(prepared, boards, folder, RESULTS)
         return []
     return [
         f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"

@@ -221,6 +221,10 @@ class _Watch:
     def is_silent(self, ticks: int = _SILENT_TICKS) -> bool:
         return self.over.is_set() or self.silent_ticks >= ticks
 
+    def note_end(self) -> None:
+        """Note that the job has ended well: what ends there is not lost, nor was it before."""
+        self._is_ending, self.loss = True, None
+
     def ask_to_end(self, *, has_failed: bool) -> None:
         self._is_ending = True
         self._process.write(b"failed\n" if has_failed else b"succeeded\n")
@@ -315,7 +319,7 @@ class Watches:
     def _oversee(self, process: subprocess.Popen[str]) -> None:
         failed_at: float | None = None
         begin = next_tick = time.monotonic()
-        while not self._stop.wait(0.1) and process.poll() is None:
+        while not self._stop.wait(0.1):
             now = time.monotonic()
             if now - begin < _FIRST_PINGS_S:
                 for watch in self._watches:
@@ -324,6 +328,8 @@ class Watches:
                 next_tick = now + 1
                 for watch in self._watches:
                     watch.tick()
+            if process.poll() is not None:
+                continue  # files of the job are fetched, and boards watched until they are here
             if now - begin > self._start_s and failed_at is None:
                 self._without_rank = [watch for watch in self._watches if not watch.started]
                 if self._without_rank:
@@ -342,6 +348,11 @@ class Watches:
             if now - failed_at > _PATIENCE_S:
                 self._end(process)
                 return
+
+    def note_success(self) -> None:
+        """Note that the job has ended well, so its processes on boards end, too."""
+        for watch in self._watches:
+            watch.note_end()
 
     def _has_lost_board(self) -> bool:
         ticks = _LOST_TICKS if self._on_failure is None else _REPLACED_TICKS

@@ -26,6 +26,7 @@ from command_line import rankslice
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from needed import NEEDS_RSYNC
 from probed_boards import RUBIK_PI, environment, report_of
+from real_jobs import chain_folder
 
 from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
 from rankslice.backend.boards.answers import (
@@ -64,9 +65,13 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.job import Rank
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.untrusted_json import UntrustedJsonError
 from rankslice.framework.specs.platform_yaml import parse_platform_yaml
+from rankslice.session.across_boards import run_across
+from rankslice.session.callbacks import NO_CALLBACKS
+from rankslice.session.pipeline import prepare_fed_job
 from rankslice.session.probing.platform_file import platform_text
 from rankslice.views.terminal import new_console
 
@@ -438,6 +443,50 @@ def test_what_a_board_has_lost_first_explains_the_end(
     with contextlib.suppress(RankSliceError), watches:
         raise ended
     assert f"board edge01 (liar.invalid): {message}" in str(watches.explained(ended))
+
+
+READ_REQUEST = """
+    read -r size
+    asked=$(head -c "$size" | grep -ao '"action": "[a-z]*"')
+"""
+
+
+def waiting_for(file: str) -> str:
+    return f"for turn in $(seq 500); do [ -e {file} ] && break; sleep 0.02; done"
+
+
+def run_to_its_end(liar: Liar, watch: str, fetch: str) -> Path:
+    """Run a job whose mpirun says at once that it has ended well; return its report."""
+    out = chain_folder(liar.folder, 1)
+    told = [WatchReport("watching", "", 0, False), WatchReport("alive", "", 1, True)]
+    said = "".join(f"echo '{MARK}{json.dumps(asdict(each))}';" for each in told)
+    cases = f'case "$asked" in *watch*) {said} {watch} ;; *fetch*) touch asked; {fetch} ;; esac'
+    liar.does(READ_REQUEST + cases)
+    looks = (BoardCheck((), NETWORK, "local", ()),)
+    work = ((BoardShell(Login("local", "liar.invalid")), package(liar.folder / "package")),)
+    boards = CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None)
+    prepared = prepare_fed_job(out, RunOptions(inputs=()), check_memory=False)
+    prepared = dataclasses.replace(prepared, launch=("true",), boards=boards)
+    run_across(prepared, boards, liar.folder, NO_CALLBACKS, {})
+    return liar.folder / "report.json"
+
+
+@pytest.mark.ci
+def test_boards_are_asked_for_signs_of_life_until_the_report_is_here(liar: Liar) -> None:
+    watch = f"{waiting_for('asked')}; for number in $(seq 12); do read -r line; done; touch heard"
+    fetch = f"{waiting_for('heard')}; [ -e heard ] && printf '{MARK}{{\"nbytes\": 2}}\\n{{}}'"
+    assert "{}" == run_to_its_end(liar, watch, fetch).read_text()
+
+
+def test_a_daemon_whose_end_mpirun_took_for_that_of_the_job_explains_the_missing_report(
+    liar: Liar,
+) -> None:
+    lost = json.dumps(asdict(WatchReport("alive", "", 1, False)))
+    watch = f"{waiting_for('asked')}; echo '{MARK}{lost}'; touch told"
+    missing = json.dumps({"error": "report.json: No such file or directory"})
+    fetch = f"{waiting_for('told')}; echo '{MARK}{missing}'"
+    with pytest.raises(RankSliceError, match="mpirun's daemon there has ended while ranks were"):
+        run_to_its_end(liar, watch, fetch)
 
 
 CRASH = "rankslice: rank {} ({}_cpu0 on x): the process was killed or crashed, last at start"

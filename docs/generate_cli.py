@@ -19,11 +19,15 @@ PAGE = Path(__file__).with_name("command-line.md")
 def generated_page(page: str) -> str:
     """Return the page with the text between its markers made anew.
 
+    A command without markers gets a section at the end.
+
     Raises:
-        ValueError: the page lacks a command's markers, or has them several times.
+        ValueError: the page has a command's markers several times.
     """
     for command in COMMANDS:
         begin, end = f"<!-- {command} -->\n", f"<!-- end of {command} -->\n"
+        if begin not in page:
+            page = f"{page}\n## {command}\n\n{begin}{end}"
         parts = re.split(f"(?s){re.escape(begin)}.*?{re.escape(end)}", page)
         if len(parts) != 2:
             raise ValueError(f"{PAGE.name} has {len(parts) - 1} pairs of markers for {command}")

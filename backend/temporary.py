@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankslice.backend.runtime.faults.private import PrivateFolder, make_private
+from rankslice.backend.runtime.faults.private_folder import PrivateFolder, make_private
 from rankslice.framework.errors import Mistake, RankSliceError
 
 

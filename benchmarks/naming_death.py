@@ -1,11 +1,11 @@
-"""How long it takes until a killed rank is named, beside a guard that only looks each 0.1 s.
+"""How long it takes until a killed rank is named, beside a watchdog that only looks each 0.1 s.
 
 Jobs of two ranks run the digit classifier as fast as they can, which keeps both cores busy. One of
 the ranks is killed at a random moment, and the time counts until this program, in the place of the
-board's watch, has the guard's message. In every second job the guard lacks descriptors of processes
-(`os.pidfd_open`), so that it only looks. With each kill it is also measured what the kernel takes
-to report the death, by a bare poll of this program, and when mpirun has passed on the message: once
-it has seen the death, too, it passes on nothing for a quarter of a second.
+board's watch, has the watchdog's message. In every second job the watchdog lacks descriptors of
+processes (`os.pidfd_open`), so that it only looks. With each kill it is also measured what the
+kernel takes to report the death, by a bare poll of this program, and when mpirun has passed on the
+message: once it has seen the death, too, it passes on nothing for a quarter of a second.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pathlib import Path
 import numpy as np
 from timing import console, in_turns, machine, print_table
 
-from rankslice.backend.runtime.faults.guard import MESSAGES, SESSION
-from rankslice.backend.runtime.faults.private import in_memory
+from rankslice.backend.runtime.faults.private_folder import in_memory
+from rankslice.backend.runtime.faults.watchdog import MESSAGES, SESSION
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.session.building.build import build
@@ -42,7 +42,7 @@ MODEL = ROOT / "models" / "digits.onnx"
 MAPPING = ROOT / "mappings" / "digits-two-ranks.json"
 RANKS = 2
 OPENS = "os.pidfd_open(self.number)"
-"""In the guard's code."""
+"""In the watchdog's code."""
 NAMED = b"the process was killed or crashed"
 PATIENCE_S = 60.0
 
@@ -57,7 +57,7 @@ class Kill:
 
 
 def build_folders(place: Path) -> dict[str, Path]:
-    """Return two build folders: as they are, and with a guard that can only look."""
+    """Return two build folders: as they are, and with a watchdog that can only look."""
     usual, looking = place / "usual", place / "looking"
     build(MODEL, MAPPING, "local", usual)
     shutil.copytree(usual, looking)

@@ -13,9 +13,8 @@ from types import FrameType
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError, reason_of
-from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.frame_records import Failure, RecordForm
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.callbacks import OnEnter, OnResult
 from rankslice.session.keeper.job_connections import JobListener, results, shut

@@ -197,7 +197,7 @@ class WatchReport:
 
     state: Annotated[str, Only(_STATES.__contains__, "a state of a watch")]
     message: str
-    """Of a rank, or a guard; empty: none."""
+    """Of a rank, or a watchdog; empty: none."""
     ranks: Annotated[int, between(0, MAX_NUMBER)]
     daemon: bool
     sample: BoardSample | None = None

@@ -137,7 +137,7 @@ class _Watch:
         self._had_ranks = self._had_daemon = self._is_ending = False
         self._lines = lines
         self.said: list[str] = []
-        """What ranks and the guard there have said: these of the lines come from there."""
+        """What ranks and the watchdog there have said: these of the lines come from there."""
         self._beats = self._beats_seen = 0
         self._process = shell.start()
         self._process.write(shell.request("watch", run=run, events=has_events))
@@ -413,7 +413,7 @@ class Watches:
         _, first = min(losses, key=lambda loss: loss[0])
         has_told = not all(is_sudden(line) for line in self.lines if MESSAGE in line)
         is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
-        # A guard that is alive reports the end of its ranks.
+        # A watchdog that is alive reports the end of its ranks.
         if is_cause or not (has_told or first.said):
             return RankSliceError(first.mistake())
         return None

@@ -16,9 +16,9 @@ from typing import TextIO
 
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
-from rankslice.backend.runtime.faults import gate
-from rankslice.backend.runtime.faults.guard import SESSION
-from rankslice.backend.runtime.faults.private import PrivateFolder, in_memory
+from rankslice.backend.runtime.faults import connection_filter
+from rankslice.backend.runtime.faults.private_folder import PrivateFolder, in_memory
+from rankslice.backend.runtime.faults.watchdog import SESSION
 from rankslice.backend.runtime.figures.sampling import Sample, Sampling
 from rankslice.backend.runtime.system.processes import all_processes
 from rankslice.backend.temporary import temporary_folder
@@ -161,7 +161,7 @@ def end_job(process: subprocess.Popen[str]) -> None:
     """Ask mpirun to end its job, then kill whatever is left of it.
 
     It is asked again, as it may never act on a signal that comes while it starts; not at once, as
-    it then leaves its ranks to the guards.
+    it then leaves its ranks to the watchdogs.
     """
     for _ in range(_END_ASKED):
         process.terminate()
@@ -192,10 +192,12 @@ def _kill_session(session: int) -> None:
 def tethered(command: Sequence[str], reach: str = "all") -> list[str]:
     """Return a command line that ends with the thread of this process that starts it.
 
-    ``reach``: who may connect to it, as for :mod:`~rankslice.backend.runtime.faults.gate`.
+    ``reach``: who may connect to it, as for
+    :mod:`~rankslice.backend.runtime.faults.connection_filter`.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         found = "is ignored in this program, so it cannot learn how a job has ended"
         remedy = "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
         raise RankSliceError(Mistake("SIGCHLD", found, remedy))
-    return [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), reach, *command]
+    filtered = [sys.executable, "-E", "-S", connection_filter.__file__]
+    return [*filtered, str(os.getpid()), reach, *command]

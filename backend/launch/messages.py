@@ -29,7 +29,7 @@ def explain(lines: Sequence[str], code: int, *, was_killed: bool) -> str:
 
 
 def _without_later_ends(lines: Sequence[str]) -> list[str]:
-    """Leave out ranks that ended at the start because another one did, which no guard knew yet."""
+    """Leave out ranks that ended at the start because another one did, unknown to watchdogs."""
     first = _first_ended(lines)
     if not first or first.startswith(_cut_off(lines)):
         return list(lines)
@@ -82,14 +82,14 @@ def accused_rank(message: str) -> tuple[int, int]:
 
 
 def is_sudden(message: str) -> bool:
-    """Tell whether a message is a guard's, about a process that ended without its own message."""
+    """Tell whether a watchdog's message is about a process that ended without its own message."""
     return "was told to stop" in message or "was killed or crashed" in message
 
 
 def _first_ended(lines: Sequence[str]) -> str:
     """Return how the message of the rank begins that mpirun saw end first; empty: unknown.
 
-    Guards of several boards report killed ranks, also those that mpirun itself has killed.
+    Watchdogs of several boards report killed ranks, also those that mpirun itself has killed.
     """
     for line in lines:
         match = re.search(r"noticed that process rank (\d+) with PID", line)

@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import NoReturn
 
 from .engines import engine_settings, prepare_engine
-from .environment import start_again_with
 from .errors import ElsewhereError, JobError, NeighbourDiedError, reason_of
-from .faults.guard import not_started, say, start_guard
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
-from .faults.private import PrivateFolder
+from .faults.private_folder import PrivateFolder
+from .faults.watchdog import not_started, say, start_watchdog
 from .figures.events import EventRing, open_ring
 from .figures.rank_usage import helper_processes
 from .job import Job, Rank
 from .job.check import sound
 from .options import RunOptions, parse_options
-from .pipeline.meeting import together
+from .pipeline.collectives import run_on_all
 from .pipeline.rank import run_rank
+from .process_setup import start_again_with
 from .summary.by_hand import print_summary
-from .transport.mpi import (
+from .transport import (
     MpiTransport,
     check_library,
     check_room,
@@ -84,7 +84,7 @@ def main(job: Job) -> int:
 
 
 class _Process:
-    """A process around the rank it runs: its guard, deadlines and signals."""
+    """A process around the rank it runs: its watchdog, deadlines and signals."""
 
     def __init__(self, number: int, rank: Rank | None, options: RunOptions) -> None:
         self._options = options
@@ -92,7 +92,7 @@ class _Process:
         self._number = number
         self.name = rank.name if rank else f"rank {number} on {socket.gethostname()}"
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
-        self._session = start_guard(self._start_timeout_s)
+        self._session = start_watchdog(self._start_timeout_s)
         self._page = _page_in(self._session, number, self.name)
         self._events = EventRing()
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
@@ -139,7 +139,7 @@ class _Process:
         self._prepare_library()
         self._prepare_engine(job)
         self._transport = mpi = MpiTransport()
-        together(mpi, lambda: self._check_size(job, mpi.size))
+        run_on_all(mpi, lambda: self._check_size(job, mpi.size))
         records = run_rank(
             job,
             folder,
@@ -226,7 +226,8 @@ class _Process:
         return 1
 
     def outlive(self, message: str) -> int:
-        """Leave the death of another rank to this board's guard, or report it where there is none.
+        """Leave the death of another rank to this board's watchdog, or report it where there is
+        none.
 
         Other ranks end soon after a rank has failed, too, so a report waits for their end.
         """

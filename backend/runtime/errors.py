@@ -32,7 +32,7 @@ class ElsewhereError(JobError):
 
 
 class NeighbourDiedError(JobError):
-    """A rank of the same board has died; its guard, if it has one, reports it."""
+    """A rank of the same board has died; its watchdog, if it has one, reports it."""
 
 
 def reason_of(error: OSError) -> str:

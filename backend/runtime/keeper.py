@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import JobError, reason_of
-from .records import RecordForm
+from .frame_records import RecordForm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,6 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .affinity import bind_to_cores
 from .direct.memory import Memory, make_memory
 from .engines import (
     Engine,
@@ -44,15 +43,15 @@ from .engines import (
     prepare_engine,
 )
 from .engines.own_process import OwnProcessEngine
-from .environment import start_again_with
 from .errors import BoundError, JobError, reason_of, signal_name
-from .faults.private import in_memory, make_private
+from .faults.private_folder import in_memory, make_private
 from .figures.energy import SensorError, find_sensor
 from .figures.rank_usage import GpuMemory, peak_memory_mb
 from .job import Facts, Rank, Tensor
 from .job.strict import as_record
 from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
+from .process_setup import bind_to_cores, start_again_with
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
 from .system.cores import clock_of, core_kinds, core_numbers, processor

@@ -24,7 +24,7 @@ from rankslice.measurement.board_history import BoardHistory
 
 LIVE_NOTE = "frames of a camera differ from start to start: part of a difference may be the scene's"
 MAX_OTHER_CORES = 0.2
-"""Processor time of others over time from which a start was disturbed. A job's guard, mpirun's
+"""Processor time of others over time from which a start was disturbed. A job's watchdog, mpirun's
 daemon and what ssh needs are among them."""
 MAX_STEAL = 0.01
 _MAX_LOAD = 0.3

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.frame_records import Failure, RecordForm
 from rankslice.backend.runtime.job import Rank, Tensor
-from rankslice.backend.runtime.records import RecordForm
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.wording import printable
 from rankslice.session.keeper.decisions import (

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
+from rankslice.backend.runtime.frame_records import RECORD_BYTES, Failure, RecordForm
 from rankslice.backend.runtime.job import typed_view
-from rankslice.backend.runtime.records import RecordForm
 
 ServeConnection: TypeAlias = Callable[[socket.socket, str, int], None]
 """Serves a connection to its end, given its role and epoch; then it is closed.

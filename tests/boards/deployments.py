@@ -234,7 +234,9 @@ def of_job(board: Board) -> list[str]:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if state not in "ZX" and any(name in line for name in ("driver.py", "guard.py", "rted ")):
+        if state not in "ZX" and any(
+            name in line for name in ("driver.py", "watchdog.py", "rted ")
+        ):
             found.append(line)
     return found
 

@@ -63,7 +63,7 @@ def kill_daemon(board: Board) -> None:
 
 
 def kill_job(board: Board) -> None:
-    """Kill all processes of the job on a board, its guard among them."""
+    """Kill all processes of the job on a board, its watchdog among them."""
     for process in job_processes(board):
         os.kill(process, signal.SIGKILL)
 

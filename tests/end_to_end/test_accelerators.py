@@ -122,7 +122,7 @@ HALVES = {"cpu0": "CONV_2D_0..RESHAPE_8", "cpu0.2": "FULLY_CONNECTED_9..SOFTMAX_
 def helpers_of(folder: Path) -> list[psutil.Process]:
     """Return the processes in which the compiled models of a running job are, by rank.
 
-    A rank starts them last: after the guard of its board.
+    A rank starts them last: after the watchdog of its board.
     """
     ranks = ranks_of(folder)
     return [rank.children()[-1] for _, rank in sorted(ranks.items()) if rank.children()]

@@ -20,7 +20,7 @@ from twin import ThreadLinks, TwinTransport
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.sinks.results import Results, read_results
-from rankslice.backend.runtime.transport.transport import Completion
+from rankslice.backend.runtime.transport import Completion
 from rankslice.framework.reading.read_driver import read_driver
 
 pytestmark = pytest.mark.ci

@@ -100,7 +100,7 @@ def assert_ends_with(message: str, folder: Path, lie: str, engine: str) -> None:
     """Let a job break a bound, and compare the only message with a pattern."""
     let_ranks_sleep(folder, 0, engine=engine)
     if lie:
-        code = folder / "runtime" / "transport" / "mpi.py"
+        code = folder / "runtime" / "transport.py"
         replace_file(code, code.read_bytes() + LYING.replace("LIE", lie).encode())
     options = ("--frames", "200", "--no-direct", "--results", folder.parent / "r.bin")
     ended = subprocess.run(

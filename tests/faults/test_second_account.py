@@ -30,7 +30,7 @@ from second_account import (
     process_of_victim,
 )
 
-from rankslice.backend.runtime.faults.private import _LOCK as LOCK
+from rankslice.backend.runtime.faults.private_folder import _LOCK as LOCK
 
 pytestmark = pytest.mark.ci
 
@@ -129,7 +129,7 @@ def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swe
         deadline = time.monotonic() + START_S
         while session.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not session.exists(), "the guard removes it with the last rank"
+        assert not session.exists(), "the watchdog removes it with the last rank"
         (left,) = place.iterdir()
         with (left / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # mpirun may end after the last rank
@@ -186,7 +186,8 @@ def test_a_typed_mpirun_line_does_without_names_that_another_user_has_taken(
         assert 0 == ended.returncode, ended.stderr
         assert "completed 3" in ended.stdout
         assert (
-            "rankslice: there is no private folder for status pages: no guard watches this job"
+            "rankslice: there is no private folder for status pages:"
+            " the job runs without a watchdog"
         ) in ended.stderr
         assert victim.poll() is None
     assert b"p" * 5000 == precious.read_bytes()
@@ -198,12 +199,12 @@ def test_ranks_of_two_accounts_on_one_board_exchange_messages_and_say_so(
     needs_root()
     folder = tmp_path / "out"
     shutil.copytree(out, folder)
-    code = folder / "runtime" / "pipeline" / "meeting.py"
+    code = folder / "runtime" / "pipeline" / "collectives.py"
     text = code.read_text()
-    assert 1 == text.count("    door = ") == text.count("    reason = ")
+    assert 1 == text.count("    listener = ") == text.count("    reason = ")
     # Only while the ranks meet: what it loads later is closed to others.
     text = text.replace(
-        "    door = ", f"    os.seteuid({STRANGER} if transport.rank else 0)\n    door = "
+        "    listener = ", f"    os.seteuid({STRANGER} if transport.rank else 0)\n    listener = "
     )
     replace_file(code, text.replace("    reason = ", "    os.seteuid(0)\n    reason = ").encode())
     ended = rankslice("run", folder, "--frames", "20")

@@ -22,10 +22,9 @@ from descriptors import none_left
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.frame_records import Failure, RecordForm
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.records import RecordForm
 from rankslice.backend.runtime.sinks.keeper_sink import KeeperSink
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, Source, keeper_source, open_source

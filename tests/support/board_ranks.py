@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeAlias, TypeVar
 
-from rankslice.backend.runtime.direct.handover import Door, Found, find_neighbours
+from rankslice.backend.runtime.direct.neighbours import Discovery, Listener, find_neighbours
 
 Share: TypeAlias = Callable[[Any], list[Any]]
 _T = TypeVar("_T")
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 _PROGRAM = """
 import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
-from board_ranks import meet
-from rankslice.backend.runtime.direct.handover import swap
+from board_ranks import connect
+from rankslice.backend.runtime.direct.neighbours import swap
 from rankslice.backend.runtime.direct.memory import make_memory, map_memory
 
 def share(value):
@@ -39,8 +39,10 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def meet(rank: int, share: Share, *, process: int | None = None, wants: bool = True) -> Found:
-    """Open a door and find the neighbours.
+def connect(
+    rank: int, share: Share, *, process: int | None = None, wants: bool = True
+) -> Discovery:
+    """Open a listener and find the neighbours.
 
     Args:
         rank: of the caller.
@@ -48,9 +50,11 @@ def meet(rank: int, share: Share, *, process: int | None = None, wants: bool = T
         process: what the rank says its number is.
         wants: whether it wants neighbours.
     """
-    with Door() as door:
-        told = share([process or os.getpid(), door.address if wants else ""])
-        return find_neighbours(rank, [each[0] for each in told], door, [a for _, a in told], share)
+    with Listener() as listener:
+        told = share([process or os.getpid(), listener.address if wants else ""])
+        return find_neighbours(
+            rank, [each[0] for each in told], listener, [a for _, a in told], share
+        )
 
 
 def as_threads(count: int, step: Callable[[int, Share], _T]) -> list[_T]:
@@ -96,7 +100,7 @@ def other_ranks(*programs: str, before: Sequence[str] = ()) -> Iterator[OtherRan
     """Start ranks 1 and up; kill what is left of them in the end.
 
     Args:
-        programs: in Python, with ``meet``, ``share``, ``swap`` and those of memory.
+        programs: in Python, with ``connect``, ``share``, ``swap`` and those of memory.
         before: words of a command that starts them.
     """
     processes = [

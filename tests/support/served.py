@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import RankSliceError
 from rankslice.serve.access import Access, Address, Limits

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.transport.transport import Completion, Lane
+from rankslice.backend.runtime.transport import Completion, Lane
 
 _END = -1
 
@@ -53,13 +53,13 @@ class ThreadLinks:
         self.barrier = threading.Barrier(size)
 
     def record_for(self, rank: int, sender: int) -> bytes:
-        """Return a rank's record as another one gets it: no door, if it cannot call there."""
+        """Return a rank's record as another one gets it: no address, if it cannot call there."""
         record, pair = self.records[sender], (min(rank, sender), max(rank, sender))
         if self._direct is None or rank == sender or pair in self._direct:
             return record
         return (
-            json.dumps(json.loads(record) | {"door": ""}).encode()
-            if b'"door"' in record
+            json.dumps(json.loads(record) | {"address": ""}).encode()
+            if b'"address"' in record
             else record
         )
 

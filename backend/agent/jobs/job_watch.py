@@ -79,7 +79,7 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.
     Returns:
         The socket to which ranks send messages, and the folder that they share, as a descriptor.
     """
-    private = _runtime_module(run, "faults.private")
+    private = _runtime_module(run, "faults.private_folder")
     session = folders.enter_context(private.make_private(private.in_memory()))
     temporary = folders.enter_context(private.make_private())
     variables = {SESSION_VARIABLE: str(session.path), "TMPDIR": str(temporary.path)}

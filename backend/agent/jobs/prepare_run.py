@@ -115,9 +115,9 @@ def write_scripts(run: Path, package: Path, daemon: Path, library: Path | None) 
     if daemon.name == "prted":
         folder = shell_words(f"{prefix}/lib")
         serve += [f'export LD_LIBRARY_PATH={folder}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"']
-    gate = str(package / "runtime" / "faults" / "gate.py")
-    guarded = shell_words("exec", sys.executable, "-E", "-S", gate, "0", "0", str(daemon))
-    serve += [f'{guarded} "$@"']
+    code = str(package / "runtime" / "faults" / "connection_filter.py")
+    filtered = shell_words("exec", sys.executable, "-E", "-S", code, "0", "0", str(daemon))
+    serve += [f'{filtered} "$@"']
     write(run / "start", "\n".join([*start, ""]), 0o755)
     write(run / "daemon", "\n".join([*serve, ""]), 0o755)
 

@@ -76,17 +76,17 @@ def is_watched(run: Path) -> bool:
 
 JOB_VARIABLE = "RANKSLICE_JOB"
 DAEMON = re.compile(rb"^[^\0]*/(prted|orted)\0")
-GUARD_S = 2.0
+WATCHDOG_S = 2.0
 
 
 def end_processes(job: str) -> None:
-    """Kill the remaining processes of a job; its guards get time to clean up first."""
+    """Kill the remaining processes of a job; its watchdogs get time to clean up first."""
     found = processes_of(job)
-    guards = {process for process, command in found.items() if b"guard.py" in command}
-    for process in found.keys() - guards:
+    watchdogs = {process for process, command in found.items() if b"watchdog.py" in command}
+    for process in found.keys() - watchdogs:
         _kill(process)
-    deadline = time.monotonic() + GUARD_S
-    while guards & processes_of(job).keys() and time.monotonic() < deadline:
+    deadline = time.monotonic() + WATCHDOG_S
+    while watchdogs & processes_of(job).keys() and time.monotonic() < deadline:
         time.sleep(0.05)
     for process in processes_of(job):
         _kill(process)

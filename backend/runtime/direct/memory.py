@@ -1,9 +1,9 @@
 """Memory that one rank writes and the other ranks of its board read.
 
 It is a file without a name, so nothing is left behind however the ranks end, and it needs no
-``/dev/shm``. Its descriptor is handed over (:mod:`.handover`). Seals make sure of what its readers
-rely on: it never shrinks under them, which would kill them when they read; and only its maker
-writes it, unless an engine in a process of its own does.
+``/dev/shm``. Its descriptor is handed over (:mod:`.neighbours`). Seals make sure of what its
+readers rely on: it never shrinks under them, which would kill them when they read; and only its
+maker writes it, unless an engine in a process of its own does.
 """
 
 from __future__ import annotations

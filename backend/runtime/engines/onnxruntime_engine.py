@@ -11,11 +11,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..affinity import bind_to_cores
 from ..errors import FrameError, JobError, is_of_memory
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..figures.operator_profile import OperatorSpans, read_profile
 from ..job import Tensor
+from ..process_setup import bind_to_cores
 from . import EngineSettings
 from .cuda_stream import CudaError
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames

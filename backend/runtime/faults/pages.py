@@ -1,6 +1,6 @@
 """Status pages: the state of a rank, readable after the rank was killed.
 
-It needs only the standard library, as the guard loads it alone.
+It needs only the standard library, as the watchdog loads it alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = "rank-"
 
 
 class StatusPage:
-    """The state of a rank, for the guard; an update takes about a microsecond."""
+    """The state of a rank, for the watchdog; an update takes about a microsecond."""
 
     def __init__(self, folder: int, rank: int, rank_name: str) -> None:
         """Make the page of this process in a folder, given as its descriptor.
@@ -91,7 +91,7 @@ def _read_page(name: str, folder: int) -> Status:
     Raises:
         OSError: it is not a file of this user.
     """
-    # A FIFO would keep the guard waiting.
+    # A FIFO would keep the watchdog waiting.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:

@@ -1,6 +1,6 @@
 """Processes of this user, told apart from later ones with their numbers, and their deaths.
 
-It needs only the standard library, as the guard loads it without the rest of the runtime.
+It needs only the standard library, as the watchdog loads it without the rest of the runtime.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..direct.handover import Neighbour, swap
 from ..direct.memory import Memory, make_memory, map_memory
+from ..direct.neighbours import Neighbour, swap
 from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_once
 from ..errors import JobError
 from .slots import LentRing, Ring, SharedView, View, ring_bytes

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..direct.foretelling import Foretelling
 from ..figures.events import THREADS, WAIT, EventRing
 from .direct_channels import NEWS, Post
 from .loop import CommunicationLoop
 from .stages import Stage
-from .waiting import Waiter, Watched, sharpen_timers
+from .waiting import ArrivalPredictor, Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
 """After a shorter step a look pays off only if the step made something to send. What came during a
@@ -50,14 +49,14 @@ class Executor:
         on_finished: Callable[[], None] = lambda: None,
         on_step: OnStep | None = None,
         post: Post | None = None,
-        foretells: bool = False,
+        predicts: bool = False,
         events: EventRing | None = None,
         beside: Executor | None = None,
     ) -> None:
         """Prepare the thread.
 
         Of its ``stages`` earlier ones come first among equals. ``on_failure`` gets the stage and
-        the exception that ended the thread. ``foretells``: wake a little before frames are due, and
+        the exception that ended the thread. ``predicts``: wake a little before frames are due, and
         wait for them without sleep. ``events`` takes its steps and waits. ``beside``: another
         thread of the same core, for whose waits this one's work does not count.
         """
@@ -81,13 +80,13 @@ class Executor:
         """By what stages may lack."""
         self._lacked: list[Watched] = []
         """What tells of that which stages lack, to be watched besides the news."""
-        self._foretelling: Foretelling | None = None
+        self._predictor: ArrivalPredictor | None = None
         self._waiter = Waiter()
         if self._news is not None:
             self._waiter.watch(self._news.descriptor, self._news.take)
-            if foretells:
-                self._foretelling = Foretelling()
-                self._news.on_stamp = self._foretelling.note
+            if predicts:
+                self._predictor = ArrivalPredictor()
+                self._news.on_stamp = self._predictor.note
         self._messages: CommunicationLoop | None = None
         self._stopped = False
         self._should_look = False
@@ -256,10 +255,10 @@ class Executor:
                 if moved or stage is not None:
                     continue
             pause_s = self._pause_s() if self._clocked or self._messages is not None else None
-            if self._foretelling is None:
+            if self._predictor is None:
                 self._waiter.wait(pause_s, self._lacked)
             else:
-                self._sleep_lightly(self._foretelling, pause_s)
+                self._sleep_lightly(self._predictor, pause_s)
             stage = self._next_ready(takes_tokens=False)
         self.is_waiting = False
         if self._messages is not None:
@@ -270,18 +269,18 @@ class Executor:
             self._add_event(WAIT, begin, end, stage.frame, stage.index, self._number, stage.way)
         return stage
 
-    def _sleep_lightly(self, foretelling: Foretelling, pause_s: float | None) -> None:
+    def _sleep_lightly(self, predictor: ArrivalPredictor, pause_s: float | None) -> None:
         """Sleep until something may have become ready, but be awake when a frame is due."""
-        early_s = foretelling.sleep_s()
+        early_s = predictor.sleep_s()
         if early_s is None or (pause_s is not None and pause_s < early_s):
             self._waiter.wait(pause_s, self._lacked)
             return
         if early_s:
             if self._waiter.wait(early_s, self._lacked):
                 return
-            foretelling.note_wake()
+            predictor.note_wake()
         # All that follows a token runs now, too, so that it is in the caches when one comes.
-        while foretelling.stays_awake() and not self._stopped:
+        while predictor.stays_awake() and not self._stopped:
             if self._next_ready() is not None:
                 return
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import JobError
-from ..failed_frames import RECORD_BYTES
 from ..figures.events import RECEIVE, SEND, EventRing
+from ..frame_records import RECORD_BYTES
 from ..sizes import OpenSlot
-from ..transport.transport import Lane, Transport
+from ..transport import Lane, Transport
 from .slots import Ring
 from .waiting import (
     LARGE_S,

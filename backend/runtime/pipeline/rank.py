@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ..affinity import check_binding
 from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
@@ -26,13 +25,14 @@ from ..job import Job
 from ..job.strict import as_record, plain
 from ..keeper import ROLE_DRAIN, connect as connect_to_keeper
 from ..options import RunOptions
+from ..process_setup import check_binding
 from ..recording import Recorder, recorded_frames
 from ..system.cores import processor
-from ..transport.transport import Transport
+from ..transport import Transport
+from .collectives import Peers, Sample, allgather, connect_ranks, run_on_all, sample_clocks
 from .direct_channels import LOOKS, MAIN, DirectChannels, Post
 from .executor import Executor, OnStep, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
-from .meeting import Peers, Sample, meet, sample_clocks, share, together
 from .setup import (
     LoadedSegments,
     OpenedSource,
@@ -191,7 +191,7 @@ class _Rank:
             on_finished=partial(self._finish, name),
             on_step=on_step,
             post=self._channels.post(name),
-            foretells=self._setup.options.latency,
+            predicts=self._setup.options.latency,
             events=self._setup.events,
             beside=beside,
         )
@@ -360,23 +360,23 @@ def run_rank(
     try:
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step, events)
-            peers = meet(job, options, transport, resources)
+            peers = connect_ranks(job, options, transport, resources)
             wiring = wire_all(job, options.window, peers.direct)[spec.rank]
             wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
             if options.record is not None:
-                recorder = together(transport, partial(_recorder, setup, options.record))
+                recorder = run_on_all(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)
-            opened = together(transport, partial(open_frames, setup))
-            channels = together(transport, lambda: _open_channels(setup, wiring, peers, opened))
-            together(transport, channels.hand_over)
-            rank = together(transport, lambda: _Rank(setup, peers, wiring, channels, opened))
+            opened = run_on_all(transport, partial(open_frames, setup))
+            channels = run_on_all(transport, lambda: _open_channels(setup, wiring, peers, opened))
+            run_on_all(transport, channels.hand_over)
+            rank = run_on_all(transport, lambda: _Rank(setup, peers, wiring, channels, opened))
             energy = BoardEnergy([each.board for each in job.ranks], spec.rank)
             clocks = _sample(setup)
             on_start()
             measured, joules = energy.during(rank.run)
             measured = replace(measured, energy=joules)
             _sample(setup, clocks)
-            shared = share(transport, plain(RankFigures, measured))
+            shared = allgather(transport, plain(RankFigures, measured))
             events.close()
         if options.report is not None and spec.rank == job.sink:
             _write_report(options.report, shared)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affinity import bind_to_cores
 from ..direct.memory import Memory
 from ..engines import (
     Engine,
@@ -33,6 +32,7 @@ from ..figures.rank_usage import GpuMemory, StepTimes
 from ..job import Job, PlacedSegment, Rank
 from ..job.strict import vars_of
 from ..options import RunOptions
+from ..process_setup import bind_to_cores
 from ..recording import Recorder
 from ..sinks import open_sinks
 from ..sizes import OpenSlot, is_aligned
@@ -47,7 +47,7 @@ from ..sources.switching import (
     Fixed,
     surge_queue,
 )
-from ..transport.transport import Transport
+from ..transport import Transport
 from .executor import OnStep
 from .routes import Entry, RoutedSink, RoutedSource, Switching
 from .slots import LentRing, Ring, View

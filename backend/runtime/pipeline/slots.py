@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..failed_frames import RECORD_BYTES, Failure
+from ..frame_records import RECORD_BYTES, Failure
 from ..job import ALL, EACH, Steps, Tensor, Turns
 from ..sizes import ALIGNMENT, Slot, make_slot, private_memory, slot_bytes
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..engines import Binds, Engine
 from ..errors import BoundError, FrameError, JobError
-from ..failed_frames import SOURCE, Failure
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import SORTED_AT_ONCE, Histogram
 from ..figures.rank_figures import SinkFigures, SourceFigures
 from ..figures.rank_usage import NOT_COMPUTED, StepTimes
+from ..frame_records import SOURCE, Failure
 from ..job import ALL, EACH, Rank, Turns
 from ..keeper import Entered
 from ..recording import TakeFrame

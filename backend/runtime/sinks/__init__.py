@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ..discovery import find_kinds
-from ..failed_frames import Failure
+from ..frame_records import Failure
 from ..job import Job
 from ..options import RunOptions
 

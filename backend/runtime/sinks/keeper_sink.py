@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
-from ..failed_frames import Failure
+from ..frame_records import Failure, RecordForm
 from ..job import Job, Tensor
 from ..keeper import END, FAILED, ROLE_SINK, connect, head_without_sizes, is_kept, send
 from ..options import RunOptions
-from ..records import RecordForm
 from . import Sink
 
 

@@ -39,7 +39,7 @@ class ProgressSink(Sink):
 
     def finish(self) -> None:
         """Print the number."""
-        # mpirun's daemon may have been killed; the guard and the launcher tell of that.
+        # mpirun's daemon may have been killed; the watchdog and the launcher tell of that.
         with contextlib.suppress(OSError):
             os.write(1, f"completed {self._completed}\n".encode())
         self._next_s = time.monotonic() + _EVERY_S

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError, what_is_wrong
+from ..frame_records import RecordForm
 from ..job import Job, Tensor, typed_view
-from ..records import RecordForm
 
 MAGIC = b"rankslice results 2\n"
 _MAX_HEAD = 1 << 20

@@ -15,10 +15,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import JobError, reason_of
+from ..frame_records import RecordForm
 from ..job import Job, Tensor
 from ..keeper import is_kept
 from ..options import RunOptions
-from ..records import RecordForm
 from . import Sink
 from .results import MAGIC
 

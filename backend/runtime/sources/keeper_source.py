@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
+from ..frame_records import RecordForm
 from ..keeper import END, ROLE_SOURCE, bytes_of, connect, is_kept, receive, receive_head
-from ..records import RecordForm
 from . import EndOfStreamError, Source
 
 if TYPE_CHECKING:

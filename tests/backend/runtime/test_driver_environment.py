@@ -13,10 +13,10 @@ import pytest
 
 PROGRAM = textwrap.dedent("""
     import json, os, sys
-    from rankslice.backend.runtime import environment
+    from rankslice.backend.runtime import process_setup
     with open(sys.argv[1], "a") as starts:
         print(os.getpid(), file=starts)
-    environment.start_again_with(dict(json.loads(sys.argv[2])))
+    process_setup.start_again_with(dict(json.loads(sys.argv[2])))
     print(os.environ.get("A", ""), os.environ.get("LD_LIBRARY_PATH", ""), sys.argv[3:])
 """)
 

@@ -8,7 +8,7 @@ from real_jobs import chain_folder
 from twin import ThreadLinks
 
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.pipeline.meeting import KEPT, Sample, sample_clocks
+from rankslice.backend.runtime.pipeline.collectives import KEPT, Sample, sample_clocks
 from rankslice.framework.reading.read_driver import read_driver
 
 

@@ -16,14 +16,17 @@ import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
 
-from rankslice.backend.runtime.direct import foretelling
 from rankslice.backend.runtime.direct.tokens import WRITTEN, Outbox
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.failed_frames import Failure
 from rankslice.backend.runtime.figures.events import COMPUTE
+from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import EACH, Steps, Tensor, Turns
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.pipeline import executor as executor_module, loop as loop_module
+from rankslice.backend.runtime.pipeline import (
+    executor as executor_module,
+    loop as loop_module,
+    waiting,
+)
 from rankslice.backend.runtime.pipeline.direct_channels import NEWS, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import CommunicationLoop, Incoming, Outgoing
@@ -37,7 +40,7 @@ from rankslice.backend.runtime.pipeline.waiting import (
     Watched,
     computing_pause_s,
 )
-from rankslice.backend.runtime.transport.transport import Completion, Lane
+from rankslice.backend.runtime.transport import Completion, Lane
 from rankslice.framework.reading.read_driver import read_driver
 
 SMALL, LARGE = 64, 1 << 20
@@ -361,13 +364,13 @@ def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> N
 def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(foretelling, "_MARGIN", 1e6)  # awake 30 s before a frame is due
+    monkeypatch.setattr(waiting, "_MARGIN", 1e6)  # awake 30 s before a frame is due
     taken = threading.Event()
     post = Post(Outbox())
     post.inboxes[NEWS].expect(1)
     post.inboxes[NEWS].handle(WRITTEN, 1, lambda _: taken.set())
     executor = Executor(
-        "compute", [Counting(0)], on_failure=lambda *_: None, post=post, foretells=True
+        "compute", [Counting(0)], on_failure=lambda *_: None, post=post, predicts=True
     )
     assert post.inboxes[NEWS].on_stamp is not None
     for frame in range(-8, 0):

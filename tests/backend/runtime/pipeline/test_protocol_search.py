@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, job_of, planned, plans, routed
 from strategies import pairs_of
 
-from rankslice.backend.runtime.direct.handover import Neighbour
+from rankslice.backend.runtime.direct.neighbours import Neighbour
 from rankslice.backend.runtime.direct.tokens import (
     _TOKEN,
     ENDED,
@@ -43,7 +43,7 @@ from rankslice.backend.runtime.direct.tokens import (
     Outbox,
 )
 from rankslice.backend.runtime.errors import FrameError, JobError
-from rankslice.backend.runtime.failed_frames import Failure
+from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import (
     ALL as EVERY,
     Job,

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from rankslice.backend.runtime.failed_frames import RECORD_BYTES, Failure
+from rankslice.backend.runtime.frame_records import RECORD_BYTES, Failure
 from rankslice.backend.runtime.job import Rank
 
 failures = st.builds(

@@ -3,7 +3,7 @@
 Each user of a folder holds its lock, which the kernel releases however a process ends. The last
 user removes the folder; what killed processes left is removed at the next start.
 
-It needs only the standard library, as guards and boards load it alone.
+It needs only the standard library, as watchdogs and boards load it alone.
 """
 
 from __future__ import annotations

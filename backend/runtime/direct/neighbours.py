@@ -1,9 +1,9 @@
 """Streams between the ranks of one board, over which they hand over messages and descriptors.
 
-Each rank opens a door, a socket with a random name, and tells the others its address through MPI.
-Whoever can call at a door is on the same board, whatever host names say: such names belong to a
-network namespace. Both ends of a call check the other's account and process number, as the kernel
-tells them, so another account can neither call nor be called, whatever it knows.
+Each rank listens at a socket with a random name, and sends the others its address through MPI.
+Whoever can connect to it is on the same board, whatever host names say: such names belong to a
+network namespace. Both ends of a connection check the other's account and process number, as the
+kernel tells them, so another account can neither connect nor be connected to, whatever it knows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_DESCRIPTORS = 200
 MAX_MESSAGE_BYTES = 256 << 20
 
 _MAX_CALLS = 4096
-"""Calls that may wait at a door, unless the system's own limit is lower."""
+"""Connections that may wait at a listener, unless the system's own limit is lower."""
 _MAX_IN_FLIGHT_S = 30.0
 """How long to wait while all ranks together have sent as many descriptors as their user may."""
 
@@ -43,11 +43,11 @@ _SO_PEERPIDFD = 77
 _Pairs: TypeAlias = frozenset[tuple[int, int]]
 
 
-class Door:
+class Listener:
     """Where other ranks of the board call: a socket without a file."""
 
     def __init__(self) -> None:
-        """Open a door.
+        """Listen.
 
         Raises:
             JobError: the system refuses it.
@@ -57,22 +57,22 @@ class Door:
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
-            raise _no_door(error) from None
+            raise _cannot_listen(error) from None
         try:
             self._socket.bind(self.address)
             self._socket.listen(_MAX_CALLS)
         except OSError as error:
             self._socket.close()
-            raise _no_door(error) from None
+            raise _cannot_listen(error) from None
         self._socket.setblocking(False)
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> Listener:
         return self
 
     def __exit__(self, *ended: object) -> None:
         self.close()
 
-    def calls(self) -> Iterator[socket.socket]:
+    def accepted(self) -> Iterator[socket.socket]:
         """Accept the calls that wait, first come, first served; never wait for more."""
         with contextlib.suppress(OSError):
             # A stranger who calls again and again comes after all that waited.
@@ -84,7 +84,7 @@ class Door:
         self._socket.close()
 
 
-def _no_door(error: OSError) -> JobError:
+def _cannot_listen(error: OSError) -> JobError:
     return JobError(
         f"cannot listen for the other ranks of this board ({error.strerror}): run with --no-direct"
     )
@@ -206,14 +206,14 @@ class Neighbour:
         self._stream.close()
 
 
-class Found(NamedTuple):
+class Discovery(NamedTuple):
     """What :func:`find_neighbours` has found; the pairs have the lower rank first."""
 
     neighbours: dict[int, Neighbour]
     """Of this rank."""
     pairs: _Pairs
     """All ranks that are neighbours, the same on every rank."""
-    strangers: _Pairs
+    foreign: _Pairs
     """Ranks on one board that are no neighbours because their processes belong to two accounts; the
     same on every rank."""
 
@@ -221,35 +221,35 @@ class Found(NamedTuple):
 def find_neighbours(
     rank: int,
     processes: Sequence[int],
-    door: Door | None,
+    listener: Listener | None,
     addresses: Sequence[str],
-    share: Callable[[list[int]], list[list[int]]],
-) -> Found:
+    allgather: Callable[[list[int]], list[list[int]]],
+) -> Discovery:
     """Connect the ranks of each board with each other. Collective.
 
-    Each rank calls at the doors of all lower ranks. A rank that cannot be called is on another
-    board, or in another container; that is no error. The calls are made before the first ``share``
-    ends and accepted after it: so whatever will come waits already, and no rank waits for another
-    one outside ``share``.
+    Each rank calls all lower ranks. A rank that cannot be called is on another
+    board, or in another container; that is no error. The calls are made before the first
+    ``allgather`` ends and accepted after it: so whatever will come waits already, and no rank waits
+    for another one outside ``allgather``.
 
     Args:
         rank: of this process.
         processes: by rank, its process number as it sees it itself.
-        door: of this rank, which may close it afterwards; ``None`` if it wants no neighbours.
-        addresses: by rank, the address of its door; empty if it wants no neighbours.
-        share: gives a list to all ranks and returns everybody's, by rank.
+        listener: of this rank, which may close it afterwards; ``None`` if it wants no neighbours.
+        addresses: by rank, the address of its listener; empty if it wants no neighbours.
+        allgather: gives a list to all ranks and returns everybody's, by rank.
     """
     streams, strange = _call_lower_ranks(rank, processes, addresses)
     try:
-        reached = share(sorted(streams))
+        reached = allgather(sorted(streams))
         callers = {
             other: processes[other]
             for other in range(rank + 1, len(processes))
             if rank in reached[other]
         }
-        streams.update(_accept(door, callers))
-        accepted = share(sorted(streams))
-        strangers = share(strange)
+        streams.update(_accept(listener, callers))
+        accepted = allgather(sorted(streams))
+        foreign = allgather(strange)
     except BaseException:
         _close_streams(streams.values())
         raise
@@ -261,13 +261,13 @@ def find_neighbours(
     )
     refused = [other for other in streams if tuple(sorted((rank, other))) not in pairs]
     _close_streams(streams.pop(other) for other in refused)
-    return Found(
+    return Discovery(
         neighbours={
             other: Neighbour(other, streams[other], sends_first=rank < other)
             for other in sorted(streams)
         },
         pairs=pairs,
-        strangers=frozenset((low, high) for high in ranks for low in strangers[high]),
+        foreign=frozenset((low, high) for high in ranks for low in foreign[high]),
     )
 
 
@@ -276,7 +276,7 @@ def _call_lower_ranks(
 ) -> tuple[dict[int, socket.socket], list[int]]:
     """Return streams to ranks with which to share memory, and ranks of other accounts."""
     streams: dict[int, socket.socket] = {}
-    strangers: list[int] = []
+    foreign: list[int] = []
     for other in range(rank):
         stream = _call(addresses[other], rank) if addresses[rank] and addresses[other] else None
         if stream is None:
@@ -287,12 +287,12 @@ def _call_lower_ranks(
             continue
         stream.close()
         if user != os.geteuid():
-            strangers.append(other)
-    return streams, strangers
+            foreign.append(other)
+    return streams, foreign
 
 
 def _call(address: str, rank: int) -> socket.socket | None:
-    """Call at a door and say who calls; ``None`` if nobody listens there."""
+    """Call at a listener and say who calls; ``None`` if nobody listens there."""
     with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
         stream = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         # A full queue would not become shorter: calls are accepted after all have been made.
@@ -305,12 +305,12 @@ def _call(address: str, rank: int) -> socket.socket | None:
     return None
 
 
-def _accept(door: Door | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
+def _accept(listener: Listener | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
     """Accept the calls of some ranks, by their process numbers; refuse all others."""
     accepted: dict[int, socket.socket] = {}
-    if not callers or door is None:
+    if not callers or listener is None:
         return accepted
-    for stream in door.calls():
+    for stream in listener.accepted():
         caller = _caller(stream)
         expected = (callers.get(caller), os.geteuid())
         if caller not in accepted and _credentials(stream) == expected:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime.affinity import bind_to_cores, check_binding
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.process_setup import bind_to_cores, check_binding
 
 USABLE = sorted(os.sched_getaffinity(0))
 NO_CORE = 1000
@@ -18,7 +18,7 @@ NO_CORE = 1000
 BIND = """
 import os, sys, threading
 from pathlib import Path
-from rankslice.backend.runtime.affinity import bind_to_cores
+from rankslice.backend.runtime.process_setup import bind_to_cores
 waiting = threading.Event()
 before = threading.Thread(target=waiting.wait, daemon=True)
 before.start()
@@ -63,7 +63,7 @@ def test_a_core_that_is_there_and_cannot_be_used_is_told_with_the_reason(
     core = tmp_path / f"sys/devices/system/cpu/cpu{NO_CORE}"
     core.mkdir(parents=True)
     (core / "online").write_text(online)
-    monkeypatch.setattr("rankslice.backend.runtime.affinity.ROOT", tmp_path)
+    monkeypatch.setattr("rankslice.backend.runtime.process_setup.ROOT", tmp_path)
     with pytest.raises(JobError, match=expected):
         bind_to_cores([NO_CORE])
 

@@ -1,11 +1,11 @@
-"""A guard per board: reports where a killed rank was, and ends ranks that outlive a failure.
+"""A watchdog per board: reports where a killed rank was, and ends ranks that outlive a failure.
 
 A killed rank cannot report where it was. So each rank keeps a status page (``pages.py``) in a
 private folder that the ranks of a job on one board share. The lowest rank of the board starts the
-guard before MPI, in a session of its own, so that it survives whatever ends the ranks. It reads the
-pages and ends with the last rank of the board.
+watchdog before MPI, in a session of its own, so that it survives whatever ends the ranks. It reads
+the pages and ends with the last rank of the board.
 
-The guard's process loads this module and its neighbours without the rest of the runtime.
+The watchdog's process loads this module and its neighbours without the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..system.processes import kills_for_memory
 from .pages import ALIVE, DONE, FAILED, STOPPED, Status, read_pages
-from .private import PrivateFolder, make_shared, open_private
+from .private_folder import PrivateFolder, make_shared, open_private
 from .watched_process import Deaths, Process, process_start
 
 SESSION = "RANKSLICE_SESSION"
@@ -39,9 +39,9 @@ initialises, their Python stands still."""
 _RELEASE_S = 2.0
 """Time that an ended process may need to release its files."""
 _SHORT_RELEASE_S = 0.05
-"""The same if the launcher holds the folder until mpirun has ended: mpirun waits for the guard."""
+"""The same if the launcher holds the folder until mpirun has ended: that waits for the watchdog."""
 _LONELY_S = 2.0
-"""Time after which a guard without ranks ends, if some have never started."""
+"""Time after which a watchdog without ranks ends, if some have never started."""
 
 _HINT = "; dmesg on its board shows whether memory ran out"
 _MEMORY_HINT = (
@@ -53,14 +53,14 @@ _PROGRAM = """
 import sys, types
 package = sys.modules["runtime"] = types.ModuleType("runtime")
 package.__path__ = [sys.argv[1].rsplit("/", 2)[0]]
-from runtime.faults.guard import guard
-guard(*sys.argv[2:])
+from runtime.faults.watchdog import watchdog
+watchdog(*sys.argv[2:])
 """
 """Called with the path of this file; loads no other part of the runtime."""
 
 
-def start_guard(start_timeout_s: float) -> PrivateFolder | None:
-    """Start this board's guard if this is its lowest rank; return the folder for status pages.
+def start_watchdog(start_timeout_s: float) -> PrivateFolder | None:
+    """Start this board's watchdog if this is its lowest rank; return the folder for status pages.
 
     ``None`` if Open MPI did not start the process, or no such folder can be made.
     """
@@ -78,7 +78,7 @@ def start_guard(start_timeout_s: float) -> PrivateFolder | None:
             start_new_session=True,
         )
     elif is_lowest:
-        say("there is no private folder for status pages: no guard watches this job")
+        say("there is no private folder for status pages: the job runs without a watchdog")
     return folder
 
 
@@ -96,7 +96,7 @@ def _session(parent: int) -> PrivateFolder | None:
     return make_shared(hashlib.sha256(name.encode()).hexdigest()[:8])
 
 
-def guard(folder: str, ranks: str, parent: str, start_timeout_s: str) -> None:
+def watchdog(folder: str, ranks: str, parent: str, start_timeout_s: str) -> None:
     """Watch until all ranks have ended; kill those that outlive a failure.
 
     ``folder`` has the status pages; ``parent``: process number of mpirun or its daemon.

@@ -1,4 +1,4 @@
-"""The gate in front of a program that is no rank: who may connect to it."""
+"""The connection filter in front of a program that is no rank: who may connect to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from second_account import AS_STRANGER, STRANGER, needs_root
 
-from rankslice.backend.runtime.faults import gate
+from rankslice.backend.runtime.faults import connection_filter
 
 PROGRAM = """
 use IO::Socket::INET;
@@ -37,8 +37,8 @@ print("it was closed" if not connection.recv(1) else "?")
 
 @contextmanager
 def listening(reach: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Give a program that listens behind the gate, and its port."""
-    line = [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), reach]
+    """Give a program that listens behind the connection filter, and its port."""
+    line = [sys.executable, "-E", "-S", connection_filter.__file__, str(os.getpid()), reach]
     with subprocess.Popen(
         [*line, "perl", "-e", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
@@ -85,16 +85,16 @@ def test_a_client_of_another_account_is_refused_and_the_next_one_taken() -> None
             assert "it was closed\n" == stranger.stdout.readline()
 
 
-def test_without_a_gate_anyone_connects() -> None:
+def test_without_a_filter_anyone_connects() -> None:
     with listening("all") as (program, port), socket.create_connection(("127.0.0.1", port)) as end:
         end.sendall(b"one\n")
         assert "took one\n" == taken(program)
 
 
 def test_of_an_argument_only_the_half_counts_that_the_kernel_looks_at() -> None:
-    make = gate._CALLS[os.uname().machine, 8][2]
+    make = connection_filter._CALLS[os.uname().machine, 8][2]
     program = f'print syscall({make}, 2 | 1 << 40, 1, 0) < 0 ? "none: $!" : "made"'
-    line = [sys.executable, "-E", "-S", gate.__file__, str(os.getpid()), "loopback"]
+    line = [sys.executable, "-E", "-S", connection_filter.__file__, str(os.getpid()), "loopback"]
     ended = subprocess.run(
         [*line, "perl", "-e", program], stdout=subprocess.PIPE, text=True, timeout=30, check=True
     )

@@ -9,7 +9,7 @@ import pytest
 from real_jobs import debians_mpirun, wheels_mpirun
 
 from rankslice.backend.launch.mpirun import find_mpirun
-from rankslice.backend.runtime.transport.mpi import prefer
+from rankslice.backend.runtime.transport import prefer
 
 MESSAGES_CROSS = """
 import sys, time
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rankslice.backend.runtime.transport.mpi import MpiTransport
-from rankslice.backend.runtime.transport.transport import Lane
+from rankslice.backend.runtime.transport import MpiTransport
+from rankslice.backend.runtime.transport import Lane
 
 are_connected, have_crossed = (Path(sys.argv[1]) / name for name in ("connected", "crossed"))
 
@@ -56,8 +56,8 @@ import os, sys, time
 import numpy as np
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.transport.mpi import MpiTransport
-from rankslice.backend.runtime.transport.transport import Lane
+from rankslice.backend.runtime.transport import MpiTransport
+from rankslice.backend.runtime.transport import Lane
 
 SIZES = [64, 1064, 65, 300_064, 64, 100]
 LONGER = 3000
@@ -105,8 +105,8 @@ import time
 
 import numpy as np
 
-from rankslice.backend.runtime.transport.mpi import MpiTransport
-from rankslice.backend.runtime.transport.transport import Lane
+from rankslice.backend.runtime.transport import MpiTransport
+from rankslice.backend.runtime.transport import Lane
 
 mpi = MpiTransport()
 slot = (np.zeros(8, np.uint8),)

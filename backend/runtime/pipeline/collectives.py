@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ..direct.handover import Door, Found, Neighbour, find_neighbours
+from ..direct.neighbours import Discovery, Listener, Neighbour, find_neighbours
 from ..errors import ElsewhereError, JobError, NeighbourDiedError
 from ..job import Job
 from ..options import RunOptions
-from ..transport.transport import Transport
+from ..transport import Transport
 from ..version import RUNTIME_VERSION
 from .wiring import Pairs, pairs_within_boards
 
@@ -41,7 +41,9 @@ class Peers:
     not_direct: str = ""
 
 
-def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitStack) -> Peers:
+def connect_ranks(
+    job: Job, options: RunOptions, transport: Transport, resources: ExitStack
+) -> Peers:
     """Compare what the ranks were started with, and return where they run. Collective.
 
     ``resources`` gets what releases the connections to ranks of this board.
@@ -60,9 +62,9 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
         "byte order": sys.byteorder,
         "ranks": transport.size,
     }
-    door = resources.enter_context(Door()) if options.direct else None
-    way = {"process": os.getpid(), "door": door.address if door is not None else ""}
-    records = share(transport, {**mine, **way})
+    listener = resources.enter_context(Listener()) if options.direct else None
+    address = listener.address if listener is not None else ""
+    records = allgather(transport, {**mine, "process": os.getpid(), "address": address})
     for rank, record in enumerate(records):
         for name in mine:
             value = records[0].get(name)
@@ -76,9 +78,9 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
     found = find_neighbours(
         transport.rank,
         processes,
-        door,
-        [record["door"] for record in records],
-        partial(share, transport),
+        listener,
+        [record["address"] for record in records],
+        partial(allgather, transport),
     )
     for neighbour in found.neighbours.values():
         resources.callback(neighbour.close)
@@ -88,21 +90,21 @@ def meet(job: Job, options: RunOptions, transport: Transport, resources: ExitSta
     return Peers(processes, found.neighbours, found.pairs, reason)
 
 
-def _why_not_direct(job: Job, found: Found, *, wanted: bool) -> str:
-    missing = sorted(pairs_within_boards(job) - found.pairs)
+def _why_not_direct(job: Job, discovery: Discovery, *, wanted: bool) -> str:
+    missing = sorted(pairs_within_boards(job) - discovery.pairs)
     if not missing or not wanted:
         return "--no-direct" if missing else ""
     one, other = (job.ranks[rank].name for rank in missing[0])
-    why = "belong to two accounts" if missing[0] in found.strangers else "cannot share memory"
+    why = "belong to two accounts" if missing[0] in discovery.foreign else "cannot share memory"
     return f"{one} and {other} {why}"
 
 
-def share(transport: Transport, record: _T) -> list[_T]:
+def allgather(transport: Transport, record: _T) -> list[_T]:
     """Give a record, as JSON has it, to all ranks; return everybody's, by rank. Collective."""
     return [json.loads(text) for text in transport.exchange(json.dumps(record).encode())]
 
 
-def together(transport: Transport, step: Callable[[], _T]) -> _T:
+def run_on_all(transport: Transport, step: Callable[[], _T]) -> _T:
     """Do a step on all ranks and return its result here. Collective.
 
     Raises:

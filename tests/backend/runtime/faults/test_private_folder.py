@@ -15,18 +15,23 @@ from pathlib import Path
 import pytest
 from second_account import TRIES_EVERYTHING, as_stranger, open_place, process_of_stranger
 
-from rankslice.backend.runtime.faults import guard, pages, private
+from rankslice.backend.runtime.faults import pages, private_folder, watchdog
 from rankslice.backend.runtime.faults.pages import StatusPage
-from rankslice.backend.runtime.faults.private import make_private, make_shared, open_private, sweep
+from rankslice.backend.runtime.faults.private_folder import (
+    make_private,
+    make_shared,
+    open_private,
+    sweep,
+)
 from rankslice.backend.runtime.faults.watched_process import Process, process_start
 
 OLD_S = 3600
-LOCK = private._LOCK
+LOCK = private_folder._LOCK
 
 USES = """
 import sys, time
 from pathlib import Path
-from rankslice.backend.runtime.faults.private import make_private
+from rankslice.backend.runtime.faults.private_folder import make_private
 with make_private(Path(sys.argv[1])) as folder:
     (folder.path / "file").touch()
     print(folder.path, flush=True)
@@ -39,7 +44,7 @@ with make_private(Path(sys.argv[1])) as folder:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place where all users may make files; it is the one for files in memory."""
     with open_place() as folder:
-        monkeypatch.setattr(private, "_MEMORY", folder)
+        monkeypatch.setattr(private_folder, "_MEMORY", folder)
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
         monkeypatch.setenv("TMPDIR", str(folder))
         monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -157,8 +162,8 @@ def test_a_folder_that_was_not_made_here_is_neither_used_nor_removed(
     folder = place / name
     folder.mkdir(mode=0o700)
     (folder / "file").touch()
-    monkeypatch.setenv(guard.SESSION, str(folder))
-    session = guard._session(os.getppid())
+    monkeypatch.setenv(watchdog.SESSION, str(folder))
+    session = watchdog._session(os.getppid())
     assert session is not None
     assert session.path != folder
     session.release()
@@ -226,7 +231,7 @@ def test_what_another_user_made_under_our_kind_of_name_is_not_swept(place: Path)
 
 def test_another_user_can_do_nothing_in_a_jobs_folder(place: Path) -> None:
     with make_private(place) as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
-        heard.bind(str(folder.path / guard.MESSAGES))
+        heard.bind(str(folder.path / watchdog.MESSAGES))
         heard.setblocking(False)
         StatusPage(folder.descriptor, 0, "rank 0")
         assert "" == as_stranger(TRIES_EVERYTHING, folder.path, LOCK)

@@ -1,4 +1,4 @@
-"""Status pages, and the guard as the process that it is."""
+"""Status pages, and the watchdog as the process that it is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime.faults import guard, pages
+from rankslice.backend.runtime.faults import pages, watchdog
 from rankslice.backend.runtime.faults.pages import ALIVE, DONE, FAILED, STOPPED, Status, StatusPage
-from rankslice.backend.runtime.faults.private import _LOCK as LOCK, open_private
+from rankslice.backend.runtime.faults.private_folder import _LOCK as LOCK, open_private
 from rankslice.backend.runtime.faults.watched_process import Process
 
 PATIENCE_S = 60
@@ -101,10 +101,10 @@ def memory_group() -> Iterator[Path]:
 def guarding(
     folder: Path, ranks: int, mpirun: int | None = None, limit_s: float = PATIENCE_S
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run the guard of a board; this test plays mpirun, unless another process does."""
+    """Run the watchdog of a board; this test plays mpirun, unless another process does."""
     make(folder)
     with subprocess.Popen(
-        [*guard._command(), str(folder), str(ranks), str(mpirun or os.getpid()), str(limit_s)],
+        [*watchdog._command(), str(folder), str(ranks), str(mpirun or os.getpid()), str(limit_s)],
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -114,7 +114,7 @@ def guarding(
 
 
 def asleep(process: subprocess.Popen[str], watched: int) -> None:
-    """Stop a guard once it watches so many processes: it misses what happens until it goes on."""
+    """Stop a watchdog once it watches so many processes: it misses what happens meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with suppress(OSError):
@@ -126,7 +126,7 @@ def asleep(process: subprocess.Popen[str], watched: int) -> None:
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """Return what the guard says until it ends; it ends well."""
+    """Return what the watchdog says until it ends; it ends well."""
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert 0 == process.returncode
     return errors
@@ -321,7 +321,7 @@ def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
         subprocess.Popen(["sleep", "1000"]) as mpirun,
         guarding(folder, 1, mpirun.pid) as process,
     ):
-        time.sleep(1)  # the guard must have seen it alive
+        time.sleep(1)  # the watchdog must have seen it alive
         mpirun.kill()
         mpirun.wait(PATIENCE_S)
         assert -signal.SIGKILL == left.wait(PATIENCE_S)
@@ -354,7 +354,7 @@ def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
 ) -> None:
     folder = tmp_path / PAGES
     make(folder)
-    monkeypatch.setenv(guard.SESSION, str(folder))
+    monkeypatch.setenv(watchdog.SESSION, str(folder))
     with open_private(folder):
         began = time.monotonic()
         with guarding(folder, 0) as process:

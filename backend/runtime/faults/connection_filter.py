@@ -1,15 +1,15 @@
 """Start mpirun or its daemon so that other accounts cannot connect to it.
 
-``python gate.py PARENT REACH COMMAND...``, without the package:
+``python connection_filter.py PARENT REACH COMMAND...``, without the package:
 
 * PARENT: the process that starts it; the command ends with it. 0: it does not.
 * REACH: ``all``: anyone may connect. ``loopback``: processes of this account on this machine.
   A number: the same, and as many connections from other machines.
 
 Open MPI believes what a client says of itself, and runs commands for it. So another process, the
-gate (:mod:`.admission`), makes the TCP sockets of mpirun and its daemon, and accepts their
-connections: the kernel passes it these calls (seccomp). Before Linux 5.9, and where seccomp
-cannot pass calls, nothing changes.
+connection broker (:mod:`.connection_broker`), makes the TCP sockets of mpirun and its daemon, and
+accepts their connections: the kernel passes it these calls (seccomp). Before Linux 5.9, and where
+seccomp cannot pass calls, nothing changes.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def _version() -> tuple[int, ...]:
 
 
 def _close(reach: str, architecture: int, seccomp: int, *calls: int) -> None:
-    """Start the gate, and have the kernel ask it."""
-    own, gates = _socket.socketpair()
+    """Start the broker, and have the kernel ask it."""
+    own, broker = _socket.socketpair()
     if not os.fork():
-        __import__("admission").be_gate(gates.detach(), reach, calls)
+        __import__("connection_broker").serve_filter(broker.detach(), reach, calls)
         os._exit(0)
     kernel = _install(seccomp, _program(architecture, *calls))
     if kernel >= 0:
         rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", kernel))
         own.sendmsg([b"."], [rights])
     own.close()
-    gates.close()
+    broker.close()
 
 
 def _program(architecture: int, make: int, accept: int, accept_with_flags: int) -> bytes:

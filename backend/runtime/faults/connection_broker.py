@@ -1,7 +1,8 @@
 """Admit to mpirun and its daemon only connections of the account that runs them.
 
-The process beside them (:mod:`.gate`) makes their TCP sockets and accepts their connections. It
-hands over a connection only if the client's socket, says the kernel, belongs to this account.
+The process beside them (:mod:`.connection_filter`) makes their TCP sockets and accepts their
+connections. It hands over a connection only if the client's socket, says the kernel, belongs to
+this account.
 """
 
 # ruff: noqa: PTH115, PTH121, PTH123, PTH208
@@ -29,12 +30,12 @@ _LOOKS = 3
 """At the table of connections, which may skip one while others come and go."""
 
 
-def be_gate(connection: int, reach: str, calls: tuple[int, ...]) -> None:
+def serve_filter(connection: int, reach: str, calls: tuple[int, ...]) -> None:
     """Answer the kernel until all processes that the filter concerns have ended.
 
     Args:
         connection: brings the descriptor from which the kernel's questions are read.
-        reach: who may connect, as for :mod:`.gate`.
+        reach: who may connect, as for :mod:`.connection_filter`.
         calls: numbers of socket, accept and accept4.
     """
     os.setsid()
@@ -48,10 +49,10 @@ def be_gate(connection: int, reach: str, calls: tuple[int, ...]) -> None:
     with socket.socket(fileno=connection) as end:
         _, told, *_ = end.recvmsg(1, socket.CMSG_SPACE(4))
     if told:
-        _Gate(array.array("i", told[0][2])[0], reach, calls).serve()
+        _Broker(array.array("i", told[0][2])[0], reach, calls).serve()
 
 
-class _Gate:
+class _Broker:
     def __init__(self, kernel: int, reach: str, calls: tuple[int, ...]) -> None:
         self._kernel = kernel
         self._is_alone = reach == "loopback"

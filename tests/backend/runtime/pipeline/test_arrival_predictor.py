@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from rankslice.backend.runtime.direct.foretelling import Foretelling
+from rankslice.backend.runtime.pipeline.waiting import ArrivalPredictor
 
 PERIOD_NS = 10_000_000
 MAX_EARLY_S = 0.03 * 1e-9 * PERIOD_NS
@@ -24,11 +24,11 @@ class Clock:
 
 
 def fed(
-    *sent_ns: int, channel: int = 1, foretelling: Foretelling | None = None
-) -> tuple[Foretelling, Clock]:
+    *sent_ns: int, channel: int = 1, predictor: ArrivalPredictor | None = None
+) -> tuple[ArrivalPredictor, Clock]:
     """Return what knows of some frames, with the clock at the last of them."""
     clock = Clock()
-    found = foretelling or Foretelling(clock)
+    found = predictor or ArrivalPredictor(clock)
     for each in sent_ns:
         found.note(channel, each)
     clock.now_ns = max(sent_ns)
@@ -56,18 +56,18 @@ def test_times_that_vary_a_little_are_a_steady_rate() -> None:
 
 
 @pytest.mark.parametrize("frames", [1, 2, 7])
-def test_few_frames_foretell_nothing(frames: int) -> None:
+def test_few_frames_predict_nothing(frames: int) -> None:
     found, _ = fed(*steady(frames))
     assert found.sleep_s() is None
     assert not found.stays_awake()
 
 
-def test_frames_that_follow_each_other_at_once_foretell_nothing() -> None:
+def test_frames_that_follow_each_other_at_once_predict_nothing() -> None:
     found, _ = fed(*range(0, 100_000 * FRAMES, 100_000))
     assert found.sleep_s() is None
 
 
-def test_frames_without_a_rhythm_foretell_nothing() -> None:
+def test_frames_without_a_rhythm_predict_nothing() -> None:
     random = Random(1)
     found, _ = fed(*sorted(random.randrange(PERIOD_NS * FRAMES) for _ in range(FRAMES)))
     assert found.sleep_s() is None
@@ -101,7 +101,7 @@ def test_sleeps_that_end_late_make_it_wake_earlier_up_to_a_share_of_the_period()
 
 def test_of_several_channels_the_next_frame_counts() -> None:
     clock = Clock()
-    found = Foretelling(clock)
+    found = ArrivalPredictor(clock)
     for each in steady():
         found.note(1, each)
         found.note(2, each + PERIOD_NS // 2)

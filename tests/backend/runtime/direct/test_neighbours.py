@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
-from board_ranks import Share, as_threads, meet, open_descriptors, other_ranks
+from board_ranks import Share, as_threads, connect, open_descriptors, other_ranks
 from second_account import STRANGER, needs_root
 
-from rankslice.backend.runtime.direct.handover import (
+from rankslice.backend.runtime.direct.memory import make_memory
+from rankslice.backend.runtime.direct.neighbours import (
     MAX_DESCRIPTORS,
-    Door,
-    Found,
+    Discovery,
+    Listener,
     Neighbour,
     close_all,
     find_neighbours,
     swap,
 )
-from rankslice.backend.runtime.direct.memory import make_memory
 from rankslice.backend.runtime.errors import JobError
 
 NOTHING: dict[int, tuple[bytes, list[int]]] = {rank: (b"", []) for rank in range(3)}
@@ -73,8 +73,8 @@ def is_readable(descriptor: int, limit_s: float = 0.0) -> bool:
 
 
 def test_all_ranks_of_a_board_are_neighbours() -> None:
-    def step(rank: int, share: Share) -> tuple[Found, list[int]]:
-        found = meet(rank, share)
+    def step(rank: int, share: Share) -> tuple[Discovery, list[int]]:
+        found = connect(rank, share)
         ranks = [each.rank for each in found.neighbours.values() if each.process == os.getpid()]
         close(*found.neighbours.values())
         return found, ranks
@@ -82,12 +82,12 @@ def test_all_ranks_of_a_board_are_neighbours() -> None:
     for rank, (found, others) in enumerate(as_threads(8, step)):
         assert [other for other in range(8) if other != rank] == others
         assert set(combinations(range(8), 2)) == found.pairs
-        assert set() == found.strangers
+        assert set() == found.foreign
 
 
 def test_a_rank_that_wants_none_has_none() -> None:
-    def step(rank: int, share: Share) -> Found:
-        found = meet(rank, share, wants=rank != 1)
+    def step(rank: int, share: Share) -> Discovery:
+        found = connect(rank, share, wants=rank != 1)
         close(*found.neighbours.values())
         return found
 
@@ -100,14 +100,14 @@ def test_a_rank_that_wants_none_has_none() -> None:
 def test_a_rank_with_another_process_number_is_no_neighbour(odd: int) -> None:
     """As between containers that share the network."""
 
-    def step(rank: int, share: Share) -> Found:
-        found = meet(rank, share, process=1 if rank == odd else None)
+    def step(rank: int, share: Share) -> Discovery:
+        found = connect(rank, share, process=1 if rank == odd else None)
         close(*found.neighbours.values())
         return found
 
     for found in as_threads(3, step):
         assert {pair for pair in combinations(range(3), 2) if odd not in pair} == found.pairs
-        assert set() == found.strangers
+        assert set() == found.foreign
 
 
 def test_a_rank_in_another_network_namespace_is_no_neighbour() -> None:
@@ -117,14 +117,14 @@ def test_a_rank_in_another_network_namespace_is_no_neighbour() -> None:
             pytest.skip("a network namespace takes root (CAP_SYS_ADMIN)")
     except OSError as error:
         pytest.skip(f"needs unshare: {error}")
-    with other_ranks("meet(1, share)", before=before) as others:
-        assert ({}, set(), set()) == meet(0, others.share)
+    with other_ranks("connect(1, share)", before=before) as others:
+        assert ({}, set(), set()) == connect(0, others.share)
 
 
 def test_a_rank_of_another_account_is_no_neighbour_and_is_told() -> None:
     needs_root()
-    with other_ranks(f"os.setuid({STRANGER}); share(meet(1, share).neighbours)") as others:
-        assert ({}, set(), {(0, 1)}) == meet(0, others.share)
+    with other_ranks(f"os.setuid({STRANGER}); share(connect(1, share).neighbours)") as others:
+        assert ({}, set(), {(0, 1)}) == connect(0, others.share)
         assert [0, {}] == others.share(0)
 
 
@@ -145,17 +145,17 @@ for end in ends:
 """
 
     def step(rank: int, share: Share) -> set[int]:
-        with Door() as door:
-            addresses = share(door.address)
+        with Listener() as listener:
+            addresses = share(listener.address)
             if rank == 0:
-                words = [sys.executable, "-c", program, door.address.replace("\0", "@")]
+                words = [sys.executable, "-c", program, listener.address.replace("\0", "@")]
                 stranger = subprocess.Popen(
                     words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
                 assert stranger.stdout is not None
                 assert "called\n" == stranger.stdout.readline()
             share(None)
-            found = find_neighbours(rank, [os.getpid()] * 2, door, addresses, share)
+            found = find_neighbours(rank, [os.getpid()] * 2, listener, addresses, share)
             if rank == 0:
                 assert "0\n" * 3 == stranger.communicate("\n", timeout=20)[0]
         close(*found.neighbours.values())
@@ -165,14 +165,18 @@ for end in ends:
 
 
 def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
-    with Door() as door:
+    with Listener() as listener:
         caller = socket.socket(socket.AF_UNIX)
-        caller.connect(door.address)
+        caller.connect(listener.address)
         caller.send(struct.pack("=I", 1))
         caller.close()
         answers = iter([[[], [0], [0]], [[1], [0], [0]], [[], [], []]])
         found = find_neighbours(
-            0, [os.getpid()] * 3, door, [door.address, "gone", "gone"], lambda _: next(answers)
+            0,
+            [os.getpid()] * 3,
+            listener,
+            [listener.address, "gone", "gone"],
+            lambda _: next(answers),
         )
     # Rank 1 called and hung up, rank 2 only said that it had called.
     assert {(0, 1)} == found.pairs
@@ -187,7 +191,7 @@ def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
 def test_memory_is_handed_over_between_processes() -> None:
     program = """
 import mmap
-(neighbour,) = meet(1, share).neighbours.values()
+(neighbour,) = connect(1, share).neighbours.values()
 message, (descriptor,) = swap({0: neighbour}, {0: (b"", ())})[0]
 memory = map_memory(descriptor, int(message))
 share(None)
@@ -204,7 +208,7 @@ share([
 ])
 """
     with other_ranks(program) as others:
-        neighbours = meet(0, others.share).neighbours
+        neighbours = connect(0, others.share).neighbours
         descriptor, memory = make_memory(5000)
         assert {1: (b"", [])} == swap(neighbours, {1: (b"5000", [descriptor])})
         memory[:] = 2
@@ -218,7 +222,7 @@ def test_large_messages_in_both_directions_do_not_stop_each_other() -> None:
     size = 4 << 20
 
     def step(rank: int, share: Share) -> list[tuple[int, bytes]]:
-        neighbours = meet(rank, share).neighbours
+        neighbours = connect(rank, share).neighbours
         messages = {other: (bytes([rank]) * size, ()) for other in neighbours}
         swapped = swap(neighbours, messages)
         share(None)
@@ -251,7 +255,7 @@ def test_descriptors_wait_while_their_user_has_too_many_on_the_way() -> None:
     needs_root()
     program = f"""
 import resource, socket, threading
-from rankslice.backend.runtime.direct.handover import Neighbour
+from rankslice.backend.runtime.direct.neighbours import Neighbour
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 os.setuid({STRANGER})
 pairs = [socket.socketpair() for _ in range(8)]
@@ -292,7 +296,7 @@ def test_a_message_without_bound_is_refused(ends: tuple[Neighbour, Neighbour]) -
 
 def test_what_has_come_is_closed_if_a_swap_fails() -> None:
     def step(rank: int, share: Share) -> None:
-        neighbours = meet(rank, share).neighbours
+        neighbours = connect(rank, share).neighbours
         if rank == 2:
             close(*neighbours.values())
             return
@@ -307,7 +311,7 @@ def test_what_has_come_is_closed_if_a_swap_fails() -> None:
 
 def test_a_rank_whose_swap_fails_keeps_no_other_rank_waiting() -> None:
     def step(rank: int, share: Share) -> str:
-        neighbours = meet(rank, share).neighbours
+        neighbours = connect(rank, share).neighbours
         try:
             if rank == 0:
                 neighbours[1]._stream.sendall(struct.pack("=QI", 1 << 60, 0))
@@ -328,8 +332,8 @@ def test_a_rank_whose_swap_fails_keeps_no_other_rank_waiting() -> None:
 
 
 def test_the_death_of_a_process_is_an_event() -> None:
-    with other_ranks("found = meet(1, share); input()") as others:
-        (neighbour,) = meet(0, others.share).neighbours.values()
+    with other_ranks("found = connect(1, share); input()") as others:
+        (neighbour,) = connect(0, others.share).neighbours.values()
         assert others.processes[0].pid == neighbour.process
         assert not is_readable(neighbour.death)
         os.kill(neighbour.process, signal.SIGKILL)

@@ -1,1 +1,0 @@
-"""How messages travel between ranks."""

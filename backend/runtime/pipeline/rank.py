@@ -46,7 +46,7 @@ from .slots import Ring
 from .stages import SourceStage, Stage
 from .waiting import Waiter
 from .watch import Heartbeat, ProgressWatch, Ticker
-from .wiring import CREDIT_CHANNEL, Wiring, connect, wire_all, with_heartbeats
+from .wiring import CREDIT_CHANNEL, Wiring, connect, wire_all
 
 _NO_STEP_YET = "its first frame"
 """What a rank works on that has computed none: in a surge alone, say."""
@@ -361,8 +361,8 @@ def run_rank(
         with ExitStack() as resources:
             setup = Setup(job, folder, options, transport, resources, on_step, events)
             peers = connect_ranks(job, options, transport, resources)
-            wiring = wire_all(job, options.window, peers.direct)[spec.rank]
-            wiring = with_heartbeats(wiring, spec.rank, len(job.ranks), peers.direct)
+            wirings = wire_all(job, options.window, peers.direct, heartbeats=True)
+            wiring = wirings[spec.rank]
             if options.record is not None:
                 recorder = run_on_all(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import TypeAlias, TypeVar
 
@@ -61,8 +61,8 @@ NO_PAIRS: Pairs = frozenset()
 
 def pairs_within_boards(job: Job) -> Pairs:
     ranks: dict[str, list[int]] = defaultdict(list)
-    for each in job.ranks:
-        ranks[each.board].append(each.rank)
+    for rank in job.ranks:
+        ranks[rank.board].append(rank.rank)
     return NO_PAIRS.union(*(combinations(numbers, 2) for numbers in ranks.values()))
 
 
@@ -118,93 +118,36 @@ class ReceiveSpec:
         return self.channel >= 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wiring:
-    rings: tuple[RingSpec, ...]
-    segments: tuple[tuple[PlacedSegment, StageSpec], ...]
-    source: StageSpec | None
+    """What a rank sets up. :func:`wire_all` fills it in; nothing changes it afterwards."""
+
+    rank: int
+    rings: list[RingSpec] = field(default_factory=list)
+    segments: list[tuple[PlacedSegment, StageSpec]] = field(default_factory=list)
+    source: StageSpec | None = None
     """Writes the model inputs; its input is the completion credit."""
-    sink: StageSpec | None
+    sink: StageSpec | None = None
     """Reads the model outputs; its output is the completion credit."""
-    sends: tuple[SendSpec, ...]
-    receives: tuple[ReceiveSpec, ...]
-    shares: tuple[SendSpec, ...]
+    sends: list[SendSpec] = field(default_factory=list)
+    receives: list[ReceiveSpec] = field(default_factory=list)
+    shares: list[SendSpec] = field(default_factory=list)
     """Direct channels from this rank; also those of tensors that it has received by a message."""
-    views: tuple[ReceiveSpec, ...]
-    entries: tuple[tuple[int, ...], ...] = ()
+    views: list[ReceiveSpec] = field(default_factory=list)
+    entries: list[tuple[int, ...]] = field(default_factory=list)
     """At the source: by route, the rings of the model inputs; the source's outputs are all."""
-    exits: tuple[tuple[tuple[Reader, ...], ...], ...] = ()
+    exits: list[tuple[tuple[Reader, ...], ...]] = field(default_factory=list)
     """At the sink: by route, the readers of the model outputs; the sink's inputs are all."""
 
     @property
     def receives_credits(self) -> bool:
-        return any(each.channel == CREDIT_CHANNEL for each in self.receives)
+        return any(receive.channel == CREDIT_CHANNEL for receive in self.receives)
 
-
-_Origin: TypeAlias = tuple[str, int]
-"""A tensor and a rank that makes it."""
-
-
-class _Wires:
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.rings: list[RingSpec] = []
-        self._of_tensor: dict[str, dict[int, int]] = {}
-        """On the present route, by tensor and rank that makes it."""
-        self.segments: list[tuple[PlacedSegment, StageSpec]] = []
-        self.sends: list[SendSpec] = []
-        self.receives: list[ReceiveSpec] = []
-        self.shares: list[SendSpec] = []
-        self.views: list[ReceiveSpec] = []
-        self.entries: list[tuple[int, ...]] = []
-        self.exits: list[tuple[tuple[Reader, ...], ...]] = []
-
-    def add(self, spec: RingSpec) -> int:
+    def add_ring(self, spec: RingSpec) -> int:
         self.rings.append(spec)
         return len(self.rings) - 1
 
-    def add_route(
-        self,
-        job: Job,
-        window: int,
-        ways: _Ways,
-        segments: Sequence[PlacedSegment],
-        channels: Sequence[Channel],
-    ) -> None:
-        rank = self.rank
-        self._of_tensor = defaultdict(dict)
-        is_source, is_sink = rank == job.source, rank == job.sink
-
-        def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
-            ring = self.add(ways.ring(rank, (tensor, maker), window, home))
-            self._of_tensor[tensor][maker] = ring
-            return ring
-
-        self.entries.append(tuple(add(each.name) for each in job.inputs) if is_source else ())
-        written = [tuple(map(add, segment.outputs)) for segment in segments]
-        for c in (each for each in channels if each.destination == rank):
-            home = ways.homes[c.number]
-            if home == rank:
-                self.receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
-            else:
-                self.views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
-        # All rings are there before the first reader.
-        turns = job.ranks[rank].turns
-        for segment, outputs in zip(segments, written, strict=True):
-            inputs = tuple(self._readers(name, turns) for name in segment.inputs)
-            self.segments.append((segment, StageSpec(inputs, outputs)))
-        for c in channels:
-            home, is_elsewhere = ways.homes[c.number], c.destination != rank
-            is_shared = home == rank and is_elsewhere
-            if is_shared or (c.source == rank and home == c.destination):
-                ring = self._of_tensor[c.tensor][c.source]
-                reader = self._reader(ring, ways.carried[c.number], elsewhere=is_shared)
-                ends = self.shares if is_shared else self.sends
-                ends.append(SendSpec(c.number, c.destination, reader))
-        results = (self._readers(each.name, ALL) for each in job.outputs) if is_sink else ()
-        self.exits.append(tuple(results))
-
-    def _reader(self, ring: int, turns: Turns, *, elsewhere: bool = False) -> Reader:
+    def add_reader(self, ring: int, turns: Turns, *, elsewhere: bool = False) -> Reader:
         """Add a reader of the frames that it handles, too.
 
         ``elsewhere``: it is on another rank, which reads the slots themselves.
@@ -217,33 +160,60 @@ class _Wires:
         )
         return Reader(ring, len(spec.readers))
 
-    def _readers(self, tensor: str, turns: Turns) -> tuple[Reader, ...]:
+
+_Origin: TypeAlias = tuple[str, int]
+"""A tensor and a rank that makes it."""
+
+
+def _add_route(
+    wiring: Wiring,
+    job: Job,
+    window: int,
+    ways: _Ways,
+    segments: Sequence[PlacedSegment],
+    channels: Sequence[Channel],
+) -> None:
+    """Add a rank's part of one route: its segments, and the channels that concern it."""
+    rank = wiring.rank
+    rings: dict[str, dict[int, int]] = defaultdict(dict)
+    """By tensor and rank that makes it."""
+
+    def add(tensor: str, maker: int = rank, home: int | None = None) -> int:
+        ring = wiring.add_ring(ways.ring(rank, (tensor, maker), window, home))
+        rings[tensor][maker] = ring
+        return ring
+
+    def readers(tensor: str, turns: Turns) -> tuple[Reader, ...]:
         return tuple(
-            self._reader(ring, turns)
-            for ring in self._of_tensor[tensor].values()
-            if self.rings[ring].turns.common(turns).positions
+            wiring.add_reader(ring, turns)
+            for ring in rings[tensor].values()
+            if wiring.rings[ring].turns.common(turns).positions
         )
 
-    def wiring(self, job: Job) -> Wiring:
-        """Return what was collected; the last ring of source and sink is that of the credits."""
-        credit = len(self.rings) - 1
-        source = sink = None
-        if self.rank == job.source:
-            source = StageSpec(((Reader(credit, 0),),), tuple(chain(*self.entries)))
-        if self.rank == job.sink:
-            sink = StageSpec(tuple(chain(*self.exits)), (credit,))
-        return Wiring(
-            rings=tuple(self.rings),
-            segments=tuple(self.segments),
-            source=source,
-            sink=sink,
-            sends=tuple(self.sends),
-            receives=tuple(self.receives),
-            shares=tuple(self.shares),
-            views=tuple(self.views),
-            entries=tuple(self.entries),
-            exits=tuple(self.exits),
-        )
+    inputs = job.inputs if rank == job.source else ()
+    wiring.entries.append(tuple(add(tensor.name) for tensor in inputs))
+    written = [tuple(map(add, segment.outputs)) for segment in segments]
+    for c in (channel for channel in channels if channel.destination == rank):
+        home = ways.homes[c.number]
+        if home == rank:
+            wiring.receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
+        else:
+            wiring.views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
+    # All rings are there before the first reader.
+    turns = job.ranks[rank].turns
+    for segment, outputs in zip(segments, written, strict=True):
+        read = tuple(readers(name, turns) for name in segment.inputs)
+        wiring.segments.append((segment, StageSpec(read, outputs)))
+    for c in channels:
+        home, is_elsewhere = ways.homes[c.number], c.destination != rank
+        is_shared = home == rank and is_elsewhere
+        if is_shared or (c.source == rank and home == c.destination):
+            ring = rings[c.tensor][c.source]
+            reader = wiring.add_reader(ring, ways.carried[c.number], elsewhere=is_shared)
+            ends = wiring.shares if is_shared else wiring.sends
+            ends.append(SendSpec(c.number, c.destination, reader))
+    results = job.outputs if rank == job.sink else ()
+    wiring.exits.append(tuple(readers(tensor.name, ALL) for tensor in results))
 
 
 class _Ways:
@@ -256,7 +226,7 @@ class _Ways:
         """By channel, the rank whose slots its destination reads: its own if a message comes."""
         self._home_of: dict[tuple[_Origin, int], int] = {}
         """By what is made and a rank that reads it elsewhere."""
-        self._made_at = {(each.name, job.source): (0, 0) for each in job.inputs}
+        self._made_at = {(tensor.name, job.source): (0, 0) for tensor in job.inputs}
         """The first and the last level of what makes a tensor."""
         for segment in job.segments:
             levels = segment.level - segment.levels + 1, segment.level
@@ -278,8 +248,8 @@ class _Ways:
         for segment in job.segments:
             for name in segment.inputs:
                 self._read(segment.rank, name, segment.level)
-        for each in job.outputs:
-            self._read(job.sink, each.name, job.path_length + 1)
+        for tensor in job.outputs:
+            self._read(job.sink, tensor.name, job.path_length + 1)
         for channel in messages:
             origin = channel.tensor, channel.source
             self._read_at(channel.source, origin, self._made_at[origin][1] + 1)
@@ -304,8 +274,7 @@ class _Ways:
                     messages[origin].append(channel)
                     self._turns[rank, origin] = self.carried[channel.number]
             self.homes[channel.number] = self._home_of[origin, rank] = home
-        found = (channel for channels in messages.values() for channel in channels)
-        return sorted(found, key=lambda channel: channel.number)
+        return sorted(chain(*messages.values()), key=lambda channel: channel.number)
 
     def _comes_later(self, channel: Channel) -> tuple[float, int]:
         carried = self.carried[channel.number]
@@ -347,13 +316,16 @@ class _Ways:
         return RingSpec(self._job.tensors[tensor], depth, turns=turns, home=home)
 
 
-def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> tuple[Wiring, ...]:
+def wire_all(
+    job: Job, window: int | None = None, direct: Pairs = NO_PAIRS, *, heartbeats: bool = False
+) -> tuple[Wiring, ...]:
     """Return what each rank sets up to run ``job``, on all of its routes.
 
     ``window``: frames inside at most; ``None``: as many as the job says for each route. Ranks that
-    are no pair in ``direct`` exchange messages.
+    are no pair in ``direct`` exchange messages. With ``heartbeats``, the last two rings of each
+    rank are those of its own heartbeats, and of those that it hears.
     """
-    wires = [_Wires(rank.rank) for rank in job.ranks]
+    wirings = tuple(Wiring(rank.rank) for rank in job.ranks)
     for route in job.routes:
         ways = _Ways(route, direct)
         segments: dict[int, list[PlacedSegment]] = defaultdict(list)
@@ -361,51 +333,52 @@ def wire_all(job: Job, window: int | None = None, direct: Pairs = NO_PAIRS) -> t
         for segment in route.segments:
             segments[segment.rank].append(segment)
         for channel in route.channels:
-            for one in {channel.source, channel.destination, ways.homes[channel.number]}:
-                channels[one].append(channel)
-        for each in wires:
-            of_rank = segments[each.rank], channels[each.rank]
-            each.add_route(route, window or route.window, ways, *of_rank)
-    # Their ring is as deep as the window on both sides, so it never holds up the sink.
-    depth = window or max(route.window for route in job.routes)
-    _add_credits(RingSpec(CREDIT, depth, (EACH,)), wires[job.sink], wires[job.source], direct)
-    return tuple(each.wiring(job) for each in wires)
+            for rank in {channel.source, channel.destination, ways.homes[channel.number]}:
+                channels[rank].append(channel)
+        for wiring in wirings:
+            of_rank = segments[wiring.rank], channels[wiring.rank]
+            _add_route(wiring, route, window or route.window, ways, *of_rank)
+    _add_credits(wirings[job.sink], wirings[job.source], job, window, direct)
+    if heartbeats:
+        _add_heartbeats(wirings, direct)
+    return wirings
 
 
-def _add_credits(ring: RingSpec, sink: _Wires, source: _Wires, direct: Pairs) -> None:
-    if sink is source:
-        sink.add(ring)
+def _add_credits(sink: Wiring, source: Wiring, job: Job, window: int | None, direct: Pairs) -> None:
+    # The ring is as deep as the window on both sides, so it never holds up the sink.
+    ring = RingSpec(CREDIT, window or max(route.window for route in job.routes), (EACH,))
+    sent = came = sink.add_ring(ring)
+    if sink is not source:
+        came = source.add_ring(ring)
+        _add_channel(CREDIT_CHANNEL, sink, sent, source, came, direct)
+    source.source = StageSpec(((Reader(came, 0),),), tuple(chain(*source.entries)))
+    sink.sink = StageSpec(tuple(chain(*sink.exits)), (sent,))
+
+
+def _add_heartbeats(wirings: Sequence[Wiring], direct: Pairs) -> None:
+    """Have each rank send to the next one, the last one to the first; a single rank to none."""
+    for wiring in wirings:
+        wiring.rings += [RingSpec(BEAT, 2, (EACH,))] * 2
+    for sender, receiver in zip(wirings, [*wirings[1:], *wirings[:1]], strict=True):
+        if sender is not receiver:
+            sent, came = len(sender.rings) - 2, len(receiver.rings) - 1
+            _add_channel(HEARTBEAT_CHANNEL, sender, sent, receiver, came, direct)
+
+
+def _add_channel(
+    channel: int, sender: Wiring, sent: int, receiver: Wiring, came: int, direct: Pairs
+) -> None:
+    """Connect a ring of one rank with a ring of another."""
+    send = SendSpec(channel, receiver.rank, Reader(sent, 0))
+    receive = ReceiveSpec(channel, sender.rank, came)
+    if not _is_pair(direct, sender.rank, receiver.rank):
+        sender.sends.append(send)
+        receiver.receives.append(receive)
         return
-    is_direct = _is_pair(direct, sink.rank, source.rank)
-    sent = SendSpec(CREDIT_CHANNEL, source.rank, Reader(len(sink.rings), 0))
-    came = ReceiveSpec(CREDIT_CHANNEL, sink.rank, len(source.rings))
-    sink.add(replace(ring, is_shared=is_direct))
-    source.add(replace(ring, home=sink.rank if is_direct else None))
-    (sink.shares if is_direct else sink.sends).append(sent)
-    (source.views if is_direct else source.receives).append(came)
-
-
-def with_heartbeats(wiring: Wiring, rank: int, ranks: int, direct: Pairs = frozenset()) -> Wiring:
-    """Return a rank's wiring with two rings more: its own heartbeats, and those that it hears.
-
-    Each rank sends to the next one, the last one to the first. A single rank sends nothing.
-    """
-    beats, before, after = len(wiring.rings), (rank - 1) % ranks, (rank + 1) % ranks
-    send = [SendSpec(HEARTBEAT_CHANNEL, after, Reader(beats, 0))][: ranks - 1]
-    receive = [ReceiveSpec(HEARTBEAT_CHANNEL, before, beats + 1)][: ranks - 1]
-    shares, views = _is_pair(direct, rank, after), _is_pair(direct, before, rank)
-    rings = (
-        RingSpec(BEAT, 2, (EACH,), is_shared=shares),
-        RingSpec(BEAT, 2, (EACH,), home=before if views else None),
-    )
-    return replace(
-        wiring,
-        rings=(*wiring.rings, *rings),
-        sends=(*wiring.sends, *(() if shares else send)),
-        shares=(*wiring.shares, *(send if shares else ())),
-        receives=(*wiring.receives, *(() if views else receive)),
-        views=(*wiring.views, *(receive if views else ())),
-    )
+    sender.rings[sent] = replace(sender.rings[sent], is_shared=True)
+    receiver.rings[came] = replace(receiver.rings[came], home=sender.rank)
+    sender.shares.append(send)
+    receiver.views.append(receive)
 
 
 def _is_pair(direct: Pairs, one: int, other: int) -> bool:
@@ -413,11 +386,11 @@ def _is_pair(direct: Pairs, one: int, other: int) -> bool:
 
 
 def readers_of(wiring: Wiring) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = defaultdict(set)
+    threads: dict[int, set[str]] = defaultdict(set)
     for thread, stage in stages(wiring):
         for reader in stage.readers:
-            found[reader.ring].add(thread)
-    return found
+            threads[reader.ring].add(thread)
+    return threads
 
 
 def writers_of(wiring: Wiring) -> dict[int, str]:
@@ -460,14 +433,14 @@ def connect(
             writer = writers.get(reader.ring)
             # The only reader of a view takes its tokens itself; so does a thread its own frames.
             if reader.ring in views:
-                is_told = len({wakes[each] for each in readers[reader.ring]}) > 1
+                is_woken = len({wakes[reading] for reading in readers[reader.ring]}) > 1
             else:
-                is_told = writer is None or wakes[writer] != wakes[thread]
-            if is_told:
+                is_woken = writer is None or wakes[writer] != wakes[thread]
+            if is_woken:
                 rings[reader.ring].tell(reader.index, wakes[thread])
         for ring in stage.outputs:
             # Slots that this thread frees, or tokens that it takes, do not wake it.
-            if ring in sent or {wakes[each] for each in readers[ring]} - {wakes[thread]}:
+            if ring in sent or {wakes[reading] for reading in readers[ring]} - {wakes[thread]}:
                 rings[ring].on_freed += (wakes[thread],)
     if wiring.source is not None and not wiring.receives_credits:
         (credit,) = wiring.source.readers
@@ -475,7 +448,7 @@ def connect(
     for send in wiring.sends:
         rings[send.reader.ring].tell(send.reader.index, wake_loop)
     shared = {share.reader.ring for share in wiring.shares}
-    for received in {each.ring for each in wiring.receives} & shared:
+    for received in {receive.ring for receive in wiring.receives} & shared:
         rings[received].on_freed += (wake_loop,)
 
 

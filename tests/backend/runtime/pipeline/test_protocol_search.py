@@ -753,7 +753,7 @@ def _small(wiring: Wiring) -> Wiring:
             return Tensor(tensor.name, "uint8", (max(SIZES),), ("n",))
         return tensor if tensor is CREDIT else Tensor(tensor.name, "uint8", (1,))
 
-    rings = tuple(replace(ring, tensor=small(ring.tensor)) for ring in wiring.rings)
+    rings = [replace(ring, tensor=small(ring.tensor)) for ring in wiring.rings]
     return replace(wiring, rings=rings)
 
 

@@ -34,7 +34,6 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     threadless_stages,
     wire_all,
-    with_heartbeats,
 )
 from rankslice.framework.graph import Graph
 
@@ -131,7 +130,7 @@ def test_a_shared_ring_has_a_reader_for_each_rank_that_reads_it() -> None:
     wiring = wire(SKIPPED, 0, 99, pairs((0, 1), (0, 2)))
     assert 2 == readers(wiring)["s"]
     assert {(1, 0), (2, 1)} == {(s.destination, s.reader.index) for s in wiring.shares}
-    assert () == wiring.sends
+    assert [] == wiring.sends
     assert {"s"} == {ring.tensor.name for ring in wiring.rings if ring.is_shared}
 
 
@@ -185,7 +184,7 @@ def test_no_ring_is_without_slots() -> None:
 def test_each_rank_hears_the_one_before_and_beats_for_the_next() -> None:
     direct = pairs((0, 1))
     for rank, (before, after) in enumerate([(2, 1), (0, 2), (1, 0)]):
-        wiring = with_heartbeats(wire(SKIPPED, rank, 5, direct), rank, 3, direct)
+        wiring = wire_all(SKIPPED, 5, direct, heartbeats=True)[rank]
         beats, heard = len(wiring.rings) - 2, len(wiring.rings) - 1
         to = [s.destination for s in (*wiring.sends, *wiring.shares) if s.reader.ring == beats]
         by = [r.sender for r in (*wiring.receives, *wiring.views) if r.ring == heard]
@@ -196,8 +195,8 @@ def test_each_rank_hears_the_one_before_and_beats_for_the_next() -> None:
 
 def test_a_job_of_one_rank_has_no_channels_for_heartbeats() -> None:
     job = job_of(planned(SKIP, {"a": 0, "b": 0, "c": 0}))
-    wiring = with_heartbeats(wire(job, 0, 5), 0, 1)
-    assert ((), (), (), ()) == (wiring.sends, wiring.receives, wiring.shares, wiring.views)
+    (wiring,) = wire_all(job, 5, heartbeats=True)
+    assert ([], [], [], []) == (wiring.sends, wiring.receives, wiring.shares, wiring.views)
 
 
 def test_ranks_of_a_board_are_pairs() -> None:
@@ -473,7 +472,7 @@ def test_a_rank_has_rings_and_stages_of_both_routes() -> None:
     # x and y; then x, which it sends, and y, which it receives.
     assert ["x", "y", "x", "y", CREDIT.name] == [ring.tensor.name for ring in wiring.rings]
     assert [(0, (1,))] == [(segment.index, spec.outputs) for segment, spec in wiring.segments]
-    assert ((0,), (2,)) == wiring.entries
+    assert [(0,), (2,)] == wiring.entries
     assert [[1], [3]] == [[part.ring for (part,) in parts] for parts in wiring.exits]
     assert wiring.source is not None
     assert wiring.sink is not None
@@ -488,7 +487,7 @@ def test_a_rank_has_rings_and_stages_of_both_routes() -> None:
 def test_a_rank_of_one_route_has_nothing_of_the_other() -> None:
     wiring = wire(job_of(ROUTED), 1, 9)
     assert ["t", "x"] == [ring.tensor.name for ring in wiring.rings]
-    assert (((), ()), ((), ())) == (wiring.entries, wiring.exits)
+    assert ([(), ()], [(), ()]) == (wiring.entries, wiring.exits)
     assert wiring.source is wiring.sink is None
 
 

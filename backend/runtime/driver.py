@@ -101,10 +101,10 @@ class _Process:
         signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
 
     def _open_events(self, job: Job) -> EventRing:
-        """Return the ring of the rank's events: in the folder of the options, or with its page.
+        """Open the ring in the folder of the options, or beside the status page.
 
         Raises:
-            JobError: the options have a folder, and there is no room in it.
+            JobError: the options name a folder, and it has no room.
         """
         folder, session = self._options.events, self._session
         if folder is None and session is None:
@@ -132,7 +132,6 @@ class _Process:
         return ring
 
     def run(self, job: Job, folder: Path) -> None:
-        """Run the rank to the end of the stream."""
         self._start_watch.start()
         self._events = self._open_events(job)
         self._check_open_files(len(job.ranks))
@@ -226,8 +225,7 @@ class _Process:
         return 1
 
     def outlive(self, message: str) -> int:
-        """Leave the death of another rank to this board's watchdog, or report it where there is
-        none.
+        """Leave it to this board's watchdog to report the death, or report it where there is none.
 
         Other ranks end soon after a rank has failed, too, so a report waits for their end.
         """
@@ -252,7 +250,6 @@ class _Process:
 
 
 def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPage | None:
-    """Return the status page of this process; ``None`` if there is no room for it."""
     if session is not None:
         with contextlib.suppress(OSError):
             return StatusPage(session.descriptor, number, name)

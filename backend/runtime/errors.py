@@ -23,7 +23,7 @@ _OF_MEMORY = re.compile(r"bad_?alloc|allocate memory|failed to allocate|out of m
 
 
 def is_of_memory(error: Exception) -> bool:
-    """Return whether an error says that memory is short: the next frame may lack it, too."""
+    """Tell whether memory is short: then the next frame may lack it, too."""
     return isinstance(error, MemoryError) or bool(_OF_MEMORY.search(str(error)))
 
 
@@ -36,20 +36,20 @@ class NeighbourDiedError(JobError):
 
 
 def reason_of(error: OSError) -> str:
-    """Return why a file could not be written, and what to do about a full disk."""
+    """Say why a file could not be written, and what to do about a full disk."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{error.strerror}; make room there" if is_full else str(error.strerror)
 
 
 def what_is_wrong(error: Exception) -> str:
-    """Return what the error says that reading a damaged record raised."""
+    """Describe an error of reading a damaged record."""
     if isinstance(error, KeyError):
         return f"there is no {error}"
     return str(error) or type(error).__name__
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; real-time signals are named relative to the first."""
+    """Name a signal; real-time signals relative to the first."""
     try:
         return signal.Signals(number).name
     except ValueError:

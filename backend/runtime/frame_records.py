@@ -27,10 +27,9 @@ SOURCE = -1
 
 
 class RecordForm:
-    """What stands where in a record."""
+    """The layout of a record."""
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
-        """Take the outputs, in the order in which they are written."""
         self._outputs = outputs
         self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
         self.head = struct.Struct(f"<Qd{sum(self._open.values())}I")
@@ -43,15 +42,14 @@ class RecordForm:
         """The same as fields of a numpy type."""
 
     def sizes_of(self, tensors: Sequence[NDArray[Any]]) -> list[int]:
-        """Return the sizes that the head of a record has, by the arrays of all its tensors."""
+        """Sizes for a record's head, from the arrays of all its tensors."""
         return [size for number in self._open for size in tensors[number].shape]
 
     def sizes(self, raw: Any, begin: int) -> tuple[int, ...]:
-        """Return the sizes in the head of the record that begins there."""
         return self.head.unpack_from(raw, begin)[2:]
 
     def outputs_of(self, sizes: Sequence[int]) -> list[Tensor]:
-        """Return the outputs with the shapes that they have in a frame.
+        """Give the outputs the shapes that they have in a frame.
 
         Raises:
             JobError: one of them cannot have that shape.
@@ -63,7 +61,7 @@ class RecordForm:
         ]
 
     def nbytes(self, sizes: tuple[int, ...]) -> int:
-        """Return the size of a record whose head has these sizes.
+        """Size of a record whose head has these sizes.
 
         Raises:
             JobError: an output cannot have its shape.
@@ -73,7 +71,7 @@ class RecordForm:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Failure:
-    """Where and why a frame has failed. Of several, the least one is the frame's."""
+    """Where and why a frame has failed; of several failures the least one counts."""
 
     rank: int
     segment: int
@@ -82,7 +80,9 @@ class Failure:
     """It may have any characters if it comes from another rank."""
 
     def told(self, frame: int, ranks: Sequence[Any]) -> str:
-        """Return ``rank 1 (key on host): segment 0, frame 17: reason``, given the job's ranks."""
+        """Describe it, given the job's ranks: ``rank 1 (key on host): segment 0, frame 17:
+        reason``.
+        """
         name = f"rank {self.rank}"
         for rank in ranks[self.rank :][:1]:
             name = rank_name(self.rank, rank.key, rank.host)
@@ -90,14 +90,14 @@ class Failure:
         return f"{name}: {step}, frame {frame}: {self.reason}"
 
     def to_bytes(self) -> bytes:
-        """Return the record, of :data:`RECORD_BYTES`; a long reason is cut."""
+        """Pack :data:`RECORD_BYTES`; a long reason is cut."""
         text = self.reason.encode(errors="replace")[:_TEXT_BYTES]
         head = _HEAD.pack(1, self.rank, self.segment, len(text))
         return (head + text).ljust(RECORD_BYTES, b"\0")
 
     @classmethod
     def from_bytes(cls, record: bytes | bytearray | memoryview) -> Failure:
-        """Return what a record says, whatever its bytes are."""
+        """Unpack a record, whatever its bytes are."""
         _, rank, segment, size = _HEAD.unpack_from(record)
         text = bytes(record[_HEAD.size :][: min(size, _TEXT_BYTES)])
         # A letter that was cut is left out.

@@ -63,7 +63,6 @@ class Keeper:
     """Number of the job among those that have the same frames."""
 
     def to_text(self) -> str:
-        """Return it as :data:`VARIABLE` has it."""
         return json.dumps(asdict(self))
 
 
@@ -79,15 +78,14 @@ class Entered:
     name: str
 
     def to_line(self) -> bytes:
-        """Return it as it travels."""
         return json.dumps([self.frame, self.arrival, self.arrived_s, self.name]).encode() + b"\n"
 
     @staticmethod
     def of_line(line: bytes) -> Entered:
-        """Return what a line says.
+        """Read a line of :meth:`to_line`.
 
         Raises:
-            ValueError: it is not such a line.
+            ValueError: it is none.
         """
         found = json.loads(line)
         kinds = [type(each) for each in found] if isinstance(found, list) else []
@@ -97,20 +95,18 @@ class Entered:
 
 
 def is_kept(inputs: Sequence[str]) -> bool:
-    """Return whether a keeper has the frames of a run, by what ``--input`` says."""
     return list(inputs) == [NAME]
 
 
 def is_streamed(inputs: Sequence[str]) -> bool:
-    """Return whether frames come from the launcher's standard input."""
     return list(inputs) == [STREAM]
 
 
 def keeper_from(environment: Mapping[str, str]) -> Keeper:
-    """Return the keeper of this job.
+    """Read :data:`VARIABLE`.
 
     Raises:
-        JobError: the environment names none.
+        JobError: the environment names no keeper.
     """
     try:
         found = json.loads(environment[VARIABLE])
@@ -125,10 +121,7 @@ def keeper_from(environment: Mapping[str, str]) -> Keeper:
 
 
 def connect(role: str) -> socket.socket:
-    """Return a connection to the keeper of this job, on which records can travel.
-
-    Args:
-        role: :data:`ROLE_SOURCE`, :data:`ROLE_SINK` or :data:`ROLE_DRAIN`.
+    """Connect to the keeper of this job, in one of the roles.
 
     Raises:
         JobError: there is none, or what listens there does not know the secret.
@@ -165,13 +158,10 @@ def connect(role: str) -> socket.socket:
 
 
 def accept(connection: socket.socket, secret_of: Callable[[int], str]) -> tuple[str, int] | None:
-    """Return the role and the epoch of who has connected; ``None``: nobody of this job.
+    """Identify who has connected: its role and epoch; ``None``: nobody of this job.
 
-    It takes :data:`HANDSHAKE_TIMEOUT_S` at most for each of the two answers.
-
-    Args:
-        connection: to whoever it is.
-        secret_of: returns the secret of an epoch, which the other end has to know.
+    It takes :data:`HANDSHAKE_TIMEOUT_S` at most for each of the two answers. ``secret_of`` returns
+    the secret of an epoch, which the other end has to know.
     """
     connection.settimeout(HANDSHAKE_TIMEOUT_S)
     hello = bytearray(_HELLO.size)
@@ -196,7 +186,6 @@ def accept(connection: socket.socket, secret_of: Callable[[int], str]) -> tuple[
 
 
 def _proof(secret: str, who: bytes, asked: bytes, hello: bytes) -> bytes:
-    """Return what only who knows the secret can say."""
     return hmac.digest(bytes.fromhex(secret), who + asked + hello, "sha256")
 
 
@@ -216,11 +205,7 @@ def receive(connection: socket.socket, into: bytearray | memoryview) -> bool:
 
 
 def send(connection: socket.socket, head: bytes, tensors: Sequence[NDArray[Any]] = ()) -> None:
-    """Send a record.
-
-    Raises:
-        OSError: the connection is broken.
-    """
+    """Send a record; raises :class:`OSError` if the connection is broken."""
     left = [memoryview(head), *(bytes_of(values) for values in tensors)]
     while left:
         count = connection.sendmsg(left)
@@ -231,12 +216,11 @@ def send(connection: socket.socket, head: bytes, tensors: Sequence[NDArray[Any]]
 
 
 def bytes_of(values: NDArray[Any]) -> memoryview:
-    """Return the bytes of a contiguous array."""
     return values.reshape(-1).view("uint8").data
 
 
 def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tuple[int, ...]] | None:
-    """Return the number of the next record, and the sizes in its head; ``None``: no more come.
+    """Receive the number and the sizes of the next record; ``None``: no more come.
 
     Raises:
         OSError: the connection is broken.
@@ -248,6 +232,6 @@ def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tupl
 
 
 def head_without_sizes(form: RecordForm, number: int) -> bytes:
-    """Return the head of a record without values: :data:`END`, or that of a failed frame."""
+    """Pack the head of a record without values: :data:`END`, or that of a failed frame."""
     nothing = form.sizes(bytes(form.head.size), 0)
     return form.head.pack(number, 0.0, *nothing)

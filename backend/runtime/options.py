@@ -40,17 +40,17 @@ def _input_help() -> str:
 
 
 def _option(usual: _T, text: str | Callable[[], str], kind: Any = None, **more: Any) -> _T:
-    """Return a field with its default, its help, and how its value is read.
+    """Declare a field with its default, its help, and how its value is read.
 
     ``kind``: a function that reads it, or a tuple of the values it may have; ``None``: a flag.
-    ``rankslice.framework.option_records`` explains what more may be said: ``least``, for example.
+    ``rankslice.framework.option_records`` explains further keywords: ``least``, for example.
     """
     value: _T = field(default=usual, metadata={"help": text, "kind": kind, **more})
     return value
 
 
 def _of_job(usual: _T, text: str, kind: Any = None, **more: Any) -> _T:
-    """Return a field that what starts a job decides, and no user."""
+    """Declare a field that what starts a job decides, and no user."""
     return _option(usual, text, kind, is_internal=True, **more)
 
 
@@ -230,7 +230,7 @@ class RunOptions:
     bind: bool = _of_job(True, "leave cores as mpirun set them")
 
     def to_arguments(self) -> list[str]:
-        """Return the command line that :func:`parse_options` reads as these options."""
+        """Write the command line that :func:`parse_options` reads as these options."""
         # With "=", for a value that begins with a dash must not be taken for a flag.
         arguments = [f"--input={name}" for name in self.inputs]
         for name, metadata, usual in _OPTIONS:
@@ -253,7 +253,6 @@ _OPTIONS = [
 
 
 def _flag(name: str, usual: object) -> str:
-    """Return what sets an option; what is usually on is switched off."""
     off = "no-" if usual is True else ""
     return f"--{off}{name.removesuffix('_s').replace('_', '-')}"
 
@@ -265,7 +264,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _reader(metadata: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Return what reads the value of an option; rates and times need but be positive here."""
+    """Make the reader of a value; rates and times need but be positive here."""
 
     def read(text: str) -> Any:
         try:
@@ -281,7 +280,7 @@ def _reader(metadata: Mapping[str, Any]) -> Callable[[str], Any]:
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
-    """Return the options that the driver was started with; exits with 2 if they make no sense."""
+    """Parse the command line of the driver; exits with 2 if it makes no sense."""
     parser = argparse.ArgumentParser(
         prog="driver.py",
         description="One rank of a pipeline. Start it with: mpirun ... python driver.py",

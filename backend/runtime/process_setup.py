@@ -26,7 +26,7 @@ def start_again_with(variables: dict[str, str]) -> None:
 
 
 def _value(name: str, value: str) -> str:
-    """Return what a variable is set to: its value, in front of other folders with libraries."""
+    """Put the value in front of other folders with libraries, if the variable names such."""
     found = os.environ.get(name, "")
     if name != "LD_LIBRARY_PATH" or not found or found == value:
         return value
@@ -73,7 +73,6 @@ def _bound(thread: int, cores: Sequence[int]) -> set[int]:
 
 
 def _what_hinders(core: int) -> str:
-    """Return why this process cannot use a core."""
     folder = ROOT / CORES / f"cpu{core}"
     if not folder.exists():
         return f"this board has no core {core}"

@@ -88,7 +88,7 @@ def main(text: str) -> None:
 
 
 def _take_stdout() -> Callable[[Record], None]:
-    """Return a function that prints answers; all other output goes to stderr from now on."""
+    """Print answers with the returned function; all other output goes to stderr from now on."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -104,8 +104,6 @@ def _requests() -> Iterator[Record]:
 
 
 class _Service:
-    """What answers requests, one after the other."""
-
     def __init__(self, rank: Rank, folder: Path) -> None:
         self._rank = rank
         self._settings = engine_settings(rank, exact=False)
@@ -113,7 +111,7 @@ class _Service:
         self._busy: int | None = None
 
     def greeting(self, idle_s: float) -> Record:
-        """Return what the launcher needs before the first request.
+        """Describe the accelerator and its board.
 
         Raises:
             JobError: the accelerator cannot be used here.
@@ -143,7 +141,6 @@ class _Service:
         }
 
     def answer(self, request: Record) -> Record:
-        """Return what a request asks for."""
         self.stop()
         if request["action"] == "measure":
             return self._measured(request)
@@ -152,7 +149,6 @@ class _Service:
         return {}
 
     def _measured(self, request: Record) -> Record:
-        """Run a sub-model a few times in a process of its own."""
         child, pipe = _fork(lambda say: say(self._measure(request)))
         return _result_of(child, pipe)
 
@@ -175,7 +171,6 @@ class _Service:
         return answer
 
     def stop(self) -> None:
-        """End what computes."""
         if self._busy is not None:
             _end(self._busy)
             self._busy = None
@@ -202,7 +197,6 @@ class _Service:
 
 
 def _told(step: Callable[[], Record]) -> Record:
-    """Return the record of a step, or of its error."""
     try:
         return step()
     except _RefusedError as error:
@@ -258,7 +252,7 @@ class _Loaded:
         self._resources.close()
 
     def _make_rings(self, tensors: list[Tensor]) -> list[Ring]:
-        """Return the slots: as in a rank, in memory that the engine's own process can map."""
+        """Make slots as in a rank: in memory that an engine in its own process can map."""
         if not has_own_process(self._rank.engine, self._settings):
             return [Ring(spec, _SLOTS, 0) for spec in tensors]
         ends = list(accumulate((ring_bytes(spec, _SLOTS) for spec in tensors), initial=0))
@@ -292,12 +286,9 @@ class _Loaded:
 
 
 def _messages(inputs: list[Tensor], number: int, frame: list[list[Any]]) -> list[NDArray[np.uint8]]:
-    """Return what a rank would receive of a frame: random values in given shapes.
+    """Make what a rank would receive of a frame.
 
-    Args:
-        inputs: of the sub-model.
-        number: of the frame.
-        frame: by input, its shape, and instead of random values those in base64 or ``None``.
+    ``frame``: by input, its shape, and its values in base64; ``None``: random ones.
     """
     memory = [np.zeros(slot_bytes(spec), np.uint8) for spec in inputs]
     slots = [make_slot(spec, raw) for spec, raw in zip(inputs, memory, strict=True)]
@@ -315,12 +306,11 @@ def _messages(inputs: list[Tensor], number: int, frame: list[list[Any]]) -> list
 
 
 def _message(slot: Slot, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return what would be sent of a slot."""
     return raw[: slot.message_bytes] if isinstance(slot, OpenSlot) else raw
 
 
 def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
-    """Yield times of single runs in nanoseconds: enough of them, for long enough."""
+    """Yield times in nanoseconds: of enough runs, for long enough."""
     begin = time.perf_counter_ns()
     for _ in range(_WARM_RUNS):
         loaded.pass_frame()
@@ -336,7 +326,7 @@ def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
 
 
 def _energy_uj(run: Callable[[], object], seconds: float) -> int | None:
-    """Return the mean energy of a run in microjoules; ``None`` without a working sensor."""
+    """Mean energy of a run in microjoules; ``None`` without a working sensor."""
     sensor = find_sensor()
     if sensor is None:
         return None

@@ -49,7 +49,6 @@ class KeptTensor:
 
     @property
     def most_bytes(self) -> int:
-        """Largest size of a record."""
         return RECORD.size + _SIZE_BYTES * len(self.spec.shape) + self.spec.nbytes
 
 
@@ -63,12 +62,11 @@ class RecordedFrames:
     """Number of the way that all of them take."""
 
     def __contains__(self, frame: int) -> bool:
-        """Return whether a frame is among them."""
         return self.first <= frame < self.first + self.count
 
 
 def recorded_frames(job: Job, options: RunOptions) -> RecordedFrames:
-    """Return which frames the options want to have recorded.
+    """Read from the options which frames are recorded.
 
     Raises:
         JobError: frames may change the route, so that ranks count them differently.
@@ -85,7 +83,7 @@ def recorded_frames(job: Job, options: RunOptions) -> RecordedFrames:
 
 
 def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
-    """Return the tensors that a rank has on a route, by first use."""
+    """List the tensors that a rank has on a route, by first use."""
     job = job.routes[route]
     own = job.ranks[rank].turns
     found: dict[str, KeptTensor] = {}
@@ -110,7 +108,7 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
 
 
 def most_bytes(job: Job, rank: int, frames: RecordedFrames) -> int:
-    """Return how large a rank's file can be."""
+    """Largest size of a rank's file."""
     head = len(head_of(job, rank, frames))
     kept = kept_tensors(job, rank, frames.route)
     return head + sum(each.most_bytes * _frames_in(each.turns, frames) for each in kept)
@@ -121,7 +119,7 @@ def _frames_in(turns: Turns, frames: RecordedFrames) -> int:
 
 
 def head_of(job: Job, rank: int, frames: RecordedFrames) -> bytes:
-    """Return how a rank's file begins; nothing in it depends on the run."""
+    """Make the head of a rank's file; nothing in it depends on the run."""
     head = {
         "job_sha256": job.sha256,
         "rank": rank,
@@ -168,11 +166,10 @@ class Recorder:
 
     @property
     def route(self) -> int:
-        """Number of the route whose frames are recorded."""
         return self._frames.route
 
     def of_stage(self, inputs: Sequence[str], outputs: Sequence[str]) -> TakeFrame:
-        """Return what takes the frames of a stage that reads and writes these tensors."""
+        """Make the recorder of a stage that reads and writes these tensors."""
 
         def take(frame: int, read: Sequence[NDArray[Any]], written: Sequence[Slot]) -> None:
             if frame in self._frames:

@@ -39,7 +39,7 @@ class OpenSlot:
     __slots__ = ("_header", "_kind", "_values", "spec")
 
     def __init__(self, spec: Tensor, raw: NDArray[np.uint8]) -> None:
-        """Take the slot's memory: uint8, at least ``slot_bytes(spec)`` long.
+        """Take memory of at least ``slot_bytes(spec)``.
 
         Raises:
             JobError: a header cannot say which shapes the tensor may have.
@@ -55,7 +55,7 @@ class OpenSlot:
         self._kind = zlib.crc32(spec.dtype.encode())
 
     def shaped(self, shape: Sequence[int]) -> NDArray[Any]:
-        """Note the shape that a frame's values have; return the memory for them, in that shape.
+        """Note the shape of a frame's values; return the memory for them, in that shape.
 
         Raises:
             JobError: the tensor cannot have that shape; the message names it and its bound.
@@ -80,7 +80,7 @@ class OpenSlot:
         np.copyto(target, values, casting="no")
 
     def read(self) -> NDArray[Any]:
-        """Return the frame's values, in their shape.
+        """View the frame's values, in their shape.
 
         Raises:
             JobError: the header is none, or not one of this tensor.
@@ -100,7 +100,7 @@ class OpenSlot:
         return typed_view(found, self._values)
 
     def check_message(self, nbytes: int) -> None:
-        """Compare the length of a message, header included, with what its header says.
+        """Compare the length of a message, header included, with its header.
 
         Raises:
             JobError: they do not fit.
@@ -113,12 +113,12 @@ class OpenSlot:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of the header and of the values that were noted last."""
+        """Of the header, and of the values that were noted last."""
         return HEADER_BYTES + int(_HEADER.unpack_from(self._header)[0])
 
 
 def private_memory(size: int) -> NDArray[np.uint8]:
-    """Return ``size`` bytes (uint8) of this process, zero, aligned to 64 bytes and touched."""
+    """Allocate zeros (uint8), aligned to 64 bytes, and touch them."""
     # Not zeros(), which takes no memory before the first frames and no huge pages at all.
     block = np.empty(size + ALIGNMENT, np.uint8)
     block.fill(0)
@@ -127,7 +127,7 @@ def private_memory(size: int) -> NDArray[np.uint8]:
 
 
 def is_aligned(values: NDArray[Any]) -> bool:
-    """Return whether values lie in memory as those of a slot do."""
+    """Tell whether values lie in memory as those of a slot do."""
     return values.flags.c_contiguous and values.ctypes.data % ALIGNMENT == 0
 
 
@@ -136,7 +136,6 @@ Slot: TypeAlias = "NDArray[Any] | OpenSlot"
 
 
 def slot_bytes(spec: Tensor) -> int:
-    """Return the size of a slot's memory."""
     if spec.is_open:
         return HEADER_BYTES + spec.nbytes
     # A message of zero length ends the stream, so an empty tensor still takes one byte.
@@ -144,14 +143,14 @@ def slot_bytes(spec: Tensor) -> int:
 
 
 def make_slot(spec: Tensor, raw: NDArray[np.uint8] | None = None) -> Slot:
-    """Return a slot in memory of at least :func:`slot_bytes`; ``None``: in memory of its own."""
+    """Make a slot in memory of at least :func:`slot_bytes`; ``None``: in memory of its own."""
     if raw is None:
         raw = np.zeros(slot_bytes(spec), np.uint8)
     return OpenSlot(spec, raw) if spec.is_open else typed_view(spec, raw)
 
 
 def shaped(slot: Slot, shape: Sequence[int]) -> NDArray[Any]:
-    """Return where to put a frame's values of the given shape.
+    """View where to put a frame's values of the given shape.
 
     Raises:
         JobError: the tensor cannot have that shape.
@@ -164,7 +163,7 @@ def shaped(slot: Slot, shape: Sequence[int]) -> NDArray[Any]:
 
 
 def values_in(slot: Slot) -> NDArray[Any]:
-    """Return a frame's values, in their shape.
+    """View a frame's values, in their shape.
 
     Raises:
         JobError: the header of an open slot is not valid.
@@ -173,20 +172,19 @@ def values_in(slot: Slot) -> NDArray[Any]:
 
 
 def disagreement(slots: Sequence[Slot]) -> str:
-    """Say which size of a frame is not the same in all tensors that name it; empty: none.
+    """Apply :func:`differing_size` to the open slots of a frame.
 
     Raises:
-        JobError: the header of an open slot is not valid.
+        JobError: the header of one is not valid.
     """
     opened = [slot for slot in slots if isinstance(slot, OpenSlot)]
     return differing_size((slot.spec, slot.read().shape) for slot in opened)
 
 
 def differing_size(frame: Iterable[tuple[Tensor, Sequence[int]]]) -> str:
-    """Say which size is not the same in all tensors that name it; empty: none.
+    """Say which size is not the same in all tensors of a frame that name it; empty: none.
 
-    Args:
-        frame: tensors, and the shapes that they have in one frame.
+    ``frame``: tensors, and the shapes that they have.
     """
     found: dict[str, tuple[int, str]] = {}
     for spec, shape in frame:

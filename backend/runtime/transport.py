@@ -45,12 +45,11 @@ class Lane:
     """Bytes at the end of each slot that messages have only if :meth:`Transport.send_part` says."""
 
     def usual(self, slot: int) -> NDArray[np.uint8]:
-        """Return what :meth:`Transport.send` sends of a slot."""
+        """View what :meth:`Transport.send` sends of a slot."""
         return self.slots[slot][: self.slots[slot].nbytes - self.spare]
 
     @property
     def carries_frames(self) -> bool:
-        """Whether it is a channel of the job or the credits'."""
         return self.channel >= 0
 
 
@@ -108,7 +107,7 @@ class Transport(Protocol):
 
 
 def _library() -> Any:
-    """Return mpi4py's module, with the library loaded but not initialised."""
+    """Import mpi4py's module: it loads the library without initialising it."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -118,7 +117,7 @@ def _library() -> Any:
 
 
 def library_version() -> str:
-    """Return the MPI library's version, without initialising it: ``Open MPI v5.0.11``."""
+    """Ask for the version, without initialising the library: ``Open MPI v5.0.11``."""
     version: str = _library().Get_library_version()
     return version.split(",")[0].strip("\0 ")
 
@@ -126,9 +125,7 @@ def library_version() -> str:
 def check_library(environment: Mapping[str, str], library: str) -> None:
     """Raise :class:`JobError` if a library of one Open MPI was started by mpirun of another.
 
-    Args:
-        environment: of the process; each version of mpirun sets other variables.
-        library: its version: ``Open MPI v5.0.11``.
+    Each version of mpirun sets other variables in the ``environment``.
     """
     started_by = environment.get("OMPI_VERSION", "")
     if not started_by and "OMPI_MCA_orte_launch" in environment:
@@ -144,11 +141,8 @@ def check_library(environment: Mapping[str, str], library: str) -> None:
 def prefer(environment: MutableMapping[str, str], library: str, session: Path | None) -> None:
     """Set options of the MPI library before it is initialised; the user's settings win.
 
-    Args:
-        environment: of the process.
-        library: its version: ``Open MPI v5.0.11``.
-        session: the job's private folder on this board, for shared memory: elsewhere its names
-            could be guessed, and killed ranks would leave files.
+    ``session``: the job's private folder on this board, for shared memory: elsewhere its names
+    could be guessed, and killed ranks would leave files.
     """
     shared_memory = _shared_memory(library)
     if session is not None:
@@ -163,9 +157,7 @@ def prefer(environment: MutableMapping[str, str], library: str, session: Path | 
 def check_room(environment: Mapping[str, str], library: str) -> None:
     """Raise :class:`JobError` if the library would end the rank for want of shared memory.
 
-    Args:
-        environment: of the process, after :func:`prefer`.
-        library: its version: ``Open MPI v5.0.11``.
+    ``environment``: of the process, after :func:`prefer`.
     """
     name = _shared_memory(library)
     folder = environment.get(f"OMPI_MCA_btl_{name}_backing_directory")
@@ -191,7 +183,7 @@ def check_room(environment: Mapping[str, str], library: str) -> None:
 
 
 def _shared_memory(library: str) -> str:
-    """Return the library's name for messages through shared memory."""
+    """The library's name for messages through shared memory."""
     return "sm" if int(library.rpartition(" v")[2].partition(".")[0]) >= 5 else "vader"
 
 
@@ -202,7 +194,6 @@ class MpiTransport:
     """
 
     def __init__(self) -> None:
-        """Initialise MPI."""
         self._mpi = mpi = _library()
         mpi.Init_thread(mpi.THREAD_SERIALIZED)
         self._comm = mpi.COMM_WORLD.Dup()
@@ -250,7 +241,7 @@ class MpiTransport:
         self._statuses = [self._mpi.Status() for _ in self._requests]
 
     def _address(self, end: Lane) -> tuple[Any, int]:
-        """Return communicator and tag; channels below zero have a communicator of their own."""
+        """Channels below zero have a communicator of their own."""
         return (self._comm, end.channel) if end.carries_frames else (self._control, -end.channel)
 
     def _add(self, request: Any, meaning: tuple[bool, int, int]) -> None:
@@ -258,24 +249,20 @@ class MpiTransport:
         self._meaning.append(meaning)
 
     def send(self, lane: int, slot: int) -> None:
-        """Start the slot's persistent send."""
         index = self._first_send[lane] + slot
         request = self._requests[index] = self._persistent[index]
         request.Start()
 
     def send_part(self, lane: int, slot: int, nbytes: int) -> None:
-        """Start a send of its own."""
         end = self._sends[lane]
         comm, tag = self._address(end)
         part = [end.slots[slot][:nbytes], self._mpi.BYTE]
         self._requests[self._first_send[lane] + slot] = comm.Isend(part, end.peer, tag)
 
     def send_end(self, lane: int) -> None:
-        """Start the lane's empty send."""
         self._requests[self._send_end[lane]].Start()
 
     def receive(self, lane: int, slot: int) -> None:
-        """Start the slot's persistent receive."""
         self._requests[self._first_receive[lane] + slot].Start()
 
     def poll(self) -> tuple[list[Completion], list[Completion]]:
@@ -298,7 +285,6 @@ class MpiTransport:
         return sent, received
 
     def _why_failed(self, error: Exception) -> str:
-        """Say which message is longer than its slots; else what MPI says."""
         for status in self._statuses:
             if status.Get_error() == self._mpi.ERR_TRUNCATE:
                 return (
@@ -310,7 +296,6 @@ class MpiTransport:
     def _note(
         self, indices: Iterable[int], sent: list[Completion], received: list[Completion]
     ) -> None:
-        """Note the results of a call of MPI_Testsome."""
         for position, index in enumerate(indices):
             is_send, lane, slot = self._meaning[index]
             if is_send:
@@ -320,7 +305,7 @@ class MpiTransport:
                 received.append(Completion(lane, slot, nbytes == 0, nbytes))
 
     def exchange(self, record: bytes) -> list[bytes]:
-        """Gather sizes, then records, everywhere; sleeps while it waits."""
+        """Gather sizes, then records; sleeps while it waits."""
         size = np.array([len(record)], np.int64)
         sizes = np.empty(self.size, np.int64)
         self._wait(self._comm.Iallgather(size, sizes))
@@ -335,12 +320,10 @@ class MpiTransport:
         ]
 
     def tell(self, peer: int, number: int) -> None:
-        """Send eight bytes."""
         told = np.array([number], np.int64)
         self._spin(self._control.Isend(told, peer, _NUMBERS))
 
     def hear(self, peer: int) -> int:
-        """Receive eight bytes."""
         told = np.zeros(1, np.int64)
         self._spin(self._control.Irecv(told, peer, _NUMBERS))
         return int(told[0])
@@ -364,7 +347,6 @@ class MpiTransport:
             pause = min(2 * pause, 5e-3)
 
     def close(self) -> None:
-        """Cancel the receives still posted, free everything and finalise MPI."""
         self._release()
         self._control.Free()
         self._comm.Free()
@@ -382,5 +364,4 @@ class MpiTransport:
         self._first_send, self._first_receive = [], []
 
     def abort(self) -> None:
-        """Call MPI_Abort."""
         self._comm.Abort(1)

@@ -45,20 +45,15 @@ class Memory(NamedTuple):
     """Its bytes, writable or not; the array keeps it mapped."""
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
-        """Return where in this memory an array begins; ``None``: it is not in it."""
+        """Find where in this memory an array begins; ``None``: it is not in it."""
         offset = array.ctypes.data - self.content.ctypes.data
         return offset if 0 <= offset <= self.content.nbytes - array.nbytes else None
 
 
 def make_memory(size: int, *, others_write: bool = False) -> Memory:
-    """Return new memory (all zero, writable).
+    """Allocate memory (all zero, writable), so that no later access can fail.
 
-    All of it is allocated here, so that no later access can fail. The descriptor is the caller's
-    to close.
-
-    Args:
-        size: in bytes, at least 1.
-        others_write: whether another process may map it to write.
+    The descriptor is the caller's to close. ``others_write``: another process may map it to write.
 
     Raises:
         JobError: there is not so much memory, or the kernel refuses it.
@@ -88,12 +83,10 @@ def make_memory(size: int, *, others_write: bool = False) -> Memory:
 
 
 def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray[np.uint8]:
-    """Return the bytes of memory that another process has made; the array keeps it mapped.
+    """Map the first ``size`` bytes of memory that another process has made.
 
-    Args:
-        descriptor: of the memory; it stays the caller's to close.
-        size: how many bytes are needed, at least 1; the memory may be larger.
-        writable: whether they can be written, which its maker must allow.
+    The array keeps them mapped. The descriptor stays the caller's to close. ``writable``: its maker
+    must allow it.
 
     Raises:
         JobError: it is smaller, could become smaller, or cannot be mapped.

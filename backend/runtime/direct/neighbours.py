@@ -47,11 +47,7 @@ class Listener:
     """Where other ranks of the board call: a socket without a file."""
 
     def __init__(self) -> None:
-        """Listen.
-
-        Raises:
-            JobError: the system refuses it.
-        """
+        """Listen; raises :class:`JobError` if the system refuses it."""
         self.address = f"\0rankslice-{secrets.token_hex(16)}"
         """For :func:`find_neighbours`; it cannot be guessed."""
         try:
@@ -73,14 +69,14 @@ class Listener:
         self.close()
 
     def accepted(self) -> Iterator[socket.socket]:
-        """Accept the calls that wait, first come, first served; never wait for more."""
+        """Accept the connections that wait, first come, first served; never wait for more."""
         with contextlib.suppress(OSError):
             # A stranger who calls again and again comes after all that waited.
             for _ in range(_MAX_CALLS + 1):
                 yield self._socket.accept()[0]
 
     def close(self) -> None:
-        """Refuse further calls; streams that were accepted stay open."""
+        """Refuse further connections; streams that were accepted stay open."""
         self._socket.close()
 
 
@@ -94,13 +90,7 @@ class Neighbour:
     """Another rank of the board, and the stream to it."""
 
     def __init__(self, rank: int, stream: socket.socket, *, sends_first: bool) -> None:
-        """Take over a connected stream.
-
-        Args:
-            rank: of the other end.
-            stream: closed with this object.
-            sends_first: whether this end sends before it receives; see :func:`swap`.
-        """
+        """Take over a connected stream; ``sends_first``: see :func:`swap`."""
         self.rank = rank
         self.sends_first = sends_first
         self.process, _ = _credentials(stream)
@@ -199,7 +189,6 @@ class Neighbour:
             self._stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the stream and the handle of the process."""
         if self.death not in (-1, self._stream.fileno()):
             os.close(self.death)
         self.death = -1
@@ -207,7 +196,7 @@ class Neighbour:
 
 
 class Discovery(NamedTuple):
-    """What :func:`find_neighbours` has found; the pairs have the lower rank first."""
+    """The result of :func:`find_neighbours`; pairs have the lower rank first."""
 
     neighbours: dict[int, Neighbour]
     """Of this rank."""
@@ -227,13 +216,12 @@ def find_neighbours(
 ) -> Discovery:
     """Connect the ranks of each board with each other. Collective.
 
-    Each rank calls all lower ranks. A rank that cannot be called is on another
-    board, or in another container; that is no error. The calls are made before the first
-    ``allgather`` ends and accepted after it: so whatever will come waits already, and no rank waits
-    for another one outside ``allgather``.
+    Each rank connects to all lower ranks. A rank that cannot be reached is on another board, or in
+    another container; that is no error. Connections are made before the first ``allgather`` ends,
+    and accepted after it: so all that will come wait already, and no rank waits for another one
+    outside ``allgather``.
 
     Args:
-        rank: of this process.
         processes: by rank, its process number as it sees it itself.
         listener: of this rank, which may close it afterwards; ``None`` if it wants no neighbours.
         addresses: by rank, the address of its listener; empty if it wants no neighbours.
@@ -274,7 +262,7 @@ def find_neighbours(
 def _call_lower_ranks(
     rank: int, processes: Sequence[int], addresses: Sequence[str]
 ) -> tuple[dict[int, socket.socket], list[int]]:
-    """Return streams to ranks with which to share memory, and ranks of other accounts."""
+    """Connect to ranks with which to share memory; list those of other accounts."""
     streams: dict[int, socket.socket] = {}
     foreign: list[int] = []
     for other in range(rank):
@@ -292,7 +280,7 @@ def _call_lower_ranks(
 
 
 def _call(address: str, rank: int) -> socket.socket | None:
-    """Call at a listener and say who calls; ``None`` if nobody listens there."""
+    """Connect to a listener and send the own rank; ``None`` if nobody listens there."""
     with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
         stream = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         # A full queue would not become shorter: calls are accepted after all have been made.
@@ -306,7 +294,7 @@ def _call(address: str, rank: int) -> socket.socket | None:
 
 
 def _accept(listener: Listener | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
-    """Accept the calls of some ranks, by their process numbers; refuse all others."""
+    """Accept the connections of some ranks, by their process numbers; refuse all others."""
     accepted: dict[int, socket.socket] = {}
     if not callers or listener is None:
         return accepted
@@ -323,7 +311,7 @@ def _accept(listener: Listener | None, callers: Mapping[int, int]) -> dict[int, 
 
 
 def _caller(stream: socket.socket) -> int:
-    """Return the rank that a caller says it is; -1 if it says nothing."""
+    """Read the rank that a caller claims to be; -1 if it says nothing."""
     with contextlib.suppress(OSError, struct.error):
         number: int = _NUMBER.unpack(stream.recv(_NUMBER.size, socket.MSG_DONTWAIT))[0]
         return number
@@ -362,7 +350,6 @@ def swap(
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -373,14 +360,14 @@ def _close_streams(streams: Iterable[socket.socket]) -> None:
 
 
 def _credentials(stream: socket.socket) -> tuple[int, int]:
-    """Return process number and user of the other end, as they were when it connected."""
+    """Process number and user of the other end, as they were when it connected."""
     found = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(found)
     return process, user
 
 
 def _death(stream: socket.socket, process: int) -> int:
-    """Return a handle of the process at the other end, or the stream's descriptor."""
+    """Get a handle of the process at the other end, or the stream's descriptor."""
     with contextlib.suppress(OSError):
         return stream.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     with contextlib.suppress(OSError):

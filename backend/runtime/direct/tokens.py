@@ -30,11 +30,6 @@ class Inbox:
     """A pipe through which other ranks send tokens to one thread of this rank."""
 
     def __init__(self) -> None:
-        """Make the pipe.
-
-        Raises:
-            JobError: the system refuses it.
-        """
         try:
             ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -55,14 +50,15 @@ class Inbox:
         self._capacity += most
 
     def handle(self, kind: int, channel: int, handler: Callable[[int], object]) -> None:
-        """Call ``handler`` with the count of each token of a kind and a channel.
-
-        It is called by the thread that takes the tokens.
-        """
+        """Have the thread that takes the tokens call ``handler`` with the count of each."""
         self._handlers[kind, channel] = handler
 
     def make_room(self) -> None:
-        """Make the pipe large enough for all tokens that may be under way, or raise JobError."""
+        """Make the pipe large enough for all tokens that may be under way.
+
+        Raises:
+            JobError: the system refuses it.
+        """
         # The kernel leaves the rest of a page unused if a write does not fit into it.
         needed = 2 * self._capacity * _TOKEN.size
         with suppress(OSError):
@@ -91,7 +87,6 @@ class Inbox:
         return True
 
     def close(self) -> None:
-        """Release the pipe."""
         os.close(self.descriptor)
         os.close(self.entry)
 
@@ -131,7 +126,6 @@ class Outbox:
         self.pending[entry] += _TOKEN.pack(FREED, channel, ring.freed, 0)
 
     def flush(self) -> None:
-        """Send what was added."""
         pending, self.pending = self.pending, defaultdict(bytes)
         for entry in pending:
             tokens = pending[entry]

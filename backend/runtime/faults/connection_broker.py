@@ -83,7 +83,6 @@ class _Broker:
                 self._sockets.pop(inode).close()
 
     def _answer(self, events: select.epoll) -> None:
-        """Read a question and answer it."""
         question = bytearray(_CALL.size)
         fcntl.ioctl(self._kernel, _RECEIVE, question)
         number, thread, _, call, _, _, *arguments = _CALL.unpack(question)
@@ -104,7 +103,7 @@ class _Broker:
             self._send(number, error=error.errno or errno.EIO)
 
     def _made(self, thread: int, family: int, kind: int, protocol: int) -> socket.socket | None:
-        """Return a socket for mpirun or its daemon; ``None``: the caller makes it itself."""
+        """Make a socket for mpirun or its daemon; ``None``: the caller makes it itself."""
         if protocol not in (0, socket.IPPROTO_TCP) or _is_python(thread):
             return None
         made = socket.socket(family, kind, protocol)
@@ -114,7 +113,7 @@ class _Broker:
         return made
 
     def _next(self, listener: socket.socket) -> socket.socket:
-        """Return the next connection that is admitted; the others are closed."""
+        """Accept the next connection that is admitted; close the others."""
         while select.select([listener], [], [], 0)[0]:
             connection, peer = listener.accept()
             if self._admits(connection, peer):
@@ -142,7 +141,7 @@ class _Broker:
 
 
 def _inode(thread: int, descriptor: int) -> int:
-    """Return the inode of a socket of another process; 0: it cannot be seen."""
+    """Inode of a socket of another process; 0: it cannot be seen."""
     with suppress(OSError, ValueError):
         return int(os.readlink(f"/proc/{thread}/fd/{descriptor}")[len("socket:[") : -1])
     return 0
@@ -156,7 +155,6 @@ def _is_python(thread: int) -> bool:
 
 
 def _is_here(family: int, address: tuple[str, int]) -> bool:
-    """Tell whether an address is one of this machine."""
     with socket.socket(family) as trial:
         try:
             trial.bind((address[0], 0, *address[2:]))
@@ -176,7 +174,7 @@ def _is_own(local: str, remote: str) -> bool:
 
 
 def _in_table(host: str, port: int) -> str:
-    """Return an address as the kernel's table of connections has it."""
+    """Write an address as the kernel's table of connections has it."""
     host = host.partition("%")[0].removeprefix("::ffff:")
     packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     words = struct.unpack(f"={len(packed) // 4}I", packed)

@@ -70,7 +70,7 @@ def _close(reach: str, architecture: int, seccomp: int, *calls: int) -> None:
 
 
 def _program(architecture: int, make: int, accept: int, accept_with_flags: int) -> bytes:
-    """Return a filter in the kernel's language: it asks about accepting, and making for TCP."""
+    """Write a filter in the kernel's language: it asks about accepting, and making for TCP."""
     steps = [
         (_LOAD, 0, 0, 4),
         (_EQUALS, 0, 10, architecture),
@@ -91,7 +91,7 @@ def _program(architecture: int, make: int, accept: int, accept_with_flags: int) 
 
 
 def _install(seccomp: int, program: bytes) -> int:
-    """Install a filter for this process and its children; return where it asks, or -1."""
+    """Filter this process and its children; return the descriptor that asks, or -1."""
     steps = ctypes.create_string_buffer(program, len(program))
     filters = struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
     for more in (_UNINTERRUPTED, 0):

@@ -60,7 +60,6 @@ class StatusPage:
         os.rename(temporary, f"{_NAME}{rank}", src_dir_fd=folder, dst_dir_fd=folder)
 
     def tell(self, state: int) -> None:
-        """Set the state of the rank."""
         _HEAD.pack_into(self._page, 0, self._process, self._started, state)
 
 
@@ -76,7 +75,7 @@ class Status:
 
 
 def read_pages(folder: int) -> list[Status]:
-    """Return the pages in a folder, given as its descriptor."""
+    """Read all pages in a folder, given as its descriptor."""
     found = []
     for name in sorted(os.listdir(folder)):
         if name.startswith(_NAME):
@@ -86,7 +85,7 @@ def read_pages(folder: int) -> list[Status]:
 
 
 def _read_page(name: str, folder: int) -> Status:
-    """Return a page; one that is cut short names no process.
+    """Read a page; one that is cut short names no process.
 
     Raises:
         OSError: it is not a file of this user.

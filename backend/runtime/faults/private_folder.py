@@ -57,8 +57,7 @@ class PrivateFolder:
     def release(self, patience_s: float = 0.0) -> None:
         """Release the folder; remove it with its contents if nobody else uses it.
 
-        Args:
-            patience_s: how long to wait for other users that are about to end.
+        ``patience_s``: how long to wait for other users that are about to end.
         """
         deadline = time.monotonic() + patience_s
         while not (is_last := _has_alone(self.lock)) and time.monotonic() < deadline:
@@ -70,7 +69,6 @@ class PrivateFolder:
 
 
 def _has_alone(lock: int) -> bool:
-    """Take a lock for this process alone; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -79,7 +77,7 @@ def _has_alone(lock: int) -> bool:
 
 
 def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
-    """Return a folder in memory, or that for temporary files if memory has no room."""
+    """Choose a folder in memory, or that for temporary files if memory has no room."""
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
         has_room = room.f_bavail * room.f_frsize >= least_bytes
@@ -90,10 +88,9 @@ def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
 
 
 def make_private(parent: Path | None = None) -> PrivateFolder:
-    """Return a new folder with a random name; remove unused folders beside it.
+    """Make a folder with a random name; remove unused folders beside it.
 
-    Args:
-        parent: where to make it; the folder for temporary files by default.
+    ``parent``: the folder for temporary files by default.
 
     Raises:
         OSError: there is no room, or no such folder.
@@ -104,7 +101,7 @@ def make_private(parent: Path | None = None) -> PrivateFolder:
 
 
 def make_shared(name: str) -> PrivateFolder | None:
-    """Return the folder that all processes of this user share by a name; ``None``: there is none.
+    """Make or open a folder that all processes of this user share by a name; ``None``: none can.
 
     Its name can be guessed, so it lies in a folder of this user, which is made if missing. If
     another user has taken that name, the next candidate is used.
@@ -119,7 +116,6 @@ def make_shared(name: str) -> PrivateFolder | None:
 
 
 def _make_inside(parent: Path, name: str) -> PrivateFolder:
-    """Return a folder in a private folder; both are made if missing."""
     with contextlib.suppress(FileExistsError):
         parent.mkdir(mode=0o700)
     outside = _open_folder(parent)
@@ -133,7 +129,7 @@ def _make_inside(parent: Path, name: str) -> PrivateFolder:
 
 
 def open_private(path: Path) -> PrivateFolder:
-    """Return a folder that this module made, in use from now on.
+    """Open a folder that this module made.
 
     It is removed after its last use, so its name and lock are checked.
 
@@ -146,7 +142,7 @@ def open_private(path: Path) -> PrivateFolder:
 
 
 def _open(path: Path, make_lock: int) -> PrivateFolder:
-    """Return a folder, in use from now on; ``os.O_CREAT``: its lock may be missing."""
+    """Use a folder from now on; ``os.O_CREAT``: its lock may be missing."""
     with contextlib.ExitStack() as opened:
         descriptor = _open_folder(path)
         opened.callback(os.close, descriptor)
@@ -158,7 +154,7 @@ def _open(path: Path, make_lock: int) -> PrivateFolder:
 
 
 def _open_folder(path: Path) -> int:
-    """Return a descriptor of a folder that is this user's own.
+    """Open a folder of this user's own.
 
     Raises:
         OSError: it is not a folder, or a link, or another user may enter it.

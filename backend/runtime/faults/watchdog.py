@@ -87,7 +87,7 @@ def _command() -> list[str]:
 
 
 def _session(parent: int) -> PrivateFolder | None:
-    """Return the folder that the job's ranks on this board share, whose parent is this process."""
+    """Open the folder that the ranks on this board share, whose parent is this process."""
     given = os.environ.get(SESSION)
     if given:
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
 
 
 def _look(folder: int, deaths: Deaths) -> list[Status]:
-    """Return the pages as they are after the last death, each with its process watched.
+    """Read the pages as they are after the last death, and watch the process of each.
 
     One that ends may first say in its page that it is done; one that mpirun stops says so after the
     death that was the cause.
@@ -176,7 +176,6 @@ def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out
 
 
 def not_started(rank_name: str, limit_s: float) -> str:
-    """Return the message on a job that has not started in time."""
     return (
         f"{rank_name}: the job has not started within {limit_s:g} s: a rank is missing, or takes"
         " longer to load its sub-models (--start-timeout sets the limit)"
@@ -210,7 +209,7 @@ def _leave(text: bytes, session: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that controls no terminal."""
+    """Put a text on one line that controls no terminal."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text

@@ -38,7 +38,7 @@ class Process:
         )
 
     def open(self) -> int | None:
-        """Return a descriptor of it, which gets readable when it ends.
+        """Open a descriptor of it, which gets readable when it ends.
 
         ``None`` if it has ended, or where the system has no such descriptors.
         """
@@ -70,7 +70,6 @@ class Deaths:
     """
 
     def __init__(self) -> None:
-        """Begin with no processes."""
         self.ended: list[Process] = []
         """The processes that have ended, in this order."""
         # Of several that are ready, poll() would tell the order of registration.
@@ -104,12 +103,11 @@ class Deaths:
 
 
 def process_start(process: int) -> int:
-    """Return when a process started, in clock ticks since boot; -1 if it has ended."""
+    """Clock ticks from boot until the process started; -1 if it has ended."""
     stat = stat_of(process)
     return -1 if stat is None or stat.has_ended else stat.started
 
 
 def _user_of(process: int) -> int:
-    """Return the number of the user that a process runs as; -1 if it has ended."""
     users = status_of(process, "Uid").split()
     return int(users[0]) if users else -1

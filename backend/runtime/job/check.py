@@ -28,7 +28,7 @@ def check_job(job: Any) -> Iterator[Fault]:
 
 
 def sound(job: Any, where: str) -> Job:
-    """Return a job without contradictions, in which lists are made tuples.
+    """Check a job, and make its lists tuples.
 
     ``where``: the driver's name, for messages.
 

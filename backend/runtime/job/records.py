@@ -60,7 +60,7 @@ class Tensor:
         return any(self.symbols)
 
     def of_shape(self, shape: Sequence[int]) -> Tensor:
-        """Return what this tensor is in a frame in which it has the given shape.
+        """Narrow this tensor to the shape that it has in a frame.
 
         Raises:
             BoundError: the shape is beyond the bound.
@@ -85,7 +85,7 @@ class Tensor:
         return Tensor(self.name, self.dtype, shape)
 
     def at_most(self, shape: Sequence[int]) -> str:
-        """Return the option of ``build`` that gives the tensor a bound with room for a shape."""
+        """Write the option of ``build`` that gives the tensor a bound with room for a shape."""
         name = self.name if self.name.isprintable() else repr(self.name)
         return f"--at-most {name}={','.join(map(str, map(max, shape, self.shape)))}"
 
@@ -343,18 +343,18 @@ class Job:
         return tuple(segment for segment in self.segments if segment.rank == rank)
 
     def turns_of_maker(self, rank: int, tensor: str) -> Turns:
-        """Return the frames in which a rank has a tensor: all at the source, if it is an input."""
+        """The frames in which a rank has a tensor: all at the source, if it is an input."""
         is_input = any(each.name == tensor for each in self.inputs)
         return ALL if is_input else self.ranks[rank].turns
 
     def turns_of_reader(self, rank: int, tensor: str) -> Turns:
-        """Return the frames in which a rank needs a tensor: all at the sink, if it is an output."""
+        """The frames in which a rank needs a tensor: all at the sink, if it is an output."""
         is_result = rank == self.sink and any(each.name == tensor for each in self.outputs)
         return ALL if is_result else self.ranks[rank].turns
 
 
 def typed_view(spec: Tensor, buffer: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return ``buffer`` (uint8, at least ``spec.nbytes`` long) seen as the tensor's values."""
+    """View a buffer (uint8, at least ``spec.nbytes`` long) as the tensor's values."""
     dtype, shape = spec.storage
     return buffer[: spec.nbytes].view(dtype).reshape(shape)
 
@@ -383,7 +383,7 @@ class _Levels:
                     yield rank, index
 
     def _before(self, rank: int, turns: Turns, names: Iterable[str]) -> int:
-        """Return the highest level of what comes in; a hop between ranks counts."""
+        """Highest level of what comes in; a hop between ranks counts."""
         names = [*names]
         hop = not self._inputs.isdisjoint(names) and rank != self._job.source
         found = (self._of[each] + (each[0] != rank) for each in self._made(turns, names))

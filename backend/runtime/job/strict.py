@@ -120,7 +120,7 @@ def _object_faults(hint: Any, value: object, path: str) -> Iterator[Fault]:
 
 
 def as_record(hint: Any, value: Any) -> Any:
-    """Return a value without faults as its type has it."""
+    """Convert a value without faults to its type."""
     if value is None:
         return None
     if is_optional(hint) or get_origin(hint) is Annotated:
@@ -142,7 +142,7 @@ def vars_of(record: Any) -> dict[str, Any]:
 
 
 def plain(hint: Any, value: Any) -> Any:
-    """Return a value of a type as JSON has it."""
+    """Convert a value to what JSON can hold."""
     if value is None:
         return None
     if is_optional(hint) or get_origin(hint) is Annotated:

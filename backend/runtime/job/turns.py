@@ -20,7 +20,7 @@ class Turns:
     """Ascending, from 0 to ``period - 1``."""
 
     def __str__(self) -> str:
-        """Return it for people: ``all``, or ``0, 2 of 3``; of many ``99 of every 100``."""
+        """Write ``all``, or ``0, 2 of 3``; of many ``99 of every 100``."""
         if self == ALL:
             return "all"
         if len(self.positions) > _MAX_SHOWN:
@@ -58,7 +58,7 @@ class Turns:
         return rounds * self.period + self.positions[position]
 
     def common(self, other: Turns) -> Turns:
-        """Return the frames that are handled by both; there may be none."""
+        """The frames that are handled by both; there may be none."""
         if other.period == 1:
             return self
         period = math.lcm(self.period, other.period)
@@ -67,18 +67,18 @@ class Turns:
         return Turns(period, tuple(positions))
 
     def covers(self, other: Turns) -> bool:
-        """Return whether all frames of another are among these."""
+        """Tell whether all frames of another are among these."""
         return len(self.common(other).positions) * other.period == (
             len(other.positions) * math.lcm(self.period, other.period)
         )
 
     def count_in(self, frames: int) -> int:
-        """Return how many are handled among the first ``frames`` of the stream."""
+        """Count those among the first ``frames`` of the stream."""
         rounds, rest = divmod(frames, self.period)
         return rounds * len(self.positions) + sum(each < rest for each in self.positions)
 
     def most_in(self, frames: int) -> int:
-        """Return how many are handled at most among so many that follow each other."""
+        """Count those at most among so many frames that follow each other."""
         rounds, rest = divmod(frames, self.period)
         within = (
             sum((other - begin) % self.period < rest for other in self.positions)
@@ -87,7 +87,7 @@ class Turns:
         return rounds * len(self.positions) + max(within)
 
     def steps_in(self, other: Turns) -> Steps:
-        """Return which of another's frames they are: all of them are among those."""
+        """Find which of another's frames they are: all of them are among those."""
         period = math.lcm(self.period, other.period)
         mine = set(self._frames(period))
         indices = [at for at, frame in enumerate(other._frames(period)) if frame in mine]
@@ -98,7 +98,7 @@ class Turns:
         return EACH if set(jumps) == {1} else Steps(indices[0], tuple(jumps))
 
     def _frames(self, period: int) -> Sequence[int]:
-        """Return the frames of a period that is a multiple of theirs."""
+        """List the frames of a period that is a multiple of theirs."""
         return [begin + p for begin in range(0, period, self.period) for p in self.positions]
 
 
@@ -119,7 +119,7 @@ class Steps:
     another one."""
 
     def after(self, index: int) -> int:
-        """Return the index of the frame that is taken after ``index``, one of its own."""
+        """Index of the frame that is taken after ``index``, one of its own."""
         return index + self.jumps[index % len(self.jumps)]
 
     def takes(self, index: int) -> bool:

@@ -9,12 +9,12 @@ _MAX_LETTERS = 80
 
 
 def quoted(text: str) -> str:
-    """Return ``text`` in quotes, on one line, printable, and shortened if it is very long."""
+    """Quote a text: on one line, printable, and shortened if it is very long."""
     return repr(_shortened(text))
 
 
 def bare(text: str) -> str:
-    """Return ``text`` without quotes if that is safe to print, else as :func:`quoted`."""
+    """Show a text without quotes if that is safe to print, else as :func:`quoted`."""
     return _shortened(text) if text and text.isprintable() else quoted(text)
 
 
@@ -23,19 +23,19 @@ def _shortened(text: str) -> str:
 
 
 def joined(words: Sequence[str], last: str = "and") -> str:
-    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    """Write ``a``, ``a and b`` or ``a, b and c``."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def digits(value: float, count: int = 3) -> str:
-    """Return a number with so many digits, large ones without exponent: ``1.84``, ``1840``."""
+    """Write a number with so many digits, large ones without exponent: ``1.84``, ``1840``."""
     return f"{value:.{count}g}" if abs(value) < 10**count - 0.5 else f"{value:.0f}"
 
 
 def described(value: object) -> str:
-    """Return what a value of a file is, for "expected ..., found ...": ``a list``."""
+    """Describe a value of a file, for "expected ..., found ...": ``a list``."""
     if isinstance(value, str):
         return quoted(value)
     if value is None:

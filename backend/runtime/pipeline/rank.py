@@ -63,7 +63,6 @@ class _Rank:
         channels: DirectChannels,
         opened: OpenedSource | None,
     ) -> None:
-        """Load engines, open sinks, connect everything."""
         self._setup = setup
         self._channels = channels
         self._not_direct = peers.not_direct
@@ -126,7 +125,7 @@ class _Rank:
             self._sink.record_by(recorder.of_stage([spec.name for spec in job.outputs], ()))
 
     def _watch_neighbours(self, peers: Peers) -> Waiter:
-        """Return what the main thread sleeps on: its tokens, and the deaths of other ranks."""
+        """Make what the main thread sleeps on: its tokens, and the deaths of other ranks."""
         self._waiter = waiter = Waiter()
         self._adopt(self._channels.post(MAIN))
         for rank, neighbour in peers.neighbours.items():
@@ -252,7 +251,6 @@ class _Rank:
             self._threads["source"].wake()
 
     def _wake_loop(self) -> None:
-        """Have a thread look: there is something to send."""
         if self._computing.is_current():
             self._computing.look_soon()
         else:
@@ -345,7 +343,7 @@ def run_rank(
     """Run one rank of a job to its end; return the measurements of all ranks, by rank.
 
     Args:
-        job, folder: what the driver says, and where its sub-models lie.
+        job, folder: the driver's job, and where its sub-models lie.
         options: the same on all ranks.
         transport: stays open on failure, for the caller to abort.
         on_start: called when all ranks are ready for frame 0.
@@ -388,7 +386,7 @@ def run_rank(
 
 
 def _sample(setup: Setup, before: Sequence[Sample] = ()) -> list[Sample]:
-    """Note what the clocks of boards show, if events are asked for; return it. Collective."""
+    """Note what the clocks of boards show, if events are asked for. Collective."""
     if setup.options.events is None:
         return []
     samples = [*before, *sample_clocks(setup.job, setup.transport)]

@@ -24,7 +24,7 @@ MAX_CHANGES = 10_000
 
 class Switching(Protocol):
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
-        """Return the route that frames should take, and why; ``route`` is the present one."""
+        """Choose the route that frames should take, and say why; ``route`` is the present one."""
 
 
 class RouteChoice:
@@ -132,7 +132,7 @@ class RoutedSink(SinkStage):
         return (bool(self._reads) and not self.lacks) or self._is_over()
 
     def _find(self) -> Sequence[Input]:
-        """Return where the results of the next frame are; nothing: on no route."""
+        """Find the inputs with the results of the next frame; nothing: on no route."""
         # Frames are on one route at a time: none can be there on two.
         for inputs in self._exits:
             if all(each.has_frame() for each in inputs):

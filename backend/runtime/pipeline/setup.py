@@ -89,7 +89,7 @@ class Setup:
         return tuple(self.options.window or route.window for route in self.job.routes)
 
     def joined(self, *, is_timed: bool) -> frozenset[str]:
-        """Return which stages beside the segments have no thread; ``is_timed``: frames come."""
+        """List the stages beside the segments without a thread; ``is_timed``: frames come."""
         ranks = [route.ranks[self.spec.rank] for route in self.job.routes]
         joined = [threadless_stages(rank, is_timed=is_timed) for rank in ranks]
         # A sink that sends results may wait for whoever reads them.
@@ -133,7 +133,7 @@ class WarmUp:
 
 
 def _zeros(ring: Ring) -> NDArray[Any]:
-    """Return a slot of zeros, as large as it may be.
+    """Make a slot of zeros, as large as it may be.
 
     The slots of another rank may have what its own first run leaves, and those that a source lends
     have frames. Zeros that are never written take no memory.
@@ -221,7 +221,7 @@ class LoadedSegments:
             raise JobError(f"{self._setup.spec.name}: {found}") from None
 
     def figures(self, shares: Mapping[str, float]) -> dict[str, Any]:
-        """Return the segments' part of :class:`RankFigures`.
+        """Summarise the segments' part of :class:`RankFigures`.
 
         ``shares`` are those of source and sink in the steady state.
         """
@@ -276,7 +276,7 @@ def open_frames(setup: Setup) -> OpenedSource | None:
 def lent_rings(
     setup: Setup, opened: OpenedSource | None, wiring: Wiring
 ) -> dict[int, Sequence[NDArray[Any]]]:
-    """Return the rings of model inputs whose slots are the source's frames: all of them, or none.
+    """Find the rings of model inputs whose slots are the source's frames: all of them, or none.
 
     Only segments of this rank may read them, in its own process, and the frames must be few, as an
     engine is bound to each of them.
@@ -354,7 +354,6 @@ def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> i
 
 
 def sink_stage(setup: Setup, wiring: Wiring, rings: Sequence[Ring]) -> SinkStage | None:
-    """Return the stage that takes results out; ``None``: they leave on another rank."""
     if wiring.sink is None:
         return None
     sinks = open_sinks(setup.job, setup.options, setup.resources)

@@ -162,7 +162,6 @@ class View(Ring):
             tell()
 
     def arrive_end(self, end: int) -> None:
-        """Note how many frames the stream has; called by the thread that takes tokens."""
         self.end = end
         for tell in self.on_written:
             tell()

@@ -83,7 +83,6 @@ class MergedInput(Input):
     __slots__ = ("_parts",)
 
     def __init__(self, parts: Sequence[Input]) -> None:
-        """Take what the reader sees of the rings of all who make the tensor."""
         self._parts = parts
         self.done = lambda: self._next().done()
 
@@ -229,7 +228,7 @@ class Stage(ABC):
         self._work = recorded  # type: ignore[method-assign]
 
     def _place(self) -> Place:
-        """Return the slots of the next frame; keep what will come again.
+        """Look up the slots of the next frame; keep what will come again.
 
         Raises:
             FrameError: an input has failed.
@@ -255,7 +254,7 @@ class Stage(ABC):
         return _nothing
 
     def _failure(self, error: FrameError) -> Failure:
-        """Return why frame ``frame`` fails, of several reasons always the same, or end the job."""
+        """Say why frame ``frame`` fails, of several reasons always the same, or end the job."""
         if self.rank is None:
             raise error
         step = self.index if self._reads else SOURCE
@@ -380,7 +379,7 @@ class SourceStage(Stage):
         """Whether a frame may be missing though there is room."""
 
     def wake_by(self, wake: Callable[[], None]) -> None:
-        """Take what wakes the stage's thread; it is called when a frame comes by itself."""
+        """Have ``wake`` called when a frame comes by itself."""
         if isinstance(self._arrivals, Live):
             self._arrivals.on_arrival = wake
 

@@ -176,7 +176,7 @@ class Backoff:
 
 
 def computing_pause_s(step_s: float, large_bytes: int) -> float:
-    """Return the seconds to sleep between two looks while the rank computes.
+    """Choose the seconds to sleep between two looks while the rank computes.
 
     A look costs the engine 50 us or more, as it finds and leaves cold caches. Slots hide delays up
     to the time of a step, and the computing thread looks after each step. So only a large message
@@ -198,7 +198,7 @@ class ArrivalPredictor:
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Know nothing yet; ``clock`` gives nanoseconds of the clock of the tokens."""
+        """``clock`` gives nanoseconds of the clock of the tokens."""
         self._clock = clock
         self._sent: dict[int, deque[int]] = {}
         self._due: dict[int, tuple[int, int]] = {}
@@ -208,7 +208,6 @@ class ArrivalPredictor:
         self._until_ns = 0
 
     def note(self, channel: int, sent_ns: int) -> None:
-        """Note when a frame was sent through a channel."""
         sent = self._sent.setdefault(channel, deque(maxlen=_TIMES_KEPT))
         if sent and sent_ns - sent[-1] < _MIN_PERIOD_NS:
             sent.clear()
@@ -225,7 +224,7 @@ class ArrivalPredictor:
             self._due[channel] = due, max(_MIN_EARLY_NS, round(_MAX_SHARE * period))
 
     def sleep_s(self) -> float | None:
-        """Return how long the thread should sleep at most before it is awake for the next frame.
+        """How long the thread should sleep at most before it is awake for the next frame.
 
         ``None``: no frame can be predicted.
         """

@@ -156,10 +156,7 @@ class ProgressWatch:
     """Finds a step that does not end: an engine that hangs, a disk that blocks."""
 
     def __init__(self, executor: Executor, deadline_s: float | None) -> None:
-        """Watch the steps of a thread.
-
-        ``deadline_s``: that one may take; ``None``: 30 s, or 20 times the slowest so far if more.
-        """
+        """``deadline_s``: that a step may take; ``None``: 30 s, or 20 times the slowest so far."""
         self._executor = executor
         self._deadline_s = deadline_s
         self._steps_seen = -1

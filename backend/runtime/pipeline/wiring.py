@@ -41,7 +41,7 @@ _Levels = TypeVar("_Levels", int, NDArray[np.int64])
 
 
 def slots(written: _Levels, last_read: _Levels) -> _Levels:
-    """Return how many slots a tensor needs, unless the window is smaller.
+    """How many slots a tensor needs, unless the window is smaller.
 
     Args:
         written: level of what writes it: of a segment, 0 of the source, and for a tensor that was
@@ -114,7 +114,6 @@ class ReceiveSpec:
 
     @property
     def carries_frames(self) -> bool:
-        """Whether it is a channel of the job or the credits'."""
         return self.channel >= 0
 
 
@@ -299,7 +298,7 @@ class _Ways:
         self._last_read[home, origin] = max(level, self._last_read.get((home, origin), 0))
 
     def ring(self, rank: int, origin: _Origin, window: int, home: int | None = None) -> RingSpec:
-        """Return the ring in which a rank has what another one, or itself, makes.
+        """Describe the ring in which a rank has what another one, or itself, makes.
 
         ``home``: the rank with the slots, if it is another one.
         """
@@ -319,7 +318,7 @@ class _Ways:
 def wire_all(
     job: Job, window: int | None = None, direct: Pairs = NO_PAIRS, *, heartbeats: bool = False
 ) -> tuple[Wiring, ...]:
-    """Return what each rank sets up to run ``job``, on all of its routes.
+    """Derive what each rank sets up to run ``job``, on all of its routes.
 
     ``window``: frames inside at most; ``None``: as many as the job says for each route. Ranks that
     are no pair in ``direct`` exchange messages. With ``heartbeats``, the last two rings of each
@@ -453,12 +452,12 @@ def connect(
 
 
 def threadless_stages(rank: Rank, *, is_timed: bool) -> frozenset[str]:
-    """Return which stages beside the segments have no thread of their own.
+    """List the stages beside the segments that have no thread of their own.
 
-    On a rank of a single core a thread more can do nothing at the same time, but costs a sleep
-    and a wake-up per frame. A source that waits for its frames keeps its thread: they come, and
-    may be lost, while a segment computes. If ranks take turns, both keep theirs: they handle the
-    frames of the other ranks while this one computes its own.
+    On a rank of a single core a thread more can do nothing at the same time, but costs a sleep and
+    a wake-up per frame. A source that waits for its frames keeps its thread: they come, and may be
+    lost, while a segment computes. If ranks take turns, both keep theirs: they handle the frames of
+    the other ranks while this one computes its own.
     """
     if rank.accelerator != "cpu" or len(rank.cores) != 1 or rank.turns != ALL:
         return frozenset()

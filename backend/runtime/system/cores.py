@@ -17,24 +17,24 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def core_numbers(root: Path = ROOT) -> list[int]:
-    """Return the numbers of the machine's cores, ascending, which may have gaps."""
+    """Numbers of the machine's cores, ascending; they may have gaps."""
     folders = (root / CORES).glob("cpu[0-9]*")
     return sorted(int(each.name[3:]) for each in folders) or list(range(os.cpu_count() or 1))
 
 
 def governor_of(core: int) -> str:
-    """Return what sets the frequency of a core; empty: the system does not tell."""
+    """Name of what sets the frequency of a core; empty: the system does not tell."""
     return text_of(ROOT / CORES / f"cpu{core}/cpufreq/scaling_governor")
 
 
 def clock_of(core: int) -> tuple[str | None, int | None]:
-    """Return what sets the frequency of a core, and the highest one in kHz under it."""
+    """Name of what sets the frequency of a core, and the highest one in kHz under it."""
     most = number_in(ROOT / CORES / f"cpu{core}/cpufreq/scaling_max_freq")
     return governor_of(core) or None, most
 
 
 def core_kinds(cores: int, root: Path = ROOT) -> list[str]:
-    """Return what the system knows of each core's kind and speed: equal texts, equal cores.
+    """Describe each core's kind and speed: equal texts, equal cores.
 
     ``cores``: the highest number of one, plus 1.
     """
@@ -48,12 +48,12 @@ def core_kinds(cores: int, root: Path = ROOT) -> list[str]:
 
 
 def processor() -> str:
-    """Return the name of the board, or else of its processor; empty if it does not tell."""
+    """Name of the board, or else of its processor; empty if it does not tell."""
     return text_of(ROOT / "proc/device-tree/model") or named_in_cpuinfo("model name")
 
 
 def cpuinfo(root: Path = ROOT) -> list[dict[str, str]]:
-    """Return the fields of each core, and of the machine where the system tells of it there."""
+    """Fields of each core, and of the machine where the system tells of it there."""
     return [
         dict(re.findall(r"(?m)^([^\n:]+?)[ \t]*:[ \t]*(.*)$", block))
         for block in re.split(r"\n\s*\n", text_of(root / "proc/cpuinfo"))
@@ -61,19 +61,18 @@ def cpuinfo(root: Path = ROOT) -> list[dict[str, str]]:
 
 
 def fields_of_cores(root: Path = ROOT) -> dict[int, dict[str, str]]:
-    """Return what the system tells of each core, by its number."""
     blocks = cpuinfo(root)
     return {int(each["processor"]): each for each in blocks if each.get("processor", "").isdigit()}
 
 
 def named_in_cpuinfo(*names: str, root: Path = ROOT) -> str:
-    """Return the first value of a field with one of some names; empty: there is none."""
+    """First value of a field with one of some names; empty: there is none."""
     fields = ((name, value) for block in cpuinfo(root) for name, value in block.items())
     return next((value.strip() for name, value in fields if name in names and value), "")
 
 
 def processor_times(root: Path = ROOT) -> tuple[float, float] | None:
-    """Return for how many seconds all cores were busy so far, and what a hypervisor took of them.
+    """Seconds for which all cores were busy so far, and what a hypervisor took of them.
 
     ``None``: the system does not tell.
     """

@@ -13,7 +13,7 @@ _LARGEST = 10**18
 
 
 def text_of(path: Path) -> str:
-    """Return the stripped text of a file, with spaces for zero bytes; empty: it cannot be read."""
+    """Read and strip a file, with spaces for zero bytes; empty: it cannot be read."""
     try:
         content = path.read_bytes()[:_MOST_BYTES]
     except OSError:
@@ -22,7 +22,7 @@ def text_of(path: Path) -> str:
 
 
 def beginning_of(path: str | Path, most: int = 4096) -> bytes:
-    """Return the beginning of a file, with less work than Python's files.
+    """Read the beginning of a file, with less work than Python's files.
 
     Raises:
         OSError: it cannot be read.
@@ -35,7 +35,7 @@ def beginning_of(path: str | Path, most: int = 4096) -> bytes:
 
 
 def number_in(path: str | Path) -> int | None:
-    """Return the whole number that a file holds; ``None``: it holds none."""
+    """Read a whole number; ``None``: the file holds none."""
     try:
         number = int(beginning_of(path, 64))
     except (OSError, ValueError):
@@ -44,11 +44,11 @@ def number_in(path: str | Path) -> int | None:
 
 
 def paths_below(root: Path, pattern: str) -> list[Path]:
-    """Return the paths below a root that match a pattern, ``zone10`` after ``zone9``."""
+    """Find the paths below a root that match a pattern, ``zone10`` after ``zone9``."""
     return sorted(root.glob(pattern), key=lambda path: by_number(str(path)))
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts ``zone10`` after ``zone9``."""
+    """Make a sort key that puts ``zone10`` after ``zone9``."""
     parts = re.findall(r"\d{1,18}|\D+|\d", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

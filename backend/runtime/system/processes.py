@@ -28,12 +28,11 @@ class Stat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left of it but its number."""
         return self.state in "ZX"
 
 
 def stat_of(process: int | str, root: Path = ROOT) -> Stat | None:
-    """Return what is told of a process, or a thread (``12/task/13``); ``None``: there is none."""
+    """Read the state of a process, or a thread (``12/task/13``); ``None``: there is none."""
     try:
         text = beginning_of(root / f"proc/{process}/stat")
         fields = text.rpartition(b")")[2].decode("ascii").split()
@@ -44,13 +43,13 @@ def stat_of(process: int | str, root: Path = ROOT) -> Stat | None:
 
 
 def cpu_s_of(process: int) -> float:
-    """Return the processor time of all threads of a process so far, in seconds; 0 if it ended."""
+    """Processor time of all threads so far, in seconds; 0 if the process has ended."""
     stat = stat_of(process)
     return stat.cpu_s if stat is not None else 0.0
 
 
 def status_of(process: int | str, name: str, root: Path = ROOT) -> str:
-    """Return a value of a process's status (``Uid``, ``VmHWM``); empty if it ended, or has none."""
+    """Read a value of a process's status (``Uid``, ``VmHWM``); empty if it ended, or has none."""
     with contextlib.suppress(OSError):
         text = (root / f"proc/{process}/status").read_text(encoding="utf-8", errors="replace")
         for line in text.splitlines():
@@ -60,13 +59,13 @@ def status_of(process: int | str, name: str, root: Path = ROOT) -> str:
 
 
 def memory_of(process: int | str, name: str) -> int:
-    """Return memory of a process in bytes, ``VmRSS`` or at its peak ``VmHWM``; 0 if it ended."""
+    """Memory of a process in bytes, ``VmRSS`` or at its peak ``VmHWM``; 0 if it ended."""
     value = status_of(process, name)
     return int(value.split()[0]) << 10 if value else 0
 
 
 def threads_of(process: int | str) -> list[int]:
-    """Return the numbers of a process's threads.
+    """Numbers of a process's threads.
 
     Raises:
         OSError: it has ended.
@@ -75,12 +74,12 @@ def threads_of(process: int | str) -> list[int]:
 
 
 def all_processes() -> list[int]:
-    """Return the numbers of all processes that this account may see."""
+    """Numbers of all processes that this account may see."""
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
 
 def bytes_of(process: int | str, name: str) -> bytes:
-    """Return a file of a process: ``cmdline``, ``environ``.
+    """Read a file of a process: ``cmdline``, ``environ``.
 
     Raises:
         OSError: it has ended, or is not this account's.
@@ -89,13 +88,13 @@ def bytes_of(process: int | str, name: str) -> bytes:
 
 
 def meminfo(root: Path = ROOT) -> dict[str, int]:
-    """Return the amounts that the system tells of, in bytes, by its names: ``MemAvailable``."""
+    """Amounts in bytes, by the system's names: ``MemAvailable``."""
     found = re.findall(r"(?m)^(\w+):\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"))
     return {name: int(amount) << 10 for name, amount in found}
 
 
 def free_bytes(root: Path = ROOT) -> int | None:
-    """Return the bytes that programs can get, of memory and of swap; ``None``: it is not told."""
+    """Bytes that programs can get, of memory and of swap; ``None``: the system does not tell."""
     amounts = meminfo(root)
     if "MemAvailable" not in amounts:
         return None
@@ -103,6 +102,6 @@ def free_bytes(root: Path = ROOT) -> int | None:
 
 
 def kills_for_memory() -> int:
-    """Return how many processes the kernel has killed since boot because memory ran out."""
+    """Count the processes that the kernel has killed since boot because memory ran out."""
     match = re.search(r"(?m)^oom_kill (\d+)", text_of(ROOT / "proc/vmstat"))
     return int(match.group(1)) if match else 0

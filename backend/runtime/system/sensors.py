@@ -27,7 +27,6 @@ class Channel:
 
     @property
     def name(self) -> str:
-        """The sensor, by the system's own names."""
         return f"{self.device} {self.label}"
 
     @property
@@ -36,7 +35,7 @@ class Channel:
         return self.label.lower() in _WHOLE_BOARD
 
     def value(self) -> int | None:
-        """Return what it tells now; ``None``: it cannot be read."""
+        """Read it now; ``None``: it cannot be read."""
         numbers = [number for path in self.paths if (number := number_in(path)) is not None]
         return math.prod(numbers) if len(numbers) == len(self.paths) else None
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.frame_records import RecordForm
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
 from rankslice.backend.runtime.summary.texts import top_classes

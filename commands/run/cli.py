@@ -342,7 +342,7 @@ def _run_and_show(
 
 def _growth_text(prepared: PreparedRun) -> str:
     """Return what a frame adds to the results of a run without a known end, and what helps."""
-    from rankslice.backend.runtime.records import RecordForm
+    from rankslice.backend.runtime.frame_records import RecordForm
     from rankslice.framework.wording import bytes_text
 
     outputs = prepared.plan.job.outputs

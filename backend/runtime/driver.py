@@ -150,7 +150,7 @@ class _Process:
         )
         if mpi.rank == job.sink and not self._options.quiet:
             print_summary(records, job, self._options)
-        self._tell(DONE)
+        self._set_state(DONE)
         signal.alarm(_FINALIZE_TIMEOUT_S)
         mpi.close()
         signal.alarm(0)
@@ -209,7 +209,7 @@ class _Process:
 
     def fail(self, message: str) -> int:
         """Print the one message and end all ranks."""
-        self._tell(FAILED)
+        self._set_state(FAILED)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         say(message)
         # The alarm's default action ends a process even inside an MPI call that blocks.
@@ -220,7 +220,7 @@ class _Process:
 
     def wait_for_end(self) -> int:
         """Wait for the failed rank to end this one."""
-        self._tell(FAILED)
+        self._set_state(FAILED)
         time.sleep(_ABORT_TIMEOUT_S)
         return 1
 
@@ -235,18 +235,18 @@ class _Process:
     def stop(self) -> NoReturn:
         """End at once: mpirun ends the other ranks."""
         if self._page is not None:
-            self._page.tell(STOPPED)
+            self._page.set_state(STOPPED)
         os._exit(128 + signal.SIGTERM)
 
     def _start_failed(self) -> None:
-        self._tell(FAILED)
+        self._set_state(FAILED)
         say(not_started(self.name, self._start_timeout_s))
         os._exit(1)
 
-    def _tell(self, state: int) -> None:
+    def _set_state(self, state: int) -> None:
         self._start_watch.cancel()
         if self._page is not None:
-            self._page.tell(state)
+            self._page.set_state(state)
 
 
 def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPage | None:

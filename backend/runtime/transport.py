@@ -23,8 +23,8 @@ _END = -1
 
 _NUMBERS = 1 << 10
 """Tag of what ranks tell each other; on that communicator, channels below zero have lower ones."""
-_MOST_LOOKS = 5000
-"""For a number, without sleep between them: some milliseconds."""
+_MAX_SPINS = 5000
+"""Tests for a number without sleep between them: some milliseconds."""
 
 _SEGMENT_BYTES = {"sm": 16 << 20, "vader": 4 << 20}
 """The library's usual size of a rank's file of shared memory, by its name for it."""
@@ -93,11 +93,11 @@ class Transport(Protocol):
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""
 
-    def tell(self, peer: int, number: int) -> None:
-        """Send a number to a rank that :meth:`hear`s it meanwhile, or does so soon."""
+    def send_number(self, peer: int, number: int) -> None:
+        """Send a number to a rank that calls :meth:`receive_number` meanwhile, or soon."""
 
-    def hear(self, peer: int) -> int:
-        """Wait for the next number that a rank :meth:`tell`s this one."""
+    def receive_number(self, peer: int) -> int:
+        """Wait for the next number that a rank sends this one."""
 
     def close(self) -> None:
         """Cancel the receives still posted, and release everything."""
@@ -319,22 +319,21 @@ class MpiTransport:
             for start, length in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
 
-    def tell(self, peer: int, number: int) -> None:
-        told = np.array([number], np.int64)
-        self._spin(self._control.Isend(told, peer, _NUMBERS))
+    def send_number(self, peer: int, number: int) -> None:
+        self._spin(self._control.Isend(np.array([number], np.int64), peer, _NUMBERS))
 
-    def hear(self, peer: int) -> int:
-        told = np.zeros(1, np.int64)
-        self._spin(self._control.Irecv(told, peer, _NUMBERS))
-        return int(told[0])
+    def receive_number(self, peer: int) -> int:
+        number = np.zeros(1, np.int64)
+        self._spin(self._control.Irecv(number, peer, _NUMBERS))
+        return int(number[0])
 
     @staticmethod
     def _spin(request: Any) -> None:
         """Wait without sleep, unless it takes long; others get the core meanwhile."""
-        looks = 0
+        spins = 0
         while not request.Test():
-            looks += 1
-            if looks < _MOST_LOOKS:
+            spins += 1
+            if spins < _MAX_SPINS:
                 os.sched_yield()
             else:
                 time.sleep(1e-3)

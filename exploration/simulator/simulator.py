@@ -43,7 +43,7 @@ from rankslice.backend.runtime.figures.events import (
     THREADS,
     WRITE,
 )
-from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
+from rankslice.backend.runtime.pipeline.routes import UPDATE_PERIOD_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
 from rankslice.backend.runtime.summary.throughput import throughput_fps
@@ -319,7 +319,7 @@ class _Machine:
             self.arrived, waiting = self.entered + 1, 1
         elif not waiting and self.arrived == self.frames:
             return False
-        choice.look(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
+        choice.update(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
         if self.parts is not self.routes[choice.route]:
             self.parts = self.routes[choice.route]
             self.before = self.entered - self.parts.entered
@@ -329,8 +329,8 @@ class _Machine:
 
     def _look_later(self) -> None:
         if self.next_look_s is None:
-            self._at(self.now + LOOK_EVERY_S, self._look_again, None)
-        self.next_look_s = self.now + LOOK_EVERY_S
+            self._at(self.now + UPDATE_PERIOD_S, self._look_again, None)
+        self.next_look_s = self.now + UPDATE_PERIOD_S
 
     def _look_again(self, _: Any) -> None:
         """Look, unless something else had the source look in the meantime."""

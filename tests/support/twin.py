@@ -161,11 +161,11 @@ class TwinTransport:
             raise
         return [self._links.record_for(self.rank, sender) for sender in range(self.size)]
 
-    def tell(self, peer: int, number: int) -> None:
+    def send_number(self, peer: int, number: int) -> None:
         """Put the number into the queue of the pair."""
         self._links.numbers[self.rank, peer].put(number)
 
-    def hear(self, peer: int) -> int:
+    def receive_number(self, peer: int) -> int:
         """Take the number out of it."""
         while True:
             self._check()

@@ -1,4 +1,4 @@
-"""Tokens: what one rank tells a thread of another rank of its board, through a pipe.
+"""Tokens: notifications from one rank to a thread of another rank of its board, through a pipe.
 
 A token says how far a ring's writer, or one of its readers, has come. The kernel orders memory by
 it: what was written to a slot before the token is sent is seen by whoever has taken the token.
@@ -112,7 +112,7 @@ class Outbox:
         """By the descriptor of an inbox, what has not been sent."""
         self._is_closed = False
 
-    def tell_written(self, ring: Counts, entry: int, channel: int) -> None:
+    def add_written(self, ring: Counts, entry: int, channel: int) -> None:
         """Add a token on the frames of a ring, or on its end, for the inbox behind a descriptor."""
         end, now_ns = ring.end, time.monotonic_ns()
         self.pending[entry] += (
@@ -121,7 +121,7 @@ class Outbox:
             else _TOKEN.pack(ENDED, channel, end, now_ns)
         )
 
-    def tell_freed(self, ring: Counts, entry: int, channel: int) -> None:
+    def add_freed(self, ring: Counts, entry: int, channel: int) -> None:
         """Add a token on the slots of another rank's ring that this one has read."""
         self.pending[entry] += _TOKEN.pack(FREED, channel, ring.freed, 0)
 
@@ -141,8 +141,8 @@ class Outbox:
         self._is_closed = True
 
 
-def tell_freed_at_once(ring: Counts, entry: int, channel: int) -> None:
-    """Tell which slots have been read, from whichever thread."""
+def send_freed(ring: Counts, entry: int, channel: int) -> None:
+    """Send a token on the slots that have been read, from whichever thread."""
     outbox = Outbox()
-    outbox.tell_freed(ring, entry, channel)
+    outbox.add_freed(ring, entry, channel)
     outbox.flush()

@@ -56,10 +56,10 @@ class StatusPage:
         )
         """Sets what the rank is working on: ``at(17, b"segment 0, frame ")``."""
         self.at(-1, b"")
-        self.tell(ALIVE)
+        self.set_state(ALIVE)
         os.rename(temporary, f"{_NAME}{rank}", src_dir_fd=folder, dst_dir_fd=folder)
 
-    def tell(self, state: int) -> None:
+    def set_state(self, state: int) -> None:
         _HEAD.pack_into(self._page, 0, self._process, self._started, state)
 
 

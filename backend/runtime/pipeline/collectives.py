@@ -153,16 +153,16 @@ def sample_clocks(job: Job, transport: Transport) -> list[Sample]:
 
 def _answer(transport: Transport, peer: int) -> None:
     for _ in range(PINGS):
-        transport.hear(peer)
-        transport.tell(peer, time.monotonic_ns())
+        transport.receive_number(peer)
+        transport.send_number(peer, time.monotonic_ns())
 
 
 def _ask(transport: Transport, peer: int) -> list[Sample]:
     samples = []
     for number in range(PINGS):
         begin = time.monotonic_ns()
-        transport.tell(peer, number)
-        other = transport.hear(peer)
+        transport.send_number(peer, number)
+        other = transport.receive_number(peer)
         end = time.monotonic_ns()
         samples.append(((begin + end) // 2, other, end - begin))
     return sorted(samples, key=lambda sample: sample[2])[:KEPT]

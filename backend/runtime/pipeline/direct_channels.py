@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..direct.memory import Memory, make_memory, map_memory
 from ..direct.neighbours import Neighbour, swap
-from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, tell_freed_at_once
+from ..direct.tokens import ENDED, FREED, WRITTEN, Inbox, Outbox, send_freed
 from ..errors import JobError
 from .slots import LentRing, Ring, SharedView, View, ring_bytes
 from .stages import CREDITS, ROOM
@@ -32,8 +32,8 @@ NEWS = "news"
 """The inbox of frames; the others have what stages may lack."""
 MAIN = "main"
 """The thread that waits for heartbeats, and for room where messages are received."""
-LOOKS = "looks"
-"""Whichever thread looks at the messages."""
+POLLS = "polls"
+"""Whichever thread polls the messages."""
 
 
 class Post:
@@ -188,15 +188,15 @@ class DirectChannels:
         for share in self._wiring.shares:
             if share.destination == rank:
                 entry, number = told_at[WRITTEN, share.channel], share.reader.ring
-                received = MAIN if share.channel == HEARTBEAT_CHANNEL else LOOKS
-                tell = self.outbox(writers.get(number, received)).tell_written
+                received = MAIN if share.channel == HEARTBEAT_CHANNEL else POLLS
+                add = self.outbox(writers.get(number, received)).add_written
                 ring = self.rings[number]
-                ring.tell(share.reader.index, partial(tell, ring, entry, share.channel))
+                ring.subscribe(share.reader.index, partial(add, ring, entry, share.channel))
         for view in self._wiring.views:
             if view.sender == rank and view.channel != CREDIT_CHANNEL:
                 entry, ring = told_at[FREED, view.channel], self.rings[view.ring]
                 (thread, *others) = self._readers(view.ring)
-                free = tell_freed_at_once if others else self.outbox(thread).tell_freed
+                free = send_freed if others else self.outbox(thread).add_freed
                 ring.on_freed += (partial(free, ring, entry, view.channel),)
 
     def _readers(self, ring: int) -> list[str]:

@@ -14,7 +14,7 @@ from .stages import Stage
 from .waiting import ArrivalPredictor, Waiter, Watched, sharpen_timers
 
 _SHORT_STEP_S = 200e-6
-"""After a shorter step a look pays off only if the step made something to send. What came during a
+"""After a shorter step a poll pays off only if the step made something to send. What came during a
 longer step is taken before a wait begins, as it says nothing about waits."""
 
 
@@ -89,7 +89,7 @@ class Executor:
                 self._news.on_stamp = self._predictor.note
         self._messages: CommunicationLoop | None = None
         self._stopped = False
-        self._should_look = False
+        self._should_poll = False
         self._asked: Stage | None = None
         self._at: Stage | None = None
         self._steps = 0
@@ -125,7 +125,7 @@ class Executor:
     def start(self, messages: CommunicationLoop | None = None) -> None:
         """Start the thread.
 
-        It looks at ``messages`` while it waits, after each step that was long, and between two
+        It polls ``messages`` while it waits, after each step that was long, and between two
         steps if the first made something to send.
         """
         self._messages = messages
@@ -135,16 +135,16 @@ class Executor:
         return threading.get_ident() == self._ident
 
     def wake(self) -> None:
-        """Let the thread look again: a stage may have become ready.
+        """Wake the thread: a stage may have become ready.
 
-        What its own steps and looks make ready it finds without being woken.
+        What its own steps and polls make ready it finds without being woken.
         """
         if threading.get_ident() != self._ident:
             self._waiter.set()
 
-    def look_soon(self) -> None:
-        """Let the thread look at the messages after the step that it is in; called by itself."""
-        self._should_look = True
+    def poll_soon(self) -> None:
+        """Have the thread poll the messages after its present step; called by itself."""
+        self._should_poll = True
 
     def stop(self) -> None:
         self._stopped = True
@@ -159,11 +159,11 @@ class Executor:
         try:
             while self._stages and not self._stopped:
                 if self._messages is not None and self.step_s > _SHORT_STEP_S:
-                    self._look()
+                    self._poll()
                 stage = self._next_ready()
                 if stage is None:
                     stage = self._wait()
-                elif self._should_look and self._look():
+                elif self._should_poll and self._poll():
                     stage = self._next_ready()
                 if stage is not None and not self._stopped:
                     self._run_step(stage)
@@ -233,12 +233,12 @@ class Executor:
             self._outbox.flush()
         return None
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         if self._messages is None:
             return False
         self._asked = None
-        self._should_look = False
-        return self._messages.look()
+        self._should_poll = False
+        return self._messages.poll()
 
     def _wait(self) -> Stage | None:
         begin, waited_s = time.perf_counter(), self._waits[0]
@@ -249,8 +249,8 @@ class Executor:
         stage = None
         while stage is None and not self._stopped:
             if self._messages is not None:
-                moved = self._look()
-                # A look may make a stage ready though it moved no message.
+                moved = self._poll()
+                # A poll may make a stage ready though it moved no message.
                 stage = self._next_ready()
                 if moved or stage is not None:
                     continue

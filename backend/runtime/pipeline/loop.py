@@ -14,10 +14,10 @@ from ..sizes import OpenSlot
 from ..transport import Lane, Transport
 from .slots import Ring
 from .waiting import (
-    LARGE_S,
-    LATENCY_S,
-    LONGEST_S,
-    RESTS_S,
+    IDLE_PAUSE_S,
+    LARGE_PAUSE_S,
+    LATENCY_PAUSE_S,
+    MAX_PAUSE_S,
     Backoff,
     Waiter,
     computing_pause_s,
@@ -28,7 +28,22 @@ _LARGE = 1 << 16
 """Bytes; Open MPI sends smaller messages over a network at once, awaited or not."""
 
 
-class Outgoing:
+class _ChannelEnd:
+    def __init__(self, channel: int, peer: int, ring: Ring, events: EventRing | None) -> None:
+        self.channel = channel
+        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
+        self.nbytes = ring.tensor.nbytes
+        """Size of a message; of the last one if sizes are open."""
+        self._ring = ring
+        self._events = events or EventRing()
+
+    def _frame_in(self, slot: int, first: int) -> int:
+        """Number of the frame in a slot of the ring; ``first``: of the oldest that may be there."""
+        ring = self._ring
+        return ring.turns.frame(first + (slot - first) % ring.depth)
+
+
+class Outgoing(_ChannelEnd):
     """A channel's sending end: sends what the ring's writer puts in, in order.
 
     Those are all frames of the ring, or those that the receiver handles as well.
@@ -37,12 +52,7 @@ class Outgoing:
     def __init__(
         self, channel: int, peer: int, ring: Ring, reader: int, events: EventRing | None = None
     ) -> None:
-        self.channel = channel
-        self._events = events or EventRing()
-        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
-        self.nbytes = ring.tensor.nbytes
-        """Size of a message; of the last one if sizes are open."""
-        self._ring = ring
+        super().__init__(channel, peer, ring, events)
         self._reader = reader
         self._steps = ring.steps[reader]
         self._next = self._steps.first
@@ -94,25 +104,20 @@ class Outgoing:
         self._sent[slot] = True
         ring = self._ring
         read, depth = ring.read, ring.depth
-        frame = ring.turns.frame(_in_slot(slot, read[self._reader], depth))
+        frame = self._frame_in(slot, read[self._reader])
         self._events.add(SEND, begun_s, now_s, frame, self.channel)
         while self._sent[read[self._reader] % depth]:
             self._sent[read[self._reader] % depth] = False
-            self._ring.free(self._reader)
+            ring.free(self._reader)
 
 
-class Incoming:
+class Incoming(_ChannelEnd):
     """A channel's receiving end: keeps receives posted for all free slots of its ring."""
 
     def __init__(
         self, channel: int, peer: int, ring: Ring, events: EventRing | None = None
     ) -> None:
-        self.channel = channel
-        self._events = events or EventRing()
-        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
-        self.nbytes = ring.tensor.nbytes
-        """Size of a message; of the last one if sizes are open."""
-        self._ring = ring
+        super().__init__(channel, peer, ring, events)
         self._posted = 0
         self._arrived: list[bool | None] = [None] * ring.depth
         """Per slot: ``False`` a frame is there, ``True`` the end is there."""
@@ -141,7 +146,7 @@ class Incoming:
             JobError: the message is not what the tensor may be.
         """
         ring = self._ring
-        frame = ring.turns.frame(_in_slot(slot, ring.written, ring.depth))
+        frame = self._frame_in(slot, ring.written)
         if not is_end:
             now_s = time.perf_counter()
             self._events.add(RECEIVE, now_s, now_s, frame, self.channel)
@@ -153,8 +158,8 @@ class Incoming:
                     self.nbytes = nbytes
                     part.check_message(nbytes)
                 elif nbytes != expected and not has_failed:
-                    found = f"tensor {ring.tensor.name!r} came in {nbytes} bytes"
-                    raise JobError(f"{found}, expected {expected}")
+                    name = ring.tensor.name
+                    raise JobError(f"tensor {name!r} came in {nbytes} bytes, expected {expected}")
             except JobError as error:
                 raise JobError(
                     f"message of rank {self.lane.peer}, frame {frame}: {error}"
@@ -168,31 +173,22 @@ class Incoming:
                 ring.put()
 
 
-def _in_slot(slot: int, first: int, depth: int) -> int:
-    return first + (slot - first) % depth
-
-
 class Computing(Protocol):
     """The computing thread, as the loop sees it."""
 
     @property
-    def finished(self) -> bool:
-        """Whether it has come to its end."""
-
+    def finished(self) -> bool: ...
     @property
-    def is_waiting(self) -> bool:
-        """Whether it has nothing to compute and polls messages."""
-
+    def is_waiting(self) -> bool: ...
     @property
-    def step_s(self) -> float:
-        """How long the step takes that it is in, in seconds."""
+    def step_s(self) -> float: ...
 
 
 class CommunicationLoop:
-    """Moves messages for the threads of a rank; one of them at a time calls MPI: a *look*.
+    """Moves messages for the threads of a rank; one of them at a time calls MPI: it *polls*.
 
-    The computing thread looks between its steps and while it waits: handing that to another thread
-    would cost two sleeps and wake-ups per frame. The main thread looks when a third thread has
+    The computing thread polls between its steps and while it waits: handing that to another thread
+    would cost two sleeps and wake-ups per frame. The main thread polls when a third thread has
     something to send, during long steps, and once nothing is left to compute.
     """
 
@@ -204,27 +200,27 @@ class CommunicationLoop:
         *,
         computing: Computing | None = None,
         waiter: Waiter | None = None,
-        after_look: Callable[[], object] = lambda: None,
+        after_poll: Callable[[], object] = lambda: None,
         latency: bool = False,
     ) -> None:
         """Set up the channels; the main thread sleeps on ``waiter``.
 
-        ``after_look`` is called by the thread that has looked. ``latency``: sleep shortly between
-        two looks while the rank waits.
+        ``after_poll`` is called by the thread that has polled. ``latency``: sleep shortly between
+        two polls while the rank waits.
         """
         self._transport = transport
         self._outgoing = outgoing
         self._incoming = incoming
         self._computing = computing
-        self._after_look = after_look
-        self._looking = threading.Lock()
+        self._after_poll = after_poll
+        self._polling = threading.Lock()
         self._waiter = waiter or Waiter()
         self._main_pause_s = 0.0
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
         self._large_ends = [end for end in ends if end.nbytes > _LARGE]
-        self._backoff = Backoff(LATENCY_S if latency else LONGEST_S)
-        self._watched_step_s = 2 * LARGE_S if self._large_ends else LONGEST_S
+        self._backoff = Backoff(LATENCY_PAUSE_S if latency else MAX_PAUSE_S)
+        self._watched_step_s = 2 * LARGE_PAUSE_S if self._large_ends else MAX_PAUSE_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
 
     @property
@@ -241,16 +237,16 @@ class CommunicationLoop:
         """
         sharpen_timers()
         self._backoff.reset()
-        self.look()
+        self.poll()
         while not (is_over() and self._has_ended()):
             if self._waiter.wait(self._choose_main_pause_s()) or not self._is_tended():
-                self.look()
+                self.poll()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it."""
-        with self._looking:
+        with self._polling:
             moved = self._advance()
-            self._after_look()
+            self._after_poll()
         if moved:
             self._backoff.reset()
         return moved
@@ -263,9 +259,9 @@ class CommunicationLoop:
         self._backoff.begin_wait()
 
     def pause_s(self) -> float:
-        """Return the seconds that the waiting thread may sleep before it looks again."""
+        """Seconds that the waiting thread may sleep before it polls again."""
         if not self._is_under_way():
-            return LONGEST_S
+            return MAX_PAUSE_S
         return self._backoff.pause_s(moves_large=self._large_bytes() > 0)
 
     def end_wait(self) -> None:
@@ -276,9 +272,9 @@ class CommunicationLoop:
 
     def _choose_main_pause_s(self) -> float:
         # The longest while it is being chosen, so that a step which begins meanwhile wakes us.
-        self._main_pause_s = RESTS_S
+        self._main_pause_s = IDLE_PAUSE_S
         if self._is_tended():
-            return RESTS_S
+            return IDLE_PAUSE_S
         computing = self._computing
         if computing is None or computing.finished:
             return self.pause_s()
@@ -287,15 +283,15 @@ class CommunicationLoop:
 
     def _step_pause_s(self, step_s: float) -> float:
         if not self._is_under_way():
-            return RESTS_S
+            return IDLE_PAUSE_S
         return computing_pause_s(step_s, self._large_bytes())
 
     def _is_under_way(self) -> bool:
         return any(end.is_under_way for end in self._frame_ends)
 
     def _large_bytes(self) -> int:
-        found = (end.nbytes for end in self._large_ends if end.is_under_way and end.nbytes > _LARGE)
-        return max(found, default=0)
+        ends = (end for end in self._large_ends if end.is_under_way and end.nbytes > _LARGE)
+        return max((end.nbytes for end in ends), default=0)
 
     def _has_ended(self) -> bool:
         return all(end.finished for end in self._outgoing) and all(

@@ -30,7 +30,7 @@ from ..recording import Recorder, recorded_frames
 from ..system.cores import processor
 from ..transport import Transport
 from .collectives import Peers, Sample, allgather, connect_ranks, run_on_all, sample_clocks
-from .direct_channels import LOOKS, MAIN, DirectChannels, Post
+from .direct_channels import MAIN, POLLS, DirectChannels, Post
 from .executor import Executor, OnStep, step_of
 from .loop import CommunicationLoop, Incoming, Outgoing
 from .setup import (
@@ -93,7 +93,7 @@ class _Rank:
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
-        self._looked = channels.outbox(LOOKS)
+        self._polled = channels.outbox(POLLS)
         outgoing, incoming = _channel_ends(wiring, rings, setup.events)
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]
@@ -111,7 +111,7 @@ class _Rank:
             incoming,
             computing=self._computing,
             waiter=self._watch_neighbours(peers),
-            after_look=self._after_look,
+            after_poll=self._after_poll,
             latency=setup.options.latency,
         )
 
@@ -208,8 +208,8 @@ class _Rank:
         for executor in self._executors:
             setup.resources.callback(executor.join, _JOIN_TIMEOUT_S)
             setup.resources.callback(executor.stop)
-            looks = executor is self._computing and self._loop.has_channels
-            executor.start(self._loop if looks else None)
+            polls = executor is self._computing and self._loop.has_channels
+            executor.start(self._loop if polls else None)
         self._heartbeat.beat(_NO_STEP_YET)
         self._loop.run(self._is_over)
         measured = self._measurements(time.monotonic() - begin_s, cpu_s() - begin_cpu_s)
@@ -226,7 +226,7 @@ class _Rank:
         over = over and all(end.finished for end in self._frame_ends)
         over = over and all(view.end is not None for view in self._views)
         if over:
-            # Nobody else looks any more; the last frame's credit may have come after the last look.
+            # Nobody else polls any more; the last frame's credit may have come after the last poll.
             self._take_credits()
             self._heartbeat.finish()
         for outbox in self._outboxes:
@@ -241,10 +241,10 @@ class _Rank:
             for watch in self._watches:
                 watch.tick()
 
-    def _after_look(self) -> None:
+    def _after_poll(self) -> None:
         if self._receives_credits:
             self._take_credits()
-        self._looked.flush()
+        self._polled.flush()
 
     def _take_credits(self) -> None:
         if self._source is not None and self._source.take_credits():
@@ -252,7 +252,7 @@ class _Rank:
 
     def _wake_loop(self) -> None:
         if self._computing.is_current():
-            self._computing.look_soon()
+            self._computing.poll_soon()
         else:
             self._loop.wake()
 

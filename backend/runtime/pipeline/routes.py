@@ -16,7 +16,7 @@ from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
 from .stages import ROOM, Input, SinkStage, SourceStage
 
-LOOK_EVERY_S = 0.25
+UPDATE_PERIOD_S = 0.25
 """In a surge without arrivals."""
 MAX_CHANGES = 10_000
 """That are kept: a stream may have no end."""
@@ -31,14 +31,14 @@ class RouteChoice:
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
         self._begin_s: float | None = None
-        """The first look, when the first timed frame arrives."""
+        """The first update, when the first timed frame arrives."""
         self.route = USUAL
         self.wanted = USUAL
         """The route that frames take as soon as nothing is inside."""
         self._reason = ""
         self.changes: list[Change] = []
 
-    def look(self, seen: Seen, frame: int) -> None:
+    def update(self, seen: Seen, frame: int) -> None:
         if self._begin_s is None:
             self._begin_s = seen.now_s
         if self.wanted == self.route:
@@ -106,11 +106,11 @@ class RoutedSource(SourceStage):
         pause_s = super().pause_s()
         if self.choice.route == USUAL or pause_s is None:
             return pause_s
-        return min(pause_s, LOOK_EVERY_S)
+        return min(pause_s, UPDATE_PERIOD_S)
 
     def _choose(self) -> None:
         seen = Seen(time.monotonic(), *self._arrivals.counts(), self._came_out)
-        self.choice.look(seen, self.frame)
+        self.choice.update(seen, self.frame)
 
 
 class RoutedSink(SinkStage):

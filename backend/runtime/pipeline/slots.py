@@ -92,10 +92,10 @@ class Ring:
     def put(self) -> None:
         """Hand the slot of frame ``written`` to the readers; called by the writer."""
         self.written += 1
-        for tell in self.on_written:
-            tell()
+        for notify in self.on_written:
+            notify()
 
-    def tell(self, reader: int, call: Callable[[], object]) -> None:
+    def subscribe(self, reader: int, call: Callable[[], object]) -> None:
         """Have ``call`` called when there is a frame that ``reader`` takes, and at the end."""
         steps = self.steps[reader] if self.steps else EACH  # of credits nobody's reading is noted
 
@@ -107,8 +107,8 @@ class Ring:
 
     def finish(self) -> None:
         self.end = self.written
-        for tell in self.on_written:
-            tell()
+        for notify in self.on_written:
+            notify()
 
     def free(self, reader: int) -> None:
         """Give back the slot that ``reader`` read last; called by that reader."""
@@ -119,8 +119,8 @@ class Ring:
         jumps, period = self._jumps[reader]
         self.read[reader] = before + jumps[before % period]
         if self.written - before >= self.depth:
-            for tell in self.on_freed:
-                tell()
+            for notify in self.on_freed:
+                notify()
 
     def free_up_to(self, reader: int, count: int) -> None:
         """Give back the slots of the first ``count`` frames, as a token of ``reader`` says."""
@@ -128,8 +128,8 @@ class Ring:
         if count > before:
             self.read[reader] = count
             if self.written - before >= self.depth:
-                for tell in self.on_freed:
-                    tell()
+                for notify in self.on_freed:
+                    notify()
 
 
 class LentRing(Ring):
@@ -158,13 +158,13 @@ class View(Ring):
         """Note how many frames the writer has put in; called by the thread that takes tokens."""
         if written > self.written:
             self.written = written
-        for tell in self.on_written:
-            tell()
+        for notify in self.on_written:
+            notify()
 
     def arrive_end(self, end: int) -> None:
         self.end = end
-        for tell in self.on_written:
-            tell()
+        for notify in self.on_written:
+            notify()
 
     def free(self, reader: int) -> None:
         before = self.read[reader]
@@ -174,8 +174,8 @@ class View(Ring):
             if read <= self.freed:
                 return
         self.freed = min(self.read)
-        for tell in self.on_freed:
-            tell()
+        for notify in self.on_freed:
+            notify()
 
 
 class SharedView(View):

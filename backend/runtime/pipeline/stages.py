@@ -207,8 +207,8 @@ class Stage(ABC):
             self._fail(self._failure(error))
         for ring in self._writes:
             ring.written += 1
-            for tell in ring.on_written:
-                tell()
+            for notify in ring.on_written:
+                notify()
         for each in self._reads:
             each.done()
         self.frame += self._jumps[self.frame % self._turn]

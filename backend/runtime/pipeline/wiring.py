@@ -436,16 +436,16 @@ def connect(
             else:
                 is_woken = writer is None or wakes[writer] != wakes[thread]
             if is_woken:
-                rings[reader.ring].tell(reader.index, wakes[thread])
+                rings[reader.ring].subscribe(reader.index, wakes[thread])
         for ring in stage.outputs:
             # Slots that this thread frees, or tokens that it takes, do not wake it.
             if ring in sent or {wakes[reading] for reading in readers[ring]} - {wakes[thread]}:
                 rings[ring].on_freed += (wakes[thread],)
     if wiring.source is not None and not wiring.receives_credits:
         (credit,) = wiring.source.readers
-        rings[credit.ring].tell(credit.index, take_credits)
+        rings[credit.ring].subscribe(credit.index, take_credits)
     for send in wiring.sends:
-        rings[send.reader.ring].tell(send.reader.index, wake_loop)
+        rings[send.reader.ring].subscribe(send.reader.index, wake_loop)
     shared = {share.reader.ring for share in wiring.shares}
     for received in {receive.ring for receive in wiring.receives} & shared:
         rings[received].on_freed += (wake_loop,)

@@ -114,13 +114,13 @@ mpi.open([Lane(0, 1 - mpi.rank, slot)], [Lane(0, 1 - mpi.rank, slot)])
 mpi.receive(0, 0)
 if mpi.rank == 0:
     for number in range(100):
-        mpi.tell(1, number + (1 << 62))
-        assert mpi.hear(1) == -number, number
+        mpi.send_number(1, number + (1 << 62))
+        assert mpi.receive_number(1) == -number, number
     print("heard", flush=True)
 else:
     time.sleep(0.3)  # the other one has to wait
     for _ in range(100):
-        mpi.tell(0, (1 << 62) - mpi.hear(0))
+        mpi.send_number(0, (1 << 62) - mpi.receive_number(0))
 mpi.exchange(b"")
 mpi.close()
 """

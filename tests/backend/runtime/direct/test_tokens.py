@@ -17,8 +17,8 @@ from rankslice.backend.runtime.errors import JobError
 def add(outbox: Outbox, entry: int, kind: int, channel: int, count: int) -> None:
     """Add a token, as a ring does whose counters are such."""
     counts = SimpleNamespace(written=count, freed=count, end=count if kind == ENDED else None)
-    tell = outbox.tell_freed if kind == FREED else outbox.tell_written
-    tell(counts, entry, channel)
+    add = outbox.add_freed if kind == FREED else outbox.add_written
+    add(counts, entry, channel)
 
 
 @pytest.fixture

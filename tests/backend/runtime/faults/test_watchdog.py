@@ -30,7 +30,7 @@ folder, number, place, step, state = sys.argv[1:]
 page = StatusPage(os.open(folder, os.O_RDONLY), int(number), place)
 if step:
     page.at(-1, step.encode())
-page.tell(int(state))
+page.set_state(int(state))
 print("ready", flush=True)
 taken = bytearray(int(sys.stdin.readline().strip() or 0))
 """
@@ -143,7 +143,7 @@ def let_end(process: subprocess.Popen[str]) -> None:
 def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
     page = page_in(tmp_path / PAGES, 3, "rank 3 (edge01_cpu0 on edge01)")
     page.at(-1, text.encode())
-    page.tell(STOPPED)
+    page.set_state(STOPPED)
     status = only_page(tmp_path / PAGES)
     assert (os.getpid(), STOPPED) == (status.process.number, status.state)
     assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.rank_name, status.step)

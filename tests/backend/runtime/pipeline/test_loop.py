@@ -1,4 +1,4 @@
-"""Who looks at MPI and when, and what the threads of a rank do."""
+"""Who polls MPI and when, and what the threads of a rank do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Input
 from rankslice.backend.runtime.pipeline.waiting import (
-    LATENCY_S,
+    LATENCY_PAUSE_S,
     Backoff,
     Waiter,
     Watched,
@@ -79,10 +79,10 @@ class Mailbox:
     def exchange(self, record: bytes) -> list[bytes]:
         return [record]
 
-    def tell(self, peer: int, number: int) -> None:
+    def send_number(self, peer: int, number: int) -> None:
         pass
 
-    def hear(self, peer: int) -> int:
+    def receive_number(self, peer: int) -> int:
         return 0
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Mailbox:
         (0.3e-3, LARGE, 0.2),
     ],
 )
-def test_a_rank_that_computes_looks_as_often_as_a_large_message_needs(
+def test_a_rank_that_computes_polls_as_often_as_a_large_message_needs(
     step_s: float, large_bytes: int, pause_s: float
 ) -> None:
     assert pause_s == computing_pause_s(step_s, large_bytes)
@@ -134,7 +134,7 @@ def test_a_rank_that_waits_sleeps_for_a_small_share_of_the_time() -> None:
     assert pauses[-1] <= 10e-3 / 32
 
 
-def test_a_rank_that_waits_as_long_as_before_looks_seldom_until_then() -> None:
+def test_a_rank_that_waits_as_long_as_before_polls_seldom_until_then() -> None:
     clock = [0.0]
     backoff = Backoff(clock=lambda: clock[0])
     first = waits(backoff, clock, 10e-3)
@@ -164,21 +164,21 @@ def test_a_large_message_under_way_is_not_left_alone() -> None:
 
 def test_with_latency_a_rank_that_waits_sleeps_shortly() -> None:
     clock = [0.0]
-    backoff = Backoff(LATENCY_S, lambda: clock[0])
+    backoff = Backoff(LATENCY_PAUSE_S, lambda: clock[0])
     for _ in range(2):
         assert 50e-6 == max(waits(backoff, clock, 10e-3))
 
 
 @pytest.mark.parametrize(("channel", "moves"), [(1, True), (0, True), (-1, False)])
-def test_frames_and_credits_make_the_loop_look_more_often_but_heartbeats_do_not(
+def test_frames_and_credits_make_the_loop_poll_more_often_but_heartbeats_do_not(
     channel: int, moves: bool
 ) -> None:
     mailbox = Mailbox()
     arrivals = ring(SMALL)
     loop = CommunicationLoop(mailbox, [], [Incoming(channel, 1, arrivals)])
-    loop.look()  # posts the receives
+    loop.poll()  # posts the receives
     mailbox.finished = [Completion(0, 0, nbytes=SMALL)]
-    assert moves == loop.look()
+    assert moves == loop.poll()
     assert 1 == arrivals.written
 
 
@@ -211,7 +211,7 @@ class Counting:
         assert self.executor is not None
         self.executor.wake()
         if self.sends:
-            self.executor.look_soon()
+            self.executor.poll_soon()
 
     def pause_s(self) -> float | None:
         return None
@@ -221,21 +221,21 @@ class Counting:
 
 
 class Letterbox:
-    """Messages that bring another frame for a stage at some of its thread's looks."""
+    """Messages that bring another frame for a stage at some of its thread's polls."""
 
-    def __init__(self, stage: Counting, brings_at: set[int], looks: int) -> None:
+    def __init__(self, stage: Counting, brings_at: set[int], polls: int) -> None:
         self.stage = stage
         self.brings_at = brings_at
-        self.looks = looks
+        self.polls = polls
         self.seen: list[tuple[int, bool]] = []
-        """For each look: frames done by then, and whether the thread waited."""
+        """For each poll: frames done by then, and whether the thread waited."""
         self.begun_steps = self.begun_waits = self.waits = 0
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         executor = self.stage.executor
         assert executor is not None
         self.seen.append((self.stage.frame, executor.is_waiting))
-        if len(self.seen) == self.looks:
+        if len(self.seen) == self.polls:
             executor.stop()
         brings = len(self.seen) in self.brings_at
         self.stage.frames += brings
@@ -262,11 +262,11 @@ def short_step_s(monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_the_thread_that_computes_looks_between_steps_and_while_it_waits(
+def test_the_thread_that_computes_polls_between_steps_and_while_it_waits(
     is_long: bool, short_step_s: float
 ) -> None:
     stage = Counting(2, sends=not is_long, takes_s=2 * short_step_s * is_long)
-    letterbox, executor = looked(stage, looks=7)
+    letterbox, executor = polled(stage, polls=7)
     last, waiting = (2, not is_long), [(2, True), (2, True)]
     assert [(1, False), last, *waiting, (3, not is_long), (3, True), (3, True)] == letterbox.seen
     assert 3 == letterbox.begun_steps
@@ -276,7 +276,7 @@ def test_the_thread_that_computes_looks_between_steps_and_while_it_waits(
 
 
 @pytest.mark.usefixtures("short_step_s")
-def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
+def test_an_older_frame_that_a_poll_between_steps_brings_comes_first() -> None:
     order = []
 
     class Ordered(Counting):
@@ -292,7 +292,7 @@ def test_an_older_frame_that_a_look_between_steps_brings_comes_first() -> None:
     executor = Executor("compute", stages, on_failure=lambda *_: None)
     for stage in stages:
         stage.executor = executor
-    executor.start(Letterbox(stages[1], brings_at={1}, looks=4))
+    executor.start(Letterbox(stages[1], brings_at={1}, polls=4))
     executor.join(10)
     assert [("ahead", 5), ("behind", 0), ("ahead", 6), ("ahead", 7)] == order
 
@@ -314,17 +314,17 @@ def test_a_sink_comes_before_segments_and_these_before_a_source_whatever_they_co
     executor = Executor("compute", stages, on_failure=lambda *_: None)
     for stage in stages:
         stage.executor = executor
-    executor.start(Letterbox(stages[0], brings_at=set(), looks=1))
+    executor.start(Letterbox(stages[0], brings_at=set(), polls=1))
     executor.join(10)
     assert [(0, 90), (0, 91), (1, 3), (1, 4), (1, 7), (2, 0), (2, 1)] == order
 
 
-def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:
+def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_poll() -> None:
     stage = Counting(0)
 
     class Rousing(Letterbox):
-        def look(self) -> bool:
-            super().look()
+        def poll(self) -> bool:
+            super().poll()
             return len(self.seen) == 1
 
         def pause_s(self) -> float:
@@ -332,21 +332,21 @@ def test_a_thread_sleeps_as_long_as_it_is_told_after_its_last_look() -> None:
 
     executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
-    letterbox = Rousing(stage, brings_at=set(), looks=4)
+    letterbox = Rousing(stage, brings_at=set(), polls=4)
     executor.start(letterbox)
     executor.join(30)
     assert 4 == len(letterbox.seen)
 
 
-def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> None:
+def test_a_thread_does_not_sleep_when_its_own_poll_has_made_a_stage_ready() -> None:
     stage = Counting(0)
     slept_at: list[int] = []
 
     class Silent(Letterbox):
-        """Its looks bring frames, but move no message: as when they take credits."""
+        """Its polls bring frames, but move no message: as when they take credits."""
 
-        def look(self) -> bool:
-            super().look()
+        def poll(self) -> bool:
+            super().poll()
             return False
 
         def pause_s(self) -> float:
@@ -355,7 +355,7 @@ def test_a_thread_does_not_sleep_when_its_own_look_has_made_a_stage_ready() -> N
 
     executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
-    executor.start(Silent(stage, brings_at={2, 4}, looks=6))
+    executor.start(Silent(stage, brings_at={2, 4}, polls=6))
     executor.join(30)
     assert 2 == stage.frame
     assert not {2, 4} & set(slept_at)
@@ -377,7 +377,7 @@ def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhi
         post.inboxes[NEWS].on_stamp(1, time.monotonic_ns() + 10**12 * frame + 10**10)
     executor.start()
     executor.wake()
-    post.outbox.tell_written(ring(SMALL), post.inboxes[NEWS].entry, 1)
+    post.outbox.add_written(ring(SMALL), post.inboxes[NEWS].entry, 1)
     time.sleep(0.05)
     post.outbox.flush()
     came = taken.wait(5)
@@ -402,7 +402,7 @@ def test_a_rank_alone_with_one_core_always_has_work(
     assert (50, []) == (record.source.frames, asleep)
 
 
-def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_channel() -> None:
+def test_the_main_thread_does_not_sleep_when_its_own_poll_has_ended_the_last_channel() -> None:
     mailbox = Mailbox()
     mailbox.finished = [Completion(0, 0, is_end=True)]
     loop = CommunicationLoop(mailbox, [], [Incoming(1, 1, ring(SMALL))])
@@ -419,27 +419,27 @@ def test_the_main_thread_does_not_sleep_when_its_own_look_has_ended_the_last_cha
 
 
 @pytest.mark.usefixtures("short_step_s")
-def test_after_a_short_step_that_has_nothing_to_send_nobody_looks() -> None:
-    letterbox, _ = looked(Counting(2), looks=6)
+def test_after_a_short_step_that_has_nothing_to_send_nobody_polls() -> None:
+    letterbox, _ = polled(Counting(2), polls=6)
     assert [(2, True)] * 4 + [(3, True)] * 2 == letterbox.seen
 
 
-def looked(stage: Counting, looks: int) -> tuple[Letterbox, Executor]:
-    """Run a stage until its thread has looked so often; the fourth look brings a frame."""
+def polled(stage: Counting, polls: int) -> tuple[Letterbox, Executor]:
+    """Run a stage until its thread has polled so often; the fourth poll brings a frame."""
     executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
-    letterbox = Letterbox(stage, brings_at={4}, looks=looks)
+    letterbox = Letterbox(stage, brings_at={4}, polls=polls)
     executor.start(letterbox)
     executor.join(10)
     return letterbox, executor
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_a_thread_that_is_to_end_does_no_step_for_what_its_last_look_brings(frames: int) -> None:
+def test_a_thread_that_is_to_end_does_no_step_for_what_its_last_poll_brings(frames: int) -> None:
     stage = Counting(frames, sends=True)
     executor = Executor("compute", [stage], on_failure=lambda *_: None)
     stage.executor = executor
-    executor.start(Letterbox(stage, brings_at={1}, looks=1))
+    executor.start(Letterbox(stage, brings_at={1}, polls=1))
     executor.join(10)
     assert (frames + 1, frames) == (stage.frames, stage.frame)
 
@@ -663,7 +663,7 @@ class Waiting:
     step_s = 0.0
 
 
-def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for_messages() -> None:
+def test_the_main_thread_polls_once_and_when_it_is_woken_while_another_waits_for_messages() -> None:
     mailbox = Mailbox()
     loop = CommunicationLoop(mailbox, [], [], computing=Waiting())
     polls: list[int] = []
@@ -682,7 +682,7 @@ def test_the_main_thread_looks_once_and_when_it_is_woken_while_another_waits_for
     ("nbytes", "step_s", "wakes"),
     [(SMALL, 20e-3, False), (SMALL, 25e-3, True), (LARGE, 3e-3, True), (LARGE, 0.3e-3, False)],
 )
-def test_the_main_thread_is_woken_for_steps_that_are_worth_a_look_in_their_midst(
+def test_the_main_thread_is_woken_for_steps_that_are_worth_a_poll_in_their_midst(
     nbytes: int, step_s: float, wakes: bool
 ) -> None:
     computing = Waiting()
@@ -706,7 +706,7 @@ def test_the_main_thread_is_woken_when_a_large_message_leaves_while_it_sleeps_lo
     loop.begin_step(20e-3)
     assert not loop._waiter.wait(0)
     departures.put()
-    loop.look()
+    loop.poll()
     loop.begin_step(20e-3)
     assert loop._waiter.wait(0)
     assert 20e-3 / 12 == loop._choose_main_pause_s()

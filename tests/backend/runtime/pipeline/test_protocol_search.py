@@ -1239,7 +1239,7 @@ def test_a_source_that_does_not_count_frames_is_found() -> None:
 
 
 def test_a_change_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ring, "tell", lambda ring, reader, call: None)
+    monkeypatch.setattr(Ring, "subscribe", lambda ring, reader, call: None)
     with pytest.raises(AsleepError):
         found("chain", 3, 3, "prompt")
 
@@ -1312,19 +1312,19 @@ def test_the_way_into_a_deadlock_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def without(monkeypatch: pytest.MonkeyPatch, kind: int, count: int | None = None) -> None:
     """Lose the tokens of a kind, or the one with a count."""
-    written, freed = Outbox.tell_written, Outbox.tell_freed
+    written, freed = Outbox.add_written, Outbox.add_freed
 
-    def tell_written(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
+    def add_written(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
         token = (WRITTEN, ring.written) if ring.end is None else (ENDED, ring.end)
         if token != (kind, count):
             written(outbox, ring, entry, channel)
 
-    def tell_freed(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
+    def add_freed(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
         if kind != FREED:
             freed(outbox, ring, entry, channel)
 
-    monkeypatch.setattr(Outbox, "tell_written", tell_written)
-    monkeypatch.setattr(Outbox, "tell_freed", tell_freed)
+    monkeypatch.setattr(Outbox, "add_written", add_written)
+    monkeypatch.setattr(Outbox, "add_freed", add_freed)
 
 
 @pytest.mark.parametrize(("kind", "count"), [(WRITTEN, 3), (ENDED, 3), (FREED, None)])
@@ -1352,8 +1352,8 @@ def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
         view.read[reader] = view.steps[reader].after(view.read[reader])
         view.freed = max(view.read)
         if is_first:
-            for tell in view.on_freed:
-                tell()
+            for notify in view.on_freed:
+                notify()
 
     monkeypatch.setattr(View, "free", hasty)
     with pytest.raises(WrongFrameError, match="expected, found"):
@@ -1381,14 +1381,14 @@ def test_counters_that_go_back_when_tokens_overtake_each_other_are_found(
 def test_an_end_that_is_told_instead_of_the_last_frame_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = Outbox.tell_written
+    honest = Outbox.add_written
 
     def hasty(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
         told, ring.end = ring.end, 3 if ring.written == 3 else None
         honest(outbox, ring, entry, channel)
         ring.end = told
 
-    monkeypatch.setattr(Outbox, "tell_written", hasty)
+    monkeypatch.setattr(Outbox, "add_written", hasty)
     with pytest.raises(StuckError):
         found("chain", 2, 3, "prompt", (0, 1))
 
@@ -1425,8 +1425,8 @@ def test_a_writer_that_is_not_woken_by_a_reader_that_leaves_frames_out_is_found(
         ring.read[reader] = ring.steps[reader].after(ring.read[reader])
         # As if the ring could be full only if it is so after the step.
         if ring.on_freed and ring.written - ring.read[reader] == ring.depth - 1:
-            for tell in ring.on_freed:
-                tell()
+            for notify in ring.on_freed:
+                notify()
 
     monkeypatch.setattr(Ring, "free", free)
     assert found("chain", 2, 3, "prompt").ends
@@ -1476,10 +1476,10 @@ def test_an_end_that_only_the_reader_of_the_last_frame_gets_is_found(
 
 
 def test_tokens_of_frames_that_others_handle_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tell(ring: Ring, reader: int, call: Callable[[], None]) -> None:
+    def subscribe(ring: Ring, reader: int, call: Callable[[], None]) -> None:
         ring.on_written += (call,)
 
-    monkeypatch.setattr(Ring, "tell", tell)
+    monkeypatch.setattr(Ring, "subscribe", subscribe)
     with pytest.raises(WrongFrameError, match="more tokens under way"):
         found("second of two in turn", 2, 4, "prompt", (0, 1), (0, 2), (1, 2))
 

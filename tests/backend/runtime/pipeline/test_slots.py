@@ -289,7 +289,7 @@ def test_each_reader_is_told_of_the_frames_that_it_takes_and_of_the_end(
         told[reader].append(ring.written - 1 if ring.end is None else "end")
 
     for reader in range(len(steps)):
-        ring.tell(reader, partial(hear, reader))
+        ring.subscribe(reader, partial(hear, reader))
     for _ in range(frames):
         ring.put()
     ring.finish()

@@ -121,8 +121,8 @@ class _Process:
         except OSError as error:
             if folder is None:
                 return EventRing()
-            found = f"file of events in {folder.resolve()}: {reason_of(error)}"
-            raise JobError(f"{self.name}: {found}") from None
+            problem = f"file of events in {folder.resolve()}: {reason_of(error)}"
+            raise JobError(f"{self.name}: {problem}") from None
         ring.describe(
             job_sha256=job.sha256,
             rank=self._number,

@@ -87,11 +87,11 @@ class Entered:
         Raises:
             ValueError: it is none.
         """
-        found = json.loads(line)
-        kinds = [type(each) for each in found] if isinstance(found, list) else []
-        if kinds != [int, int, float, str] or not math.isfinite(found[2]):
+        fields = json.loads(line)
+        kinds = [type(value) for value in fields] if isinstance(fields, list) else []
+        if kinds != [int, int, float, str] or not math.isfinite(fields[2]):
             raise ValueError(f"not a frame that entered: {line!r}")
-        return Entered(*found)
+        return Entered(*fields)
 
 
 def is_kept(inputs: Sequence[str]) -> bool:
@@ -109,10 +109,9 @@ def keeper_from(environment: Mapping[str, str]) -> Keeper:
         JobError: the environment names no keeper.
     """
     try:
-        found = json.loads(environment[VARIABLE])
-        return Keeper(
-            tuple(found["source"]), tuple(found["sink"]), str(found["secret"]), int(found["epoch"])
-        )
+        known = json.loads(environment[VARIABLE])
+        source, sink = tuple(known["source"]), tuple(known["sink"])
+        return Keeper(source, sink, str(known["secret"]), int(known["epoch"]))
     except (KeyError, TypeError, ValueError):
         raise JobError(
             f"--input {NAME}: the environment variable {VARIABLE} names no keeper: open the build"

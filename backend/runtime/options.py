@@ -243,11 +243,11 @@ class RunOptions:
         return arguments
 
 
-_PIXELS = [each.name for each in fields(Preprocessing)]
+_PIXELS = [option.name for option in fields(Preprocessing)]
 _OPTIONS = [
-    (each.name, each.metadata, each.default)
-    for each in (*fields(RunOptions), *fields(Preprocessing))
-    if each.metadata and each.name != "inputs"
+    (option.name, option.metadata, option.default)
+    for option in (*fields(RunOptions), *fields(Preprocessing))
+    if option.metadata and option.name != "inputs"
 ]
 """Name, metadata and default of each option but ``--input``."""
 
@@ -297,9 +297,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
         parser.add_argument(
             _flag(name, usual), dest=name, default=usual, help=metadata["help"], **how
         )
-    given = vars(parser.parse_args(arguments))
+    values = vars(parser.parse_args(arguments))
     return RunOptions(
-        inputs=tuple(given.pop("input") or RunOptions().inputs),
-        preprocessing=Preprocessing(**{name: given.pop(name) for name in _PIXELS}),
-        **given,
+        inputs=tuple(values.pop("input") or RunOptions().inputs),
+        preprocessing=Preprocessing(**{name: values.pop(name) for name in _PIXELS}),
+        **values,
     )

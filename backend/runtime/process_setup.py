@@ -27,11 +27,11 @@ def start_again_with(variables: dict[str, str]) -> None:
 
 def _value(name: str, value: str) -> str:
     """Put the value in front of other folders with libraries, if the variable names such."""
-    found = os.environ.get(name, "")
-    if name != "LD_LIBRARY_PATH" or not found or found == value:
+    present = os.environ.get(name, "")
+    if name != "LD_LIBRARY_PATH" or not present or present == value:
         return value
     # The present value may lead to the MPI library.
-    return found if found.startswith(f"{value}:") else f"{value}:{found}"
+    return present if present.startswith(f"{value}:") else f"{value}:{present}"
 
 
 def bind_to_cores(cores: Sequence[int]) -> None:

@@ -224,11 +224,11 @@ class _Loaded:
 
     def __enter__(self) -> _Loaded:
         sides = (self._request["inputs"], self._request["outputs"])
-        inputs, outputs = ([as_record(Tensor, each) for each in side] for side in sides)
+        inputs, outputs = ([as_record(Tensor, record) for record in side] for side in sides)
         rings = self._make_rings([*inputs, *outputs])
         self._inputs, self._outputs = rings[: len(inputs)], rings[len(inputs) :]
         frames = self._request["frames"] or [[(spec.shape, None) for spec in inputs]]
-        self._received = [_messages(inputs, *each) for each in enumerate(frames)]
+        self._received = [_messages(inputs, *frame) for frame in enumerate(frames)]
         self._sent = [np.zeros_like(ring.raw[0]) for ring in self._outputs]
         try:
             path = _write_files(self._request["files"], self._folder)

@@ -86,12 +86,12 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
     """List the tensors that a rank has on a route, by first use."""
     job = job.routes[route]
     own = job.ranks[rank].turns
-    found: dict[str, KeptTensor] = {}
+    tensors: dict[str, KeptTensor] = {}
 
     def add(name: str, turns: Turns, made: Turns | None) -> None:
-        kept = found.setdefault(name, KeptTensor(job.tensors[name], turns, made))
+        kept = tensors.setdefault(name, KeptTensor(job.tensors[name], turns, made))
         turns = ALL if ALL in (turns, kept.turns) else turns
-        found[name] = replace(kept, turns=turns, made=kept.made or made)
+        tensors[name] = replace(kept, turns=turns, made=kept.made or made)
 
     if rank == job.source:
         for spec in job.inputs:
@@ -104,14 +104,14 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
     if rank == job.sink:
         for spec in job.outputs:
             add(spec.name, ALL, None)
-    return tuple(found.values())
+    return tuple(tensors.values())
 
 
 def most_bytes(job: Job, rank: int, frames: RecordedFrames) -> int:
     """Largest size of a rank's file."""
     head = len(head_of(job, rank, frames))
-    kept = kept_tensors(job, rank, frames.route)
-    return head + sum(each.most_bytes * _frames_in(each.turns, frames) for each in kept)
+    tensors = kept_tensors(job, rank, frames.route)
+    return head + sum(tensor.most_bytes * _frames_in(tensor.turns, frames) for tensor in tensors)
 
 
 def _frames_in(turns: Turns, frames: RecordedFrames) -> int:
@@ -146,8 +146,8 @@ class Recorder:
         self._path = folder / f"{NAME}{rank}"
         self._frames = frames
         kept = kept_tensors(job, rank, frames.route)
-        self._numbers = {each.spec.name: number for number, each in enumerate(kept)}
-        self._specs = [each.spec for each in kept]
+        self._numbers = {tensor.spec.name: number for number, tensor in enumerate(kept)}
+        self._specs = [tensor.spec for tensor in kept]
         self._written: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
         self._path.unlink(missing_ok=True)
@@ -219,6 +219,6 @@ def expected_records(
     kept = kept_tensors(job, rank, frames.route)
     numbers = range(frames.first, min(completed, frames.first + frames.count))
     for frame in numbers if kept else ():
-        for each in kept:
-            if each.turns.has(frame):
-                yield frame, each
+        for tensor in kept:
+            if tensor.turns.has(frame):
+                yield frame, tensor

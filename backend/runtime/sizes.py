@@ -60,10 +60,10 @@ class OpenSlot:
         Raises:
             JobError: the tensor cannot have that shape; the message names it and its bound.
         """
-        found = self.spec.of_shape(shape)
-        dims = (*found.shape, *(0,) * (MAX_DIMENSIONS - len(shape)))
-        _HEADER.pack_into(self._header, 0, found.nbytes, len(shape), self._kind, *dims)
-        return typed_view(found, self._values)
+        spec = self.spec.of_shape(shape)
+        dims = (*spec.shape, *(0,) * (MAX_DIMENSIONS - len(shape)))
+        _HEADER.pack_into(self._header, 0, spec.nbytes, len(shape), self._kind, *dims)
+        return typed_view(spec, self._values)
 
     def write(self, values: NDArray[Any]) -> None:
         """Copy a frame's values in, with their shape.
@@ -91,13 +91,13 @@ class OpenSlot:
                 f"tensor {self.spec.name!r} came without a valid header, or with one of another"
                 " type"
             )
-        found = self.spec.of_shape(dims[:count])
-        if found.nbytes != nbytes:
+        spec = self.spec.of_shape(dims[:count])
+        if spec.nbytes != nbytes:
             raise JobError(
-                f"tensor {self.spec.name!r} of shape {list(found.shape)} came with {nbytes} bytes,"
-                f" expected {found.nbytes}"
+                f"tensor {self.spec.name!r} of shape {list(spec.shape)} came with {nbytes} bytes,"
+                f" expected {spec.nbytes}"
             )
-        return typed_view(found, self._values)
+        return typed_view(spec, self._values)
 
     def check_message(self, nbytes: int) -> None:
         """Compare the length of a message, header included, with its header.
@@ -186,11 +186,11 @@ def differing_size(frame: Iterable[tuple[Tensor, Sequence[int]]]) -> str:
 
     ``frame``: tensors, and the shapes that they have.
     """
-    found: dict[str, tuple[int, str]] = {}
+    sizes: dict[str, tuple[int, str]] = {}
     for spec, shape in frame:
         # Without symbols all sizes are fixed.
         for size, symbol in zip(shape, spec.symbols, strict=False):
-            first, name = found.setdefault(symbol, (size, spec.name))
+            first, name = sizes.setdefault(symbol, (size, spec.name))
             if symbol not in ("", "?") and size != first:
                 return f"size {symbol!r} is {first} in {name!r} and {size} in {spec.name!r}"
     return ""

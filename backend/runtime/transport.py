@@ -164,16 +164,16 @@ def check_room(environment: Mapping[str, str], library: str) -> None:
     has_others = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1") != "1"
     if folder is None or not has_others or name not in environment.get("OMPI_MCA_btl", ""):
         return
-    given = environment.get(f"OMPI_MCA_btl_{name}_segment_size", "")
-    needed = int(given) if given.isdecimal() else _SEGMENT_BYTES[name]
+    setting = environment.get(f"OMPI_MCA_btl_{name}_segment_size", "")
+    needed = int(setting) if setting.isdecimal() else _SEGMENT_BYTES[name]
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit in range(needed):
         raise JobError(
             f"the limit of the size of files is {limit} bytes, and MPI's shared memory needs"
             f" {needed}: raise it (ulimit -f)"
         )
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
     needed += needed // 20  # the library wants a little more
     if free < needed:
         raise JobError(

@@ -95,10 +95,10 @@ def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray
         # In this order: once it is sealed, its size is its size for good.
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise JobError("the memory of another rank is not sealed: its size could change")
-        found = os.fstat(descriptor).st_size
-        if not 0 < size <= found:
+        available = os.fstat(descriptor).st_size
+        if not 0 < size <= available:
             raise JobError(
-                f"the memory of another rank has {found} bytes, expected at least {max(size, 1)}"
+                f"the memory of another rank has {available} bytes, expected at least {max(size, 1)}"
             )
         rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         mapping = mmap.mmap(

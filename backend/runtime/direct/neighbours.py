@@ -51,15 +51,17 @@ class Listener:
         self.address = f"\0rankslice-{secrets.token_hex(16)}"
         """For :func:`find_neighbours`; it cannot be guessed."""
         try:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with contextlib.ExitStack() as opened:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                opened.callback(self._socket.close)
+                self._socket.bind(self.address)
+                self._socket.listen(_MAX_CALLS)
+                opened.pop_all()
         except OSError as error:
-            raise _cannot_listen(error) from None
-        try:
-            self._socket.bind(self.address)
-            self._socket.listen(_MAX_CALLS)
-        except OSError as error:
-            self._socket.close()
-            raise _cannot_listen(error) from None
+            raise JobError(
+                f"cannot listen for the other ranks of this board ({error.strerror}): run with"
+                " --no-direct"
+            ) from None
         self._socket.setblocking(False)
 
     def __enter__(self) -> Listener:
@@ -78,12 +80,6 @@ class Listener:
     def close(self) -> None:
         """Refuse further connections; streams that were accepted stay open."""
         self._socket.close()
-
-
-def _cannot_listen(error: OSError) -> JobError:
-    return JobError(
-        f"cannot listen for the other ranks of this board ({error.strerror}): run with --no-direct"
-    )
 
 
 class Neighbour:
@@ -239,7 +235,8 @@ def find_neighbours(
         accepted = allgather(sorted(streams))
         foreign = allgather(strange)
     except BaseException:
-        _close_streams(streams.values())
+        for stream in streams.values():
+            stream.close()
         raise
     ranks = range(len(processes))
     pairs = frozenset(
@@ -247,8 +244,9 @@ def find_neighbours(
         for low, high in combinations(ranks, 2)
         if low in accepted[high] and high in accepted[low]
     )
-    refused = [other for other in streams if tuple(sorted((rank, other))) not in pairs]
-    _close_streams(streams.pop(other) for other in refused)
+    for other in [*streams]:
+        if (min(rank, other), max(rank, other)) not in pairs:
+            streams.pop(other).close()
     return Discovery(
         neighbours={
             other: Neighbour(other, streams[other], sends_first=rank < other)
@@ -354,15 +352,10 @@ def close_all(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def _close_streams(streams: Iterable[socket.socket]) -> None:
-    for stream in streams:
-        stream.close()
-
-
 def _credentials(stream: socket.socket) -> tuple[int, int]:
     """Process number and user of the other end, as they were when it connected."""
-    found = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(found)
+    packed = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(packed)
     return process, user
 
 
@@ -376,8 +369,8 @@ def _death(stream: socket.socket, process: int) -> int:
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
-    found = array("i")
+    descriptors = array("i")
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return list(found)
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return list(descriptors)

@@ -47,9 +47,9 @@ def serve_filter(connection: int, reach: str, calls: tuple[int, ...]) -> None:
             with suppress(OSError):  # that of the list itself
                 os.close(int(name))
     with socket.socket(fileno=connection) as end:
-        _, told, *_ = end.recvmsg(1, socket.CMSG_SPACE(4))
-    if told:
-        _Broker(array.array("i", told[0][2])[0], reach, calls).serve()
+        _, ancillary, *_ = end.recvmsg(1, socket.CMSG_SPACE(4))
+    if ancillary:
+        _Broker(array.array("i", ancillary[0][2])[0], reach, calls).serve()
 
 
 class _Broker:
@@ -77,9 +77,9 @@ class _Broker:
                         self._answer(events)
 
     def _drop(self, descriptor: int) -> None:
-        for inode, each in list(self._sockets.items()):
-            state = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-            if each.fileno() == descriptor and state not in _KEPT_STATES:
+        for inode, made in list(self._sockets.items()):
+            state = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            if made.fileno() == descriptor and state not in _KEPT_STATES:
                 self._sockets.pop(inode).close()
 
     def _answer(self, events: select.epoll) -> None:

@@ -76,12 +76,12 @@ class Status:
 
 def read_pages(folder: int) -> list[Status]:
     """Read all pages in a folder, given as its descriptor."""
-    found = []
+    pages = []
     for name in sorted(os.listdir(folder)):
         if name.startswith(_NAME):
             with contextlib.suppress(OSError):
-                found.append(_read_page(name, folder))
-    return found
+                pages.append(_read_page(name, folder))
+    return pages
 
 
 def _read_page(name: str, folder: int) -> Status:
@@ -94,8 +94,8 @@ def _read_page(name: str, folder: int) -> Status:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:
-        found = os.fstat(file)
-        if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
             raise PermissionError(errno.EACCES, "is not a status page of this user", name)
         page = os.pread(file, _SIZE, 0).ljust(_SIZE, b"\0")
     finally:

@@ -160,11 +160,11 @@ def _open_folder(path: Path) -> int:
         OSError: it is not a folder, or a link, or another user may enter it.
     """
     descriptor = os.open(path, _FOLDER)
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         os.close(descriptor)
-        told = "belongs to another user, or other users may access it"
-        raise PermissionError(errno.EACCES, told, str(path))
+        reason = "belongs to another user, or other users may access it"
+        raise PermissionError(errno.EACCES, reason, str(path))
     return descriptor
 
 

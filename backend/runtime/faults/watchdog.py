@@ -88,10 +88,10 @@ def _command() -> list[str]:
 
 def _session(parent: int) -> PrivateFolder | None:
     """Open the folder that the ranks on this board share, whose parent is this process."""
-    given = os.environ.get(SESSION)
-    if given:
+    session = os.environ.get(SESSION)
+    if session:
         with contextlib.suppress(OSError):
-            return open_private(Path(given))
+            return open_private(Path(session))
     name = f"{parent} {process_start(parent)}"
     return make_shared(hashlib.sha256(name.encode()).hexdigest()[:8])
 
@@ -117,23 +117,23 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
     begin = alone_since = time.monotonic()
     kills_before = kills_for_memory()
     while True:
-        found = _look(folder, deaths)
-        alive = [status for status in found if status.process not in deaths.ended]
+        pages = _look(folder, deaths)
+        alive = [status for status in pages if status.process not in deaths.ended]
         now = time.monotonic()
         if failed_at is None and (
             mpirun in deaths.ended
-            or any(status.state in (FAILED, STOPPED) for status in found)
-            or any(status.state != DONE and status not in alive for status in found)
+            or any(status.state in (FAILED, STOPPED) for status in pages)
+            or any(status.state != DONE and status not in alive for status in pages)
         ):
             failed_at = now
-            _tell(found, deaths.ended, mpirun, ran_out=kills_for_memory() > kills_before)
+            _tell(pages, deaths.ended, mpirun, ran_out=kills_for_memory() > kills_before)
         late = [status for status in alive if not status.step]
         if failed_at is None and late and now - begin > start_timeout_s + _LATE_S:
             failed_at = now
             say(printable(not_started(late[0].rank_name, start_timeout_s)))
         if alive:
             alone_since = now
-        elif len(found) >= ranks or now - alone_since > _LONELY_S:
+        elif len(pages) >= ranks or now - alone_since > _LONELY_S:
             break
         if failed_at is not None and now - failed_at > _GRACE_S:
             for status in alive:
@@ -148,26 +148,26 @@ def _look(folder: int, deaths: Deaths) -> list[Status]:
     death that was the cause.
     """
     while True:
-        found = read_pages(folder)
-        for status in found:
+        pages = read_pages(folder)
+        for status in pages:
             deaths.watch(status.process)
         if not deaths.wait(0):
-            return found
+            return pages
 
 
-def _tell(found: list[Status], ended: list[Process], mpirun: Process, *, ran_out: bool) -> None:
+def _tell(pages: list[Status], ended: list[Process], mpirun: Process, *, ran_out: bool) -> None:
     """Report which rank ended first and where, unless a rank has reported its failure.
 
     Ranks that ended after mpirun, the parent, did so because of it, which the launcher reports.
     ``ran_out``: the kernel has killed a process for want of memory, of this job or not.
     """
-    if any(status.state == FAILED for status in found):
+    if any(status.state == FAILED for status in pages):
         return
-    by_process = {status.process: status for status in found}
+    by_process = {status.process: status for status in pages}
     before = takewhile(lambda process: process != mpirun, ended)
     in_order = [by_process[process] for process in before if process in by_process]
     killed = [status for status in in_order if status.state == ALIVE]
-    stopped = [status for status in (*in_order, *found) if status.state == STOPPED]
+    stopped = [status for status in (*in_order, *pages) if status.state == STOPPED]
     for status in (killed or stopped)[:1]:
         what = "the process was killed or crashed" if killed else "the process was told to stop"
         last = f"last at {status.step}" if status.step else "while it started"

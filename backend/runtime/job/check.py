@@ -23,8 +23,8 @@ _MAX_SHOWN = 20
 
 
 def check_job(job: Any) -> Iterator[Fault]:
-    found = [*faults(Job, job)]
-    yield from found or contradictions(as_record(Job, job))
+    problems = [*faults(Job, job)]
+    yield from problems or contradictions(as_record(Job, job))
 
 
 def sound(job: Any, where: str) -> Job:
@@ -35,20 +35,20 @@ def sound(job: Any, where: str) -> Job:
     Raises:
         JobError: it is none, or contradicts itself. The message has a line for each contradiction.
     """
-    found = [*islice(check_job(job), _MAX_SHOWN)]
-    if found:
-        texts = (": ".join(filter(None, (where, *fault[:2]))) for fault in found)
-        ends = (f"; {expected}" if expected else "" for _, _, expected in found)
+    problems = [*islice(check_job(job), _MAX_SHOWN)]
+    if problems:
+        texts = (": ".join(filter(None, (where, *fault[:2]))) for fault in problems)
+        ends = (f"; {expected}" if expected else "" for _, _, expected in problems)
         raise JobError("\n".join(map(str.__add__, texts, ends)))
     checked: Job = as_record(Job, job)
     return checked
 
 
 def contradictions(job: Job) -> Iterator[Fault]:
-    found = [*_ends(job), *_tensors(job), *chain.from_iterable(map(_rank, job.ranks, count()))]
-    found += _files(job)
-    yield from found
-    if found:
+    problems = [*_ends(job), *_tensors(job), *chain.from_iterable(map(_rank, job.ranks, count()))]
+    problems += _files(job)
+    yield from problems
+    if problems:
         return
     names = {*job.tensors}
     for number, rank in enumerate(job.ranks):
@@ -61,8 +61,8 @@ def contradictions(job: Job) -> Iterator[Fault]:
         try:
             _ = route.segments
         except JobError:
-            found_text = "segments wait for each other, or for a later one of their own rank"
-            yield f"ranks{path and '[...].surge'}", found_text, "expected another order"
+            found = "segments wait for each other, or for a later one of their own rank"
+            yield f"ranks{path and '[...].surge'}", found, "expected another order"
 
 
 def _ends(job: Job) -> Iterator[Fault]:
@@ -77,12 +77,12 @@ def _ends(job: Job) -> Iterator[Fault]:
     if len({rank.key for rank in job.ranks}) < len(job.ranks):
         yield "ranks", "two ranks have the same key", ""
     first: dict[str, Rank] = {}
-    for number, each in enumerate(job.ranks):
-        if each.host != (there := first.setdefault(each.board, each)).host:
-            expected = f"the host of board {quoted(each.board)} is {quoted(there.host)}"
-            yield f"ranks[{number}].host", f"found {quoted(each.host)}", expected
-        if (each.surge is None) != (job.surge_window is None):
-            found = "it is missing" if each.surge is None else "there is no surge_window"
+    for number, spec in enumerate(job.ranks):
+        if spec.host != (there := first.setdefault(spec.board, spec)).host:
+            expected = f"the host of board {quoted(spec.board)} is {quoted(there.host)}"
+            yield f"ranks[{number}].host", f"found {quoted(spec.host)}", expected
+        if (spec.surge is None) != (job.surge_window is None):
+            found = "it is missing" if spec.surge is None else "there is no surge_window"
             yield f"ranks[{number}].surge", found, "expected both or neither"
 
 
@@ -91,8 +91,9 @@ def _tensors(job: Job) -> Iterator[Fault]:
     for table, tensors in tables.items():
         for number, tensor in enumerate(tensors):
             yield from _tensor(tensor, f"{table}[{number}]")
-    inputs, outputs = ({each.name: each for each in side} for side in (job.inputs, job.outputs))
-    inside = {each.name for each in job.between}
+    inputs = {tensor.name: tensor for tensor in job.inputs}
+    outputs = {tensor.name: tensor for tensor in job.outputs}
+    inside = {tensor.name for tensor in job.between}
     if sum(map(len, tables.values())) > len(inputs) + len(outputs) + len(inside):
         yield "tensors", "two tensors have the same name", ""
     for name in inside & {*inputs, *outputs}:
@@ -164,16 +165,16 @@ def _facts(facts: Facts, path: str) -> Iterator[Fault]:
 
 
 def _names(way: Rank | Route, path: str, ranks: int, tensors: set[str]) -> Iterator[Fault]:
-    named = [(f"receives[{n}]", each.tensor) for n, each in enumerate(way.receives)]
-    named += [(f"sends[{n}]", each.tensor) for n, each in enumerate(way.sends)]
+    named = [(f"receives[{n}]", receive.tensor) for n, receive in enumerate(way.receives)]
+    named += [(f"sends[{n}]", send.tensor) for n, send in enumerate(way.sends)]
     for n, segment in enumerate(way.runs):
         named += [(f"runs[{n}].inputs", name) for name in segment.inputs]
         named += [(f"runs[{n}].outputs", name) for name in segment.outputs]
     for place, name in named:
         if name not in tensors:
             yield f"{path}.{place}", f"there is no tensor {quoted(name)}", ""
-    others = [(f"receives[{n}].source", each.source) for n, each in enumerate(way.receives)]
-    others += [(f"sends[{n}].to", each.to) for n, each in enumerate(way.sends)]
+    others = [(f"receives[{n}].source", receive.source) for n, receive in enumerate(way.receives)]
+    others += [(f"sends[{n}].to", send.to) for n, send in enumerate(way.sends)]
     for place, other in others:
         if other not in range(ranks):
             yield f"{path}.{place}", f"there is no rank {other}", f"expected 0 to {ranks - 1}"
@@ -190,7 +191,9 @@ class _Flow:
             (send.tensor, rank.rank, send.to) for rank in job.ranks for send in rank.sends
         )
         self._received = Counter(
-            (each.tensor, each.source, rank.rank) for rank in job.ranks for each in rank.receives
+            (receive.tensor, receive.source, rank.rank)
+            for rank in job.ranks
+            for receive in rank.receives
         )
 
     def faults(self) -> Iterator[Fault]:
@@ -227,7 +230,7 @@ class _Flow:
             if not self._makers[name]:
                 yield path, f"nobody makes {quoted(name)}", ""
             elif self._comes(name, rank.rank) < 1:
-                makers = " and ".join(f"rank {each}" for each in self._makers[name])
+                makers = " and ".join(f"rank {maker}" for maker in self._makers[name])
                 found = f"rank {rank.rank} does not get {quoted(name)} in each of its frames"
                 yield path, found, f"{makers} can send it"
 
@@ -238,7 +241,7 @@ class _Flow:
             for maker in self._makers[name]
             if maker == rank or (name, maker, rank) in self._sent
         ]
-        parts = (needed.shared_with(self._job.turns_of_maker(each, name)) for each in there)
+        parts = (needed.shared_with(self._job.turns_of_maker(maker, name)) for maker in there)
         return sum(parts, Fraction(0)) / needed.share
 
     def _sends(self, rank: Rank) -> Iterator[Fault]:
@@ -262,16 +265,16 @@ class _Flow:
         read = {name for segment in rank.runs for name in segment.inputs}
         if rank.rank == self._job.sink:
             read |= {tensor.name for tensor in self._job.outputs}
-        for index, each in enumerate(rank.receives):
-            path, name = f"{self._at(rank)}.receives[{index}]", quoted(each.tensor)
-            way = (each.tensor, each.source, rank.rank)
-            found = f"rank {rank.rank} receives {name} from {each.source}"
+        for index, receive in enumerate(rank.receives):
+            path, name = f"{self._at(rank)}.receives[{index}]", quoted(receive.tensor)
+            way = (receive.tensor, receive.source, rank.rank)
+            found = f"rank {rank.rank} receives {name} from {receive.source}"
             if way not in self._sent:
                 ends = [to for name, source, to in self._sent if (name, source) == way[:2]]
-                yield path, found, f"rank {each.source} sends it to {_listed(ends)}"
+                yield path, found, f"rank {receive.source} sends it to {_listed(ends)}"
             elif self._received[way] > 1:
                 yield path, f"{found} twice", ""
-            elif each.tensor not in read:
+            elif receive.tensor not in read:
                 yield path, found, "it needs that for none of its runs"
 
 

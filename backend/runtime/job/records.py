@@ -258,9 +258,9 @@ class Job:
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        found = {each.name: each for each in (*self.inputs, *self.between, *self.outputs)}
+        tensors = {tensor.name: tensor for tensor in (*self.inputs, *self.between, *self.outputs)}
         # Of an output that is an input, too, the input knows more.
-        return found | {each.name: each for each in self.inputs}
+        return tensors | {tensor.name: tensor for tensor in self.inputs}
 
     @cached_property
     def segments(self) -> tuple[PlacedSegment, ...]:
@@ -344,12 +344,12 @@ class Job:
 
     def turns_of_maker(self, rank: int, tensor: str) -> Turns:
         """The frames in which a rank has a tensor: all at the source, if it is an input."""
-        is_input = any(each.name == tensor for each in self.inputs)
+        is_input = any(spec.name == tensor for spec in self.inputs)
         return ALL if is_input else self.ranks[rank].turns
 
     def turns_of_reader(self, rank: int, tensor: str) -> Turns:
         """The frames in which a rank needs a tensor: all at the sink, if it is an output."""
-        is_result = rank == self.sink and any(each.name == tensor for each in self.outputs)
+        is_result = rank == self.sink and any(spec.name == tensor for spec in self.outputs)
         return ALL if is_result else self.ranks[rank].turns
 
 
@@ -386,8 +386,8 @@ class _Levels:
         """Highest level of what comes in; a hop between ranks counts."""
         names = [*names]
         hop = not self._inputs.isdisjoint(names) and rank != self._job.source
-        found = (self._of[each] + (each[0] != rank) for each in self._made(turns, names))
-        return max(found, default=0) if not hop else max([1, *found])
+        levels = (self._of[origin] + (origin[0] != rank) for origin in self._made(turns, names))
+        return max(levels, default=0) if not hop else max([1, *levels])
 
     def in_order(self) -> Iterator[tuple[_Origin, int]]:
         """Yield segments and their levels, each after those before it, as far as there are any."""
@@ -399,19 +399,18 @@ class _Levels:
             if index:
                 needed.add((rank, index - 1))
             before[rank, index] = needed
-            for each in needed:
-                after[each].append((rank, index))
-        missing = {each: len(needed) for each, needed in before.items()}
-        ready = [(self._level(each), *each) for each, count in missing.items() if not count]
+            for place in needed:
+                after[place].append((rank, index))
+        missing = {place: len(needed) for place, needed in before.items()}
+        ready = [(self._level(place), *place) for place, count in missing.items() if not count]
         heapq.heapify(ready)
         while ready:
-            level, *place = heapq.heappop(ready)
-            origin = place[0], place[1]
-            yield origin, level
-            for each in after[origin]:
-                missing[each] -= 1
-                if not missing[each]:
-                    heapq.heappush(ready, (self._level(each), *each))
+            level, rank, index = heapq.heappop(ready)
+            yield (rank, index), level
+            for following in after[rank, index]:
+                missing[following] -= 1
+                if not missing[following]:
+                    heapq.heappush(ready, (self._level(following), *following))
 
     def _level(self, origin: _Origin) -> int:
         turns = self._job.ranks[origin[0]].turns

@@ -79,9 +79,9 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:
     inner, only = get_args(hint)
-    found = [*faults(inner, value, path)]
-    yield from found
-    if not found and value is not None and not only.accepts(value):
+    problems = [*faults(inner, value, path)]
+    yield from problems
+    if not problems and value is not None and not only.accepts(value):
         yield path, f"found {_described(value)}", f"expected {only.what}"
 
 

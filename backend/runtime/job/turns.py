@@ -75,7 +75,7 @@ class Turns:
     def count_in(self, frames: int) -> int:
         """Count those among the first ``frames`` of the stream."""
         rounds, rest = divmod(frames, self.period)
-        return rounds * len(self.positions) + sum(each < rest for each in self.positions)
+        return rounds * len(self.positions) + sum(position < rest for position in self.positions)
 
     def most_in(self, frames: int) -> int:
         """Count those at most among so many frames that follow each other."""

@@ -75,19 +75,19 @@ def connect_ranks(
                     f" {value!r}: deploy and start all boards from the same build"
                 )
     processes = tuple(record["process"] for record in records)
-    found = find_neighbours(
+    discovery = find_neighbours(
         transport.rank,
         processes,
         listener,
         [record["address"] for record in records],
         partial(allgather, transport),
     )
-    for neighbour in found.neighbours.values():
+    for neighbour in discovery.neighbours.values():
         resources.callback(neighbour.close)
-    reason = _why_not_direct(job, found, wanted=options.direct)
+    reason = _why_not_direct(job, discovery, wanted=options.direct)
     if reason and not transport.rank:
         print(f"ranks of one board exchange messages: {reason}", file=sys.stderr, flush=True)
-    return Peers(processes, found.neighbours, found.pairs, reason)
+    return Peers(processes, discovery.neighbours, discovery.pairs, reason)
 
 
 def _why_not_direct(job: Job, discovery: Discovery, *, wanted: bool) -> str:

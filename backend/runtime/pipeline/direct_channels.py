@@ -88,7 +88,7 @@ class DirectChannels:
         if self._size:
             self.memories.append(make_memory(self._size, others_write=computes_elsewhere))
         self.rings: list[Ring] = [self._own(ring, spec) for ring, spec in enumerate(wiring.rings)]
-        self._doors: dict[int, list[tuple[int, int, Inbox]]] = defaultdict(list)
+        self._expected: dict[int, list[tuple[int, int, Inbox]]] = defaultdict(list)
         """By neighbour: which tokens (kind, channel) it puts into which inbox of this rank."""
         self._expect_frees()
         self._expect_frames()
@@ -134,7 +134,7 @@ class DirectChannels:
             free = partial(self.rings[ring].free_up_to, share.reader.index)
             inbox.expect(self._wiring.rings[ring].depth)
             inbox.handle(FREED, share.channel, free)
-            self._doors[share.destination].append((FREED, share.channel, inbox))
+            self._expected[share.destination].append((FREED, share.channel, inbox))
 
     def _expect_frames(self) -> None:
         for view in self._wiring.views:
@@ -143,7 +143,7 @@ class DirectChannels:
             inbox = post.inboxes[CREDITS if view.channel == CREDIT_CHANNEL else NEWS]
             # As many frames as there are slots, and the end.
             inbox.expect(self._wiring.rings[view.ring].depth + 1)
-            self._doors[view.sender].append((WRITTEN, view.channel, inbox))
+            self._expected[view.sender].append((WRITTEN, view.channel, inbox))
 
     def hand_over(self) -> None:
         """Give the neighbours memory and inboxes, and take theirs."""
@@ -152,8 +152,8 @@ class DirectChannels:
             self._take_over(rank, json.loads(message), descriptors)
 
     def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
-        doors = self._doors[rank]
-        entries = list(dict.fromkeys(inbox.entry for _, _, inbox in doors))
+        expected = self._expected[rank]
+        entries = list(dict.fromkeys(inbox.entry for _, _, inbox in expected))
         offsets = {
             share.channel: self._offsets[share.reader.ring]
             for share in self._wiring.shares
@@ -162,20 +162,21 @@ class DirectChannels:
         message = {
             "size": self._size if offsets else 0,
             "offsets": list(offsets.items()),
-            "doors": [(kind, channel, entries.index(each.entry)) for kind, channel, each in doors],
+            "inboxes": [
+                (kind, channel, entries.index(box.entry)) for kind, channel, box in expected
+            ],
         }
         own = [memory.descriptor for memory in self.memories[:1] if offsets]
         return json.dumps(message).encode(), [*entries, *own]
 
     def _take_over(self, rank: int, message: dict[str, Any], descriptors: Sequence[int]) -> None:
-        offsets, doors = dict(message["offsets"]), message["doors"]
-        entries = list(descriptors)
+        offsets, entries = dict(message["offsets"]), list(descriptors)
         if offsets:
             descriptor = entries.pop()
             memory = map_memory(descriptor, message["size"])
             self.memories.append(Memory(descriptor, memory))
             inboxes = {
-                channel: inbox for kind, channel, inbox in self._doors[rank] if kind == WRITTEN
+                channel: inbox for kind, channel, inbox in self._expected[rank] if kind == WRITTEN
             }
             for view in self._wiring.views:
                 if view.sender == rank:
@@ -183,25 +184,25 @@ class DirectChannels:
                     inboxes[view.channel].handle(WRITTEN, view.channel, shown.arrive)
                     inboxes[view.channel].handle(ENDED, view.channel, shown.arrive_end)
         self._entries += entries
-        told_at = {(kind, channel): entries[index] for kind, channel, index in doors}
+        entry_of = {(kind, channel): entries[index] for kind, channel, index in message["inboxes"]}
         writers = writers_of(self._wiring)
         for share in self._wiring.shares:
             if share.destination == rank:
-                entry, number = told_at[WRITTEN, share.channel], share.reader.ring
+                entry, number = entry_of[WRITTEN, share.channel], share.reader.ring
                 received = MAIN if share.channel == HEARTBEAT_CHANNEL else POLLS
                 add = self.outbox(writers.get(number, received)).add_written
                 ring = self.rings[number]
                 ring.subscribe(share.reader.index, partial(add, ring, entry, share.channel))
         for view in self._wiring.views:
             if view.sender == rank and view.channel != CREDIT_CHANNEL:
-                entry, ring = told_at[FREED, view.channel], self.rings[view.ring]
+                entry, ring = entry_of[FREED, view.channel], self.rings[view.ring]
                 (thread, *others) = self._readers(view.ring)
                 free = send_freed if others else self.outbox(thread).add_freed
                 ring.on_freed += (partial(free, ring, entry, view.channel),)
 
     def _readers(self, ring: int) -> list[str]:
-        found = readers_of(self._wiring).get(ring, {MAIN})
-        return sorted({self._thread(thread) for thread in found})
+        stages = readers_of(self._wiring).get(ring, {MAIN})
+        return sorted({self._thread(thread) for thread in stages})
 
     def _show(self, ring: int, memory: NDArray[np.uint8], offset: int) -> View:
         spec = self._wiring.rings[ring]

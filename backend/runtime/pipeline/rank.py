@@ -368,7 +368,7 @@ def run_rank(
             channels = run_on_all(transport, lambda: _open_channels(setup, wiring, peers, opened))
             run_on_all(transport, channels.hand_over)
             rank = run_on_all(transport, lambda: _Rank(setup, peers, wiring, channels, opened))
-            energy = BoardEnergy([each.board for each in job.ranks], spec.rank)
+            energy = BoardEnergy([placed.board for placed in job.ranks], spec.rank)
             clocks = _sample(setup)
             on_start()
             measured, joules = energy.during(rank.run)
@@ -382,7 +382,7 @@ def run_rank(
         raise
     except JobError as error:
         raise type(error)(f"{spec.name}: {error}") from error.__cause__
-    return [as_record(RankFigures, each) for each in shared]
+    return [as_record(RankFigures, record) for record in shared]
 
 
 def _sample(setup: Setup, before: Sequence[Sample] = ()) -> list[Sample]:

@@ -121,7 +121,7 @@ class RoutedSink(SinkStage):
         credit: Ring,
         window: int = 0,
     ) -> None:
-        super().__init__(sinks, [each for inputs in exits for each in inputs], credit, window)
+        super().__init__(sinks, [part for inputs in exits for part in inputs], credit, window)
         self._keeps_places = False
         self._exits = exits
 
@@ -135,9 +135,9 @@ class RoutedSink(SinkStage):
         """Find the inputs with the results of the next frame; nothing: on no route."""
         # Frames are on one route at a time: none can be there on two.
         for inputs in self._exits:
-            if all(each.has_frame() for each in inputs):
+            if all(part.has_frame() for part in inputs):
                 return inputs
         return ()
 
     def _is_over(self) -> bool:
-        return all(each.has_ended() for each in self._inputs)
+        return all(part.has_ended() for part in self._inputs)

@@ -164,8 +164,8 @@ class LoadedSegments:
     def _load(self, segment: PlacedSegment, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
         engine = self._engine(segment)
         outputs = [rings[ring] for ring in spec.outputs]
-        given = [rings[parts[0].ring] for parts in spec.inputs]
-        self._warm_up.run(segment.index, engine, given, outputs, segment.facts.keeps)
+        inputs = [rings[parts[0].ring] for parts in spec.inputs]
+        self._warm_up.run(segment.index, engine, inputs, outputs, segment.facts.keeps)
         routes = self._setup.job.routes
         number = next(n for n, route in enumerate(routes) if segment in route.segments)
         stage = SegmentStage(
@@ -217,8 +217,8 @@ class LoadedSegments:
         try:
             write_operators(options.events, rank)
         except OSError as error:
-            found = f"the file of operators cannot be written: {error.strerror}"
-            raise JobError(f"{self._setup.spec.name}: {found}") from None
+            problem = f"the file of operators cannot be written: {error.strerror}"
+            raise JobError(f"{self._setup.spec.name}: {problem}") from None
 
     def figures(self, shares: Mapping[str, float]) -> dict[str, Any]:
         """Summarise the segments' part of :class:`RankFigures`.
@@ -248,7 +248,7 @@ class LoadedSegments:
 
     @property
     def frames(self) -> int:
-        return sum(each.count for each in self.times)
+        return sum(times.count for times in self.times)
 
 
 class OpenedSource(NamedTuple):

@@ -54,7 +54,7 @@ class Ring:
         self.depth = depth
         self.turns = turns
         self.steps = (EACH,) * readers if isinstance(readers, int) else tuple(readers)
-        self._jumps = tuple((each.jumps, len(each.jumps)) for each in self.steps)
+        self._jumps = tuple((taken.jumps, len(taken.jumps)) for taken in self.steps)
         self.written = 0
         self.read = [steps.first for steps in self.steps]
         self.end: int | None = None
@@ -73,7 +73,7 @@ class Ring:
         """By slot, its values and what follows them, as they are sent if the frame has failed."""
         self.records = tuple(message[size:].data for message in self.messages)
         """By slot, the failure record: its first byte is zero unless the frame has failed."""
-        self.raw: tuple[NDArray[np.uint8], ...] = tuple(each[:size] for each in self.messages)
+        self.raw: tuple[NDArray[np.uint8], ...] = tuple(message[:size] for message in self.messages)
         self.slots: tuple[Slot, ...] = tuple(make_slot(tensor, raw) for raw in self.raw)
 
     def has_room(self) -> bool:

@@ -103,8 +103,8 @@ def _next_frame(part: Input) -> int:
 
 
 def make_inputs(readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]) -> list[Input]:
-    parts = [[Input(rings[each.ring], each.index) for each in makers] for makers in readers]
-    return [MergedInput(each) if len(each) > 1 else each[0] for each in parts]
+    parts = [[Input(rings[reader.ring], reader.index) for reader in makers] for makers in readers]
+    return [MergedInput(makers) if len(makers) > 1 else makers[0] for makers in parts]
 
 
 class Place(NamedTuple):
@@ -162,13 +162,13 @@ class Stage(ABC):
         self._reads = inputs
         self._writes = outputs
         self._places: dict[int, Place] = {}
-        rings = [*outputs, *(each.ring for each in inputs)]
+        rings = [*outputs, *(part.ring for part in inputs)]
         self._period = math.lcm(*(ring.depth or 1 for ring in rings))
         is_lent = any(isinstance(ring, LentRing) for ring in rings)
         self._max_places = _MAX_LENT_PLACES if is_lent else _MAX_PLACES
         self._keeps_places = not any(
             ring.tensor.is_open or ring.turns != ALL for ring in rings
-        ) and all(type(each) is Input and each.ring.steps[each.reader] == EACH for each in inputs)
+        ) and all(type(part) is Input and part.ring.steps[part.reader] == EACH for part in inputs)
 
     @abstractmethod
     def describe(self) -> str:
@@ -176,9 +176,9 @@ class Stage(ABC):
 
     def is_ready(self) -> bool:
         self.lacks = ""
-        for each in self._inputs:
-            ring = each.ring
-            if ring.read[each.reader] >= ring.written:
+        for part in self._inputs:
+            ring = part.ring
+            if ring.read[part.reader] >= ring.written:
                 return ring.end is not None and self._is_over()
         for ring in self._outputs:
             full = ring.written - ring.depth
@@ -189,8 +189,8 @@ class Stage(ABC):
         return True
 
     def step(self) -> None:
-        for each in self._inputs:
-            if each.ring.end is not None and self._is_over():
+        for part in self._inputs:
+            if part.ring.end is not None and self._is_over():
                 self._end()
                 return
         try:
@@ -209,8 +209,8 @@ class Stage(ABC):
             ring.written += 1
             for notify in ring.on_written:
                 notify()
-        for each in self._reads:
-            each.done()
+        for part in self._reads:
+            part.done()
         self.frame += self._jumps[self.frame % self._turn]
 
     @abstractmethod
@@ -234,10 +234,10 @@ class Stage(ABC):
             FrameError: an input has failed.
         """
         places = [
-            (each.ring, each.ring.read[each.reader] % each.ring.depth) for each in self._reads
+            (part.ring, part.ring.read[part.reader] % part.ring.depth) for part in self._reads
         ]
         made = [(ring, ring.written % ring.depth) for ring in self._writes]
-        inputs = [each.values() for each in self._reads]
+        inputs = [part.values() for part in self._reads]
         outputs: list[Any] = [ring.slots[slot] for ring, slot in made]
         place = Place(
             inputs,
@@ -258,8 +258,8 @@ class Stage(ABC):
         if self.rank is None:
             raise error
         step = self.index if self._reads else SOURCE
-        found = [failure for each in self._reads if (failure := each.failure()) is not None]
-        return min(found, default=Failure(self.rank, step, str(error)))
+        failures = [failure for part in self._reads if (failure := part.failure()) is not None]
+        return min(failures, default=Failure(self.rank, step, str(error)))
 
     def _fail(self, failure: Failure) -> None:
         """Write, in the place of frame ``frame``, why it has failed."""
@@ -268,8 +268,8 @@ class Stage(ABC):
 
     def _is_over(self) -> bool:
         """Whether all inputs have ended: each has when its next frame is there, or none will be."""
-        ended = [each.has_ended() for each in self._inputs]
-        if any(ended) and not all(ended) and all(each.is_settled() for each in self._inputs):
+        ended = [part.has_ended() for part in self._inputs]
+        if any(ended) and not all(ended) and all(part.is_settled() for part in self._inputs):
             raise JobError("some inputs have ended before others")
         return all(ended)
 
@@ -441,8 +441,8 @@ class SourceStage(Stage):
         failure: FrameError | None = None
         try:
             place.run(index)
-            if self._has_open_sizes and (found := disagreement(place.outputs)):
-                raise FrameError(found)
+            if self._has_open_sizes and (differing := disagreement(place.outputs)):
+                raise FrameError(differing)
         except FrameError as error:
             failure = error
         except BoundError as error:

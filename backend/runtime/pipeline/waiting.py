@@ -217,9 +217,9 @@ class ArrivalPredictor:
             return
         times = list(sent)
         period = round(median(b - a for a, b in pairwise(times)))
-        nexts = [each + (len(times) - index) * period for index, each in enumerate(times)]
+        nexts = [sent_ns + (len(times) - index) * period for index, sent_ns in enumerate(times)]
         due = round(median(nexts))
-        off = round(median(abs(each - due) for each in nexts))
+        off = round(median(abs(next_ns - due) for next_ns in nexts))
         if off < _STEADY_SHARE * period:
             self._due[channel] = due, max(_MIN_EARLY_NS, round(_MAX_SHARE * period))
 

@@ -19,7 +19,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def core_numbers(root: Path = ROOT) -> list[int]:
     """Numbers of the machine's cores, ascending; they may have gaps."""
     folders = (root / CORES).glob("cpu[0-9]*")
-    return sorted(int(each.name[3:]) for each in folders) or list(range(os.cpu_count() or 1))
+    return sorted(int(folder.name[3:]) for folder in folders) or list(range(os.cpu_count() or 1))
 
 
 def governor_of(core: int) -> str:
@@ -38,13 +38,13 @@ def core_kinds(cores: int, root: Path = ROOT) -> list[str]:
 
     ``cores``: the highest number of one, plus 1.
     """
-    told = fields_of_cores(root)
-    found = []
+    by_core = fields_of_cores(root)
+    kinds = []
     for number in range(cores):
-        fields, folder = told.get(number, {}), root / CORES / f"cpu{number}"
+        fields, folder = by_core.get(number, {}), root / CORES / f"cpu{number}"
         models = (fields[name] for name in _MODEL if name in fields)
-        found.append(", ".join((*models, *(text_of(folder / name) for name in _SPEED))))
-    return found
+        kinds.append(", ".join((*models, *(text_of(folder / name) for name in _SPEED))))
+    return kinds
 
 
 def processor() -> str:
@@ -61,8 +61,8 @@ def cpuinfo(root: Path = ROOT) -> list[dict[str, str]]:
 
 
 def fields_of_cores(root: Path = ROOT) -> dict[int, dict[str, str]]:
-    blocks = cpuinfo(root)
-    return {int(each["processor"]): each for each in blocks if each.get("processor", "").isdigit()}
+    blocks = [block for block in cpuinfo(root) if block.get("processor", "").isdigit()]
+    return {int(block["processor"]): block for block in blocks}
 
 
 def named_in_cpuinfo(*names: str, root: Path = ROOT) -> str:

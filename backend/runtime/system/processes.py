@@ -89,8 +89,8 @@ def bytes_of(process: int | str, name: str) -> bytes:
 
 def meminfo(root: Path = ROOT) -> dict[str, int]:
     """Amounts in bytes, by the system's names: ``MemAvailable``."""
-    found = re.findall(r"(?m)^(\w+):\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"))
-    return {name: int(amount) << 10 for name, amount in found}
+    amounts = re.findall(r"(?m)^(\w+):\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"))
+    return {name: int(amount) << 10 for name, amount in amounts}
 
 
 def free_bytes(root: Path = ROOT) -> int | None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import base64
 import ctypes
 import json
+import multiprocessing
 import os
 import platform
-import select
 import shutil
 import signal
 import socket
@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import accumulate
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,6 +60,7 @@ from .system.cores import clock_of, core_kinds, core_numbers, processor
 
 Record = dict[str, Any]
 
+_CONTEXT = multiprocessing.get_context("fork")
 _MARK = "rankslice-answer "
 _PR_SET_PDEATHSIG = 1
 _BLOCK = 1 << 20
@@ -108,7 +111,7 @@ class _Service:
         self._rank = rank
         self._settings = engine_settings(rank, exact=False)
         self._folder = folder
-        self._busy: int | None = None
+        self._busy: ForkProcess | None = None
 
     def greeting(self, idle_s: float) -> Record:
         """Describe the accelerator and its board.
@@ -143,16 +146,12 @@ class _Service:
     def answer(self, request: Record) -> Record:
         self.stop()
         if request["action"] == "measure":
-            return self._measured(request)
+            return _report_of(*_fork(lambda say: say(_attempt(lambda: self._measure(request)))))
         if request["action"] == "compute":
-            return self._computing(request)
+            return self._start_computing(request)
         return {}
 
-    def _measured(self, request: Record) -> Record:
-        child, pipe = _fork(lambda say: say(self._measure(request)))
-        return _result_of(child, pipe)
-
-    def _computing(self, request: Record) -> Record:
+    def _start_computing(self, request: Record) -> Record:
         """Begin to run a sub-model again and again, until the next request."""
 
         def compute(say: Callable[[Record], None]) -> NoReturn:
@@ -162,13 +161,8 @@ class _Service:
                 while True:
                     loaded.pass_frame()
 
-        child, pipe = _fork(lambda say: say(_told(lambda: compute(say))))
-        line = _line_of(pipe)
-        if not line:
-            return {"problem": _how_it_ended(child)}
-        self._busy = child
-        answer: Record = json.loads(line)
-        return answer
+        self._busy, pipe = _fork(lambda say: say(_attempt(lambda: compute(say))))
+        return _report_of(self._busy, pipe)
 
     def stop(self) -> None:
         if self._busy is not None:
@@ -178,25 +172,22 @@ class _Service:
             shutil.rmtree(left, ignore_errors=True)
 
     def _measure(self, request: Record) -> Record:
-        def measure() -> Record:
-            with self._loaded(request) as loaded:
-                samples = list(_samples(loaded, request))
-                record: Record = {
-                    "samples_ns": samples,
-                    "memory_bytes": max(0, round(1e6 * (peak_memory_mb() - loaded.before_mb))),
-                    "gpu_bytes": loaded.gpu_memory.bytes(),
-                }
-                if request["energy_s"]:
-                    record["energy_uj"] = _energy_uj(loaded.pass_frame, request["energy_s"])
-            return record
-
-        return _told(measure)
+        with self._loaded(request) as loaded:
+            samples = list(_samples(loaded, request))
+            record: Record = {
+                "samples_ns": samples,
+                "memory_bytes": max(0, round(1e6 * (peak_memory_mb() - loaded.before_mb))),
+                "gpu_bytes": loaded.gpu_memory.bytes(),
+            }
+            if request["energy_s"]:
+                record["energy_uj"] = _energy_uj(loaded.pass_frame, request["energy_s"])
+        return record
 
     def _loaded(self, request: Record) -> _Loaded:
         return _Loaded(self._rank, self._settings, request, self._folder)
 
 
-def _told(step: Callable[[], Record]) -> Record:
+def _attempt(step: Callable[[], Record]) -> Record:
     try:
         return step()
     except _RefusedError as error:
@@ -370,63 +361,41 @@ def _copy(target: Any, name: str, offset: int, length: int) -> None:
 # Processes
 
 
-def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[int, int]:
-    """Start a process that does some work and reports on it; return its number and pipe."""
-    pipe, answers = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child:
-        os.close(answers)
-        return child, pipe
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.close(pipe)
-        if os.getppid() == parent:
-            with os.fdopen(answers, "w") as out:
-                work(lambda record: print(json.dumps(record), file=out, flush=True))
-    finally:
-        os._exit(0)
+def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[ForkProcess, Connection]:
+    """Start a process that does some work and reports on it."""
+    pipe, reports = _CONTEXT.Pipe(duplex=False)
+    child = _CONTEXT.Process(target=_do, args=(work, reports, os.getpid()), daemon=True)
+    child.start()
+    reports.close()
+    return child, pipe
 
 
-def _result_of(child: int, pipe: int) -> Record:
-    line = _line_of(pipe, child)
-    if not line:
-        return {"problem": _how_it_ended(child)}
-    os.waitpid(child, 0)
-    record: Record = json.loads(line)
-    return record
+def _do(work: Callable[[Callable[[Record], None]], None], reports: Connection, parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == parent:
+        work(reports.send)
 
 
-def _line_of(pipe: int, child: int | None = None) -> bytes:
-    """Return the line that a child writes; end everything if the launcher ends meanwhile."""
-    line = b""
-    with os.fdopen(pipe, "rb", buffering=0) as answers:
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([answers.fileno(), 0], [], [])
-            if answers.fileno() not in ready:  # nobody asks before an answer: it is the end
-                if child is not None:
-                    _end(child)
-                raise SystemExit
-            block = answers.read(_BLOCK)
-            if not block:
-                return b""
-            line += block
-    return line
-
-
-def _end(child: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(child, 0)
-
-
-def _how_it_ended(child: int) -> str:
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
+def _report_of(child: ForkProcess, pipe: Connection) -> Record:
+    """Wait for a child's report; end everything if the launcher ends meanwhile."""
+    with pipe:
+        if pipe not in wait([pipe, 0]):  # nobody asks before an answer: it is the end
+            _end(child)
+            raise SystemExit
+        try:
+            record: Record = pipe.recv()
+            return record
+        except EOFError:
+            child.join()
+    code = child.exitcode or 0
     if code < 0:
-        return f"the engine was killed or crashed ({signal_name(-code)})"
-    return "the engine ended the process"
+        return {"problem": f"the engine was killed or crashed ({signal_name(-code)})"}
+    return {"problem": "the engine ended the process"}
+
+
+def _end(child: ForkProcess) -> None:
+    child.kill()
+    child.join()
 
 
 if __name__ == "__main__":

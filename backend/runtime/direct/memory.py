@@ -98,7 +98,8 @@ def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray
         available = os.fstat(descriptor).st_size
         if not 0 < size <= available:
             raise JobError(
-                f"the memory of another rank has {available} bytes, expected at least {max(size, 1)}"
+                f"the memory of another rank has {available} bytes, expected at least"
+                f" {max(size, 1)}"
             )
         rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         mapping = mmap.mmap(

@@ -154,6 +154,7 @@ class DirectChannels:
     def _message_to(self, rank: int) -> tuple[bytes, list[int]]:
         expected = self._expected[rank]
         entries = list(dict.fromkeys(inbox.entry for _, _, inbox in expected))
+        places = [(kind, channel, entries.index(inbox.entry)) for kind, channel, inbox in expected]
         offsets = {
             share.channel: self._offsets[share.reader.ring]
             for share in self._wiring.shares
@@ -162,9 +163,7 @@ class DirectChannels:
         message = {
             "size": self._size if offsets else 0,
             "offsets": list(offsets.items()),
-            "inboxes": [
-                (kind, channel, entries.index(box.entry)) for kind, channel, box in expected
-            ],
+            "inboxes": places,
         }
         own = [memory.descriptor for memory in self.memories[:1] if offsets]
         return json.dumps(message).encode(), [*entries, *own]

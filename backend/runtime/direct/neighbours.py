@@ -21,10 +21,10 @@ from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 from ..errors import JobError, NeighbourDiedError
+from ..keeper import receive
 
 MAX_DESCRIPTORS = 200
 """With one message; the kernel's limit is 253."""
-MAX_MESSAGE_BYTES = 256 << 20
 
 _MAX_CALLS = 4096
 """Connections that may wait at a listener, unless the system's own limit is lower."""
@@ -101,8 +101,6 @@ class Neighbour:
         Raises:
             JobError: the other process has ended, or the system refuses the descriptors.
         """
-        if len(descriptors) > MAX_DESCRIPTORS or len(message) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"{len(descriptors)} descriptors, {len(message)} bytes")
         header = _HEADER.pack(len(message), len(descriptors))
         deadline = time.monotonic() + _MAX_IN_FLIGHT_S
         try:
@@ -142,27 +140,15 @@ class Neighbour:
                     f"rank {self.rank}: {len(descriptors)} of its {count} descriptors arrived:"
                     " raise the limit of open files (ulimit -n), or run with --no-direct"
                 )
-            return self._receive_exactly(length), descriptors
+            message = bytearray(length)
+            if not receive(self._stream, message):
+                raise self._ended()
+            return bytes(message), descriptors
         except BaseException as error:
             close_all(descriptors)
             if isinstance(error, OSError):
                 raise self._failure(error) from None
             raise
-
-    def _receive_exactly(self, length: int) -> bytes:
-        if length > MAX_MESSAGE_BYTES:
-            raise JobError(
-                f"rank {self.rank}: sent a message of {length} bytes, expected at most"
-                f" {MAX_MESSAGE_BYTES}"
-            )
-        message = bytearray(length)
-        rest = memoryview(message)
-        while rest:
-            got = self._stream.recv_into(rest)
-            if got == 0:
-                raise self._ended()
-            rest = rest[got:]
-        return bytes(message)
 
     def _ended(self) -> JobError:
         return NeighbourDiedError(

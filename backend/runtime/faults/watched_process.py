@@ -34,7 +34,7 @@ class Process:
         return (
             started >= 0
             and abs(started - self.started) <= _SAME_START
-            and _user_of(self.number) == os.getuid()
+            and status_of(self.number, "Uid").split()[:1] == [str(os.getuid())]
         )
 
     def open(self) -> int | None:
@@ -106,8 +106,3 @@ def process_start(process: int) -> int:
     """Clock ticks from boot until the process started; -1 if it has ended."""
     stat = stat_of(process)
     return -1 if stat is None or stat.has_ended else stat.started
-
-
-def _user_of(process: int) -> int:
-    users = status_of(process, "Uid").split()
-    return int(users[0]) if users else -1

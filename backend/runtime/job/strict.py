@@ -68,13 +68,9 @@ _KNOWN: dict[Any, dict[str, Any]] = {}
 
 def field_types(kind: Any) -> dict[str, Any]:
     if kind not in _KNOWN:
-        _KNOWN[kind] = _field_types(kind)
+        hints = get_type_hints(kind, include_extras=True)
+        _KNOWN[kind] = {field.name: hints[field.name] for field in fields(kind) if field.init}
     return _KNOWN[kind]
-
-
-def _field_types(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind) if field.init}
 
 
 def _narrow_faults(hint: Any, value: Any, path: str) -> Iterator[Fault]:

@@ -263,7 +263,9 @@ class _Ways:
         of them: the first of these ranks gets the message.
         """
         messages: dict[_Origin, list[Channel]] = defaultdict(list)
-        for channel in sorted(self._job.channels, key=self._comes_later):
+        # Those of most frames come first.
+        shares = {channel: self.carried[channel.number].share for channel in self._job.channels}
+        for channel in sorted(shares, key=lambda channel: (-shares[channel], channel.number)):
             origin, rank = (channel.tensor, channel.source), channel.destination
             if self.is_direct(channel.source, rank):
                 home = channel.source
@@ -274,10 +276,6 @@ class _Ways:
                     self._turns[rank, origin] = self.carried[channel.number]
             self.homes[channel.number] = self._home_of[origin, rank] = home
         return sorted(chain(*messages.values()), key=lambda channel: channel.number)
-
-    def _comes_later(self, channel: Channel) -> tuple[float, int]:
-        carried = self.carried[channel.number]
-        return -len(carried.positions) / carried.period, channel.number
 
     def _homes(self, messages: Sequence[Channel], channel: Channel) -> Iterator[int]:
         wanted = self.carried[channel.number]

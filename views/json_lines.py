@@ -66,8 +66,10 @@ class LineFile:
             raise SystemExit(1) from None
         except OSError as error:
             place = "standard output" if self._target == STDOUT else str(self._target)
-            found = f"cannot be written: {error.strerror}"
-            raise RankSliceError(Mistake(place, found, f"choose another {self._option}")) from None
+            problem = f"cannot be written: {error.strerror}"
+            raise RankSliceError(
+                Mistake(place, problem, f"choose another {self._option}")
+            ) from None
 
     def close(self) -> None:
         """Close the file; without lines it is empty."""

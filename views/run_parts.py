@@ -55,7 +55,7 @@ _TEXTS: dict[str, Callable[[float | None], str]] = {"ms": _short_ms, "MB": mb_te
 
 
 def rank_table(ranks: Sequence[RankFigures]) -> Table:
-    """Return what each rank did; columns with nothing to tell are left out.
+    """Return the figures of each rank; columns without any are left out.
 
     A figure of :class:`RankFigures` that has a heading has a column.
     """

@@ -1,4 +1,4 @@
-"""The terminal: what is shown there, and what progress is told."""
+"""The terminal: results, messages and progress."""
 
 from __future__ import annotations
 

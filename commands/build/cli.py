@@ -115,8 +115,8 @@ def show_build(
 def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
     """Show where a model can be cut, and return what the person at the terminal types."""
     if not sys.stdin.isatty():
-        found = "neither this nor --cuts is given"
-        raise MisuseError(Mistake("--mapping", found, "where do the layers go?"))
+        problem = "neither this nor --cuts is given"
+        raise MisuseError(Mistake("--mapping", problem, "where do the layers go?"))
     from rankslice.session.inspecting.inspect import inspect_model
     from rankslice.views.inspection import cut_parts
 

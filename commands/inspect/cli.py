@@ -211,10 +211,10 @@ def _show_object(model: Path, json: Path | None) -> None:
     if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
         expected = "--object takes .tflite files"
         raise RankSliceError(Mistake(str(model), f"has the suffix {suffix!r}", expected))
-    found = read_object(model)
-    write_json(json, object_to_json(model, found))
+    tables = read_object(model)
+    write_json(json, object_to_json(model, tables))
     if json != STDOUT:
-        show_whole(screen, *object_parts(model, found))
+        show_whole(screen, *object_parts(model, tables))
 
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:

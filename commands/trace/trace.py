@@ -22,6 +22,7 @@ from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
 from rankslice.measurement.trace.journeys_json import journeys_json
+from rankslice.measurement.trace.operator_table import PlacedRow, records_of, table_of
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_events import Trace, events_needed
 from rankslice.measurement.trace.trace_findings import Findings, findings
@@ -50,12 +51,15 @@ class Traced:
     """What limits the rate, then what ranks wait for."""
     notes: tuple[str, ...]
     """How exact it is, and what is missing."""
+    operators: tuple[PlacedRow, ...] = ()
+    """How long each took, if the trace has any."""
     hardware: tuple[BoardHistory, ...] = ()
     """What each board was like, second by second."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for ``trace --json``."""
-        return journeys_json(self.found, self.words, self.notes, self.summary)
+        record = journeys_json(self.found, self.words, self.notes, self.summary)
+        return {**record, "operators": records_of(self.operators)}
 
 
 def prepare_trace(
@@ -153,8 +157,10 @@ def _traced(
         *_notes(found.trace, drawn, summary, stretch),
         *_operator_notes(drawn),
         *_silent_engines(found.plan, operators),
+        *_replaced_engines(operators),
     )
-    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
+    rows = tuple(table_of(found.plan, operators))
+    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes, rows)
 
 
 def _notes(
@@ -211,6 +217,20 @@ def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[
             f"rank{'s' * (len(numbers) > 1)} {joined(numbers)} show{'s' * (len(numbers) == 1)} no"
             f" operators: the engine {engine} does not report when they run"
         )
+
+
+def _replaced_engines(operators: Sequence[RankOperators]) -> Iterator[str]:
+    """Yield on what ranks ran whose engines have no profile."""
+    ranks: dict[str, dict[str, None]] = {}
+    for of_rank in operators:
+        for segment in of_rank.segments:
+            ranks.setdefault(segment.ran_on, {})[str(of_rank.rank)] = None
+    for name, numbers in ranks.items():
+        if name:
+            yield (
+                f"rank{'s' * (len(numbers) > 1)} {joined([*numbers])} ran on {name} in this trace,"
+                " as the interpreter has no profile"
+            )
 
 
 def _clock_note(trace: Trace) -> str:

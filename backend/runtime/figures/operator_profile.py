@@ -73,6 +73,8 @@ class OperatorSpans:
     """Of the inputs and outputs, by operator; empty: unknown."""
     kernels: tuple[str, ...] = ()
     """What computed the operator, by operator; empty: unknown."""
+    ran_on: str = ""
+    """What ran in the place of the engine, which has no profile; empty: the engine did."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +37,7 @@ from .affinity import bind_to_cores
 from .direct.memory import Memory, make_memory
 from .engines import (
     Engine,
+    TellsOperators,
     engine_settings,
     engine_version,
     has_own_process,
@@ -48,6 +49,8 @@ from .environment import start_again_with
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
 from .figures.energy import SensorError, find_sensor
+from .figures.operator_profile import OperatorSpans
+from .figures.operator_rows import operator_rows
 from .figures.rank_usage import GpuMemory, peak_memory_mb
 from .job import Facts, Rank, Tensor
 from .job.strict import as_record
@@ -148,6 +151,8 @@ class _Service:
         self.stop()
         if request["action"] == "measure":
             return self._measured(request)
+        if request["action"] == "operators":
+            return self._operators(request)
         if request["action"] == "compute":
             return self._computing(request)
         return {}
@@ -155,6 +160,21 @@ class _Service:
     def _measured(self, request: Record) -> Record:
         """Run a sub-model a few times in a process of its own."""
         child, pipe = _fork(lambda say: say(self._measure(request)))
+        return _result_of(child, pipe)
+
+    def _operators(self, request: Record) -> Record:
+        """Run a sub-model a few times, with its operators timed, in a process of its own."""
+
+        def measure() -> Record:
+            settings = replace(self._settings, profile=str(self._folder / "profile"))
+            with _Loaded(self._rank, settings, request, self._folder) as loaded:
+                runs = len(list(_samples(loaded, request)))
+                spans = loaded.operators()
+            if spans is None:
+                return {"problem": f"the engine {self._rank.engine} does not report operators"}
+            return {"rows": [asdict(row) for row in operator_rows(spans, runs)]}
+
+        child, pipe = _fork(lambda say: say(_told(measure)))
         return _result_of(child, pipe)
 
     def _computing(self, request: Record) -> Record:
@@ -269,6 +289,10 @@ class _Loaded:
             Ring(spec, _SLOTS, 0, self._memories[0].content[begin:])
             for spec, begin in zip(tensors, ends, strict=False)
         ]
+
+    def operators(self) -> OperatorSpans | None:
+        """What the engine says of its operators; ``None``: nothing."""
+        return self._engine.operators() if isinstance(self._engine, TellsOperators) else None
 
     def pass_frame(self) -> int:
         """Run once, on the next frame and the next slots, as in a rank; return the nanoseconds.

@@ -159,7 +159,7 @@ def _traced(
         *_silent_engines(found.plan, operators),
         *_replaced_engines(operators),
     )
-    rows = tuple(table_of(found.plan, operators))
+    rows = tuple(table_of(found.plan, operators, found.frames))
     return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes, rows)
 
 

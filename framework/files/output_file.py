@@ -55,7 +55,9 @@ PAGE = Kind(
     ),
 )
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
-OPERATORS = Kind("a table of operators", re.compile(rb"board,accelerator,engine,operator,"))
+OPERATORS = Kind(
+    "a table of operators", re.compile(rb'board,accelerator,engine,operator,|\{\s*"operators"')
+)
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
 LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
 LIVE = Kind("a file of --live", re.compile(rb'\{"format": "rankslice-live"'))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from pathlib import Path
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow, operator_rows
@@ -29,12 +31,15 @@ HEAD = (
 )
 
 
-def table_of(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[PlacedRow]:
-    """Yield the operators of a traced job, rank by rank, in the order in which they ran first."""
+def table_of(plan: Plan, operators: Sequence[RankOperators], frames: int) -> Iterator[PlacedRow]:
+    """Yield the operators of a traced job, rank by rank, in the order in which they ran first.
+
+    ``frames``: how many passed; runs before them, to warm up, are left out.
+    """
     for of_rank in operators:
         rank = plan.ranks[of_rank.rank]
         for segment in of_rank.segments:
-            for row in operator_rows(segment):
+            for row in operator_rows(segment, frames):
                 yield PlacedRow(rank.board, rank.key, rank.engine, row)
 
 
@@ -51,6 +56,13 @@ def operators_csv(rows: Iterable[PlacedRow]) -> str:
         cells = _cells(row)
         writer.writerow(f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells)
     return text.getvalue()
+
+
+def operators_text(file: Path, rows: Iterable[PlacedRow]) -> str:
+    """Return the table as JSON if the file's name says so, else as CSV."""
+    if file.suffix.lower() == ".json":
+        return json.dumps({"operators": records_of(rows)}, indent=1) + "\n"
+    return operators_csv(rows)
 
 
 def _cells(placed: PlacedRow) -> tuple[object, ...]:

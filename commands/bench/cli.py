@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
     BENCH as BENCH_KIND,
     PAGE,
     STDOUT,
     check_output,
+    write_json,
     write_output,
 )
 from rankslice.framework.option_records import Writes, about, offered

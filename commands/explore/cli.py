@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, write_json
 from rankslice.exploration.search.search_options import SearchOptions
-from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about
 from rankslice.session.shared_options import (
     Boards,
@@ -18,7 +17,7 @@ from rankslice.session.shared_options import (
     OpenSizes,
     SshConfig,
 )
-from rankslice.views.terminal import progress_bars, screen, talk
+from rankslice.views.terminal import end_interrupted, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.exploration.results.candidates import Exploration

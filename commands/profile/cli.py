@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, write_json
-from rankslice.framework.files.output_file import OPERATORS, PROFILE, STDOUT, write_output
+from rankslice.framework.files.output_file import (
+    OPERATORS,
+    PROFILE,
+    STDOUT,
+    write_json,
+    write_output,
+)
 from rankslice.framework.option_records import Writes, about, offered
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.shared_options import (
@@ -18,7 +23,7 @@ from rankslice.session.shared_options import (
     OnnxOrTflite,
     SshConfig,
 )
-from rankslice.views.terminal import progress_bars, screen, talk
+from rankslice.views.terminal import end_interrupted, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.framework.profile import Profile

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import OPERATORS, PAGE, PERFETTO, STDOUT, write_output
+from rankslice.framework.files.output_file import (
+    OPERATORS,
+    PAGE,
+    PERFETTO,
+    STDOUT,
+    write_json,
+    write_output,
+)
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import BuildFolder, Json, Launching

@@ -48,7 +48,6 @@ from .engines.own_process import OwnProcessEngine
 from .environment import start_again_with
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private import in_memory, make_private
-from .figures.energy import SensorError, find_sensor
 from .figures.operator_profile import OperatorSpans
 from .figures.operator_rows import operator_rows
 from .figures.rank_usage import GpuMemory, peak_memory_mb
@@ -58,6 +57,7 @@ from .options import RunOptions
 from .pipeline.slots import Ring, ring_bytes
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
+from .system.board.energy import SensorError, find_sensor
 from .system.cores import clock_of, core_kinds, core_numbers, processor
 
 Record = dict[str, Any]

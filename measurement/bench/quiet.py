@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from rankslice.backend.runtime.system.cores import (
-    CORES,
     governor_of,
     processor,
     processor_times,
+    throttle_counters,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
@@ -49,8 +49,7 @@ def read_counters(root: Path = ROOT) -> Counters:
     busy, steal = processor_times(root) or (0.0, 0.0)
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    files = (root / CORES).glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    throttled = sum(number_in(file) or 0 for file in files)
+    throttled = sum(number_in(file) or 0 for file in throttle_counters("core", root))
     return Counters(time.monotonic(), busy, own, steal, throttled)
 
 

@@ -222,8 +222,12 @@ def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:
     ``nvml`` takes the place of the library of NVIDIA's driver.
     """
     for name, before, after in (
-        ("figures/energy.py", "root: Path = ROOT", f"root: Path = Path({str(system.parent)!r})"),
-        ("figures/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
+        (
+            "system/board/energy.py",
+            "root: Path = ROOT",
+            f"root: Path = Path({str(system.parent)!r})",
+        ),
+        ("system/board/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
     ):
         code = folder / "runtime" / name
         text = code.read_text()

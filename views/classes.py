@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.summary.texts import top_classes
+from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
-from rankslice.backend.runtime.summary.texts import top_classes
+from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, Kind, check_output, is_null
 from rankslice.framework.wording import printable

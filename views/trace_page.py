@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
 from rankslice.measurement.trace.journeys import Reason, Stretch

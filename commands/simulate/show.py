@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL
-from rankslice.backend.runtime.summary.texts import latency_text, rate_text
+from rankslice.backend.runtime.summary.rates import latency_text, rate_text
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
 from rankslice.measurement.trace.journeys import longest_journeys

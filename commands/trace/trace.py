@@ -11,7 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
+from rankslice.backend.runtime.summary.rates import TOO_FEW, frames_to_fill
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds
 from rankslice.exploration.simulator.simulator import Times, simulate
 from rankslice.framework.plan import Plan

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.throughput import (
+from rankslice.backend.runtime.summary.rates import (
     BOTH_ROUTES,
     STEADY,
     SURGE,

@@ -47,7 +47,7 @@ from rankslice.backend.runtime.figures.events import (
 from rankslice.backend.runtime.pipeline.routes import LOOK_EVERY_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
-from rankslice.backend.runtime.summary.throughput import throughput_fps
+from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import (
     NO_OVERHEADS,
     LinkSpeeds,

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.measurement.bench.bench_records import Bench, Load, Start
 from rankslice.measurement.bench.bench_warm_up import WarmUp, find_warm_up
 from rankslice.measurement.bench.duration_histogram import DurationHistogram

@@ -140,7 +140,7 @@ def _write(
 
 def _drawing(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what draws the boxes, or writes the best classes into a corner."""
-    from rankslice.backend.runtime.summary.texts import top_classes
+    from rankslice.backend.runtime.summary.rates import top_classes
     from rankslice.views.boxes.detections import RunBoxes
     from rankslice.views.boxes.drawing import draw, draw_classes
 

@@ -85,7 +85,7 @@ class ProfiledEngine(InterpreterEngine):
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         super().load(path, inputs, outputs)
-        is_open = any(spec.is_open for spec in (*inputs, *outputs)) or self._found()
+        is_open = any(spec.is_open for spec in (*inputs, *outputs)) or self._row_lists()
         if is_open or self._settings.facts.keeps == VARIABLES:
             return
         sides = self._tensors("input", "shape"), self._tensors("output", "shape")

@@ -20,7 +20,7 @@ from simulated_jobs import links, steps_of, took
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.summary.throughput import throughput_fps
+from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import Overheads
 from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate

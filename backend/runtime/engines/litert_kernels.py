@@ -217,7 +217,8 @@ class ProfiledModel:
         count = c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, byref(count))
         events = (_Event * count.value)()
-        self._call("LiteRtGetProfilerEvents", self._profiler, count, events)
+        if count.value:  # none are an error
+            self._call("LiteRtGetProfilerEvents", self._profiler, count, events)
         return _runs_of(events)
 
     def close(self) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, floor
 from random import Random
+from statistics import median
 from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rankslice.measurement.bench.intervals import (
-    Interval,
-    median_interval as spread,
-    median_ratio as ratios,
-)
+from rankslice.measurement.bench import intervals
 from rankslice.measurement.bench.quiet import (
     disturbances,
     launcher_facts,
@@ -40,6 +38,35 @@ Name = TypeVar("Name")
 Measured = TypeVar("Measured")
 
 console = Console(highlight=False, width=max(120, Console().width))
+
+
+class Interval(intervals.Interval):
+    """A value, and where it is with a confidence of 95 per cent."""
+
+    def text(self, digits: int = 2) -> str:
+        """Return ``12.34 (11.90-13.02)``."""
+        value, low, high = (f"{bound:.{digits}f}" for bound in (self.value, self.low, self.high))
+        return f"{value} ({low}-{high})"
+
+
+def spread(values: Iterable[float]) -> Interval:
+    """Return the median of independent values, and its interval by the binomial distribution.
+
+    The bounds are two of the values, in order; of fewer than eight they are the least and the
+    greatest. Those of five hold the median in 94 of 100 cases, of four in 88, of three in 75.
+    """
+    ordered = sorted(values)
+    half = 0.98 * len(ordered) ** 0.5
+    low, high = floor(len(ordered) / 2 - half), ceil(len(ordered) / 2 + half)
+    return Interval(median(ordered), ordered[max(0, low)], ordered[min(len(ordered) - 1, high)])
+
+
+def ratios(measured: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Return the median of the ratios of values that were measured in pairs.
+
+    It assumes no distribution, and single wild ratios change it little.
+    """
+    return spread(a / b for a, b in zip(measured, reference, strict=True))
 
 
 def machine() -> str:

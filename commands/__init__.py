@@ -89,8 +89,8 @@ class _Stdout(io.FileIO):
             self.has_failed = True
             if error.errno == errno.EPIPE:  # whoever reads it has seen enough
                 sys.exit(1)
-            found = f"cannot be written: {error.strerror}"
-            raise RankSliceError(Mistake("standard output", found)) from None
+            problem = f"cannot be written: {error.strerror}"
+            raise RankSliceError(Mistake("standard output", problem)) from None
 
 
 def _checked(stdout: io.TextIOWrapper) -> io.TextIOWrapper:

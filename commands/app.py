@@ -69,9 +69,9 @@ def shown_default(option: Option) -> str:
 def usage(command: Command) -> str:
     """Return how a command is called."""
     arguments = [
-        f"{each.flag}..." if "many" in each.about else each.flag
-        for each in command.options
-        if each.is_argument
+        f"{option.flag}..." if "many" in option.about else option.flag
+        for option in command.options
+        if option.is_argument
     ]
     return " ".join(["rankslice", command.name, *arguments, "[OPTIONS]"])
 
@@ -161,9 +161,9 @@ def _typed_function(command: Command) -> Callable[..., None]:
         }
         command.run(texts)
 
-    parameters = sorted(map(_parameter, command.options), key=lambda each: each.kind)
+    parameters = sorted(map(_parameter, command.options), key=lambda parameter: parameter.kind)
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__name__ = command.name
     return call
 
@@ -220,15 +220,15 @@ def _spelled_out(command: Command, words: Sequence[str]) -> list[str]:
     has but one value, the last counts.
     """
     options = {
-        name: each
-        for each in command.options
-        if not each.is_argument
-        for name in (each.flag, *each.about.get("alias", ()))
+        name: option
+        for option in command.options
+        if not option.is_argument
+        for name in (option.flag, *option.about.get("alias", ()))
     }
     switches = {
-        "=".join(each.about["typed_as"]): each.flag
-        for each in command.options
-        if "typed_as" in each.about
+        "=".join(option.about["typed_as"]): option.flag
+        for option in command.options
+        if "typed_as" in option.about
     }
     spelled: dict[object, str] = {}
     left = [*words]
@@ -284,7 +284,7 @@ class _Config:
     """Options of a command in a file, which are those of the command line where it has none."""
 
     def __init__(self, command: Command) -> None:
-        self._options = {each.name: each for each in command.options}
+        self._options = {option.name: option for option in command.options}
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: Any) -> None:
         paths = [
@@ -305,13 +305,13 @@ class _Config:
             except (CycloptsError, MisuseError) as error:
                 if isinstance(error, CycloptsError):
                     error.verbose = False
-                told = str(error)
-                raise CycloptsError(told if str(file) in told else f"{file}: {told}") from None
+                text = str(error)
+                raise CycloptsError(text if str(file) in text else f"{file}: {text}") from None
 
     def _check(self, argument: Any) -> None:
         option = self._options[argument.field_info.name]
         if option.about.get("is_executed"):
-            found = "is not taken from a file, as it names what is executed"
-            raise MisuseError(Mistake(option.flag, found, "type it"))
+            problem = "is not taken from a file, as it names what is executed"
+            raise MisuseError(Mistake(option.flag, problem, "type it"))
         if not option.is_switch:
             option.read([token.value for token in argument.tokens])

@@ -30,13 +30,13 @@ _CALLED: dict[bool, Callable[[Option], str]] = {
     True: lambda option: " ".join(option.about.get("typed_as", [option.flag])),
     False: lambda option: option.name,
 }
-"""How messages name an option: whether it was typed, or given by a program."""
+"""How messages name an option: whether it was typed, or comes from a program."""
 
 
 def function(implementation: Callable[..., _R]) -> Callable[..., _R]:
     """Return a function whose records' fields are keyword arguments; a record is taken, too.
 
-    All arguments are checked as the command line's are, and told at once.
+    All arguments are checked as the command line's are; all mistakes are raised at once.
     """
 
     @wraps(implementation)
@@ -59,12 +59,12 @@ def _flat_signature(options: Sequence[Option]) -> Signature:
         is_given = option.usual is MISSING or option.position is Parameter.VAR_POSITIONAL
         default = Parameter.empty if is_given else option.usual
         parameters.append(Parameter(option.name, option.position, default=default))
-    return Signature(sorted(parameters, key=lambda each: each.kind))
+    return Signature(sorted(parameters, key=lambda parameter: parameter.kind))
 
 
 def _flat_doc(implementation: Callable[..., Any], options: Sequence[Option]) -> str:
     """Return the documentation for programs, with what records say of their fields."""
-    lines = [f"    {each.name}: {each.help}" for each in options if each.about]
+    lines = [f"    {option.name}: {option.help}" for option in options if option.about]
     text = getdoc(implementation) or ""
     if not lines:
         return text
@@ -88,14 +88,14 @@ def _values_of_program(
     flat = {name: value for name, value in named.items() if name in names}
     owners = records_in(records.values())
     _refuse_unknown(implementation, records)
-    given = _flat_signature(options).bind(*positional, **flat).arguments
+    arguments = _flat_signature(options).bind(*positional, **flat).arguments
     values: dict[str, Any] = {}
     mistakes = CollectedMistakes()
     for option in options:
         owner = owners.get(option.owner)
         values[option.name] = option.usual if owner is None else getattr(owner, option.field)
-        if option.name in given and given[option.name] is not option.usual:
-            take = partial(_of_program, option, given[option.name])
+        if option.name in arguments and arguments[option.name] is not option.usual:
+            take = partial(_of_program, option, arguments[option.name])
             values[option.name] = mistakes.catch(take)
     mistakes.raise_all()
     values = check_values(options, values, is_typed=False)
@@ -158,22 +158,22 @@ def _refuse_shared_files(
     """
     named = [(option, str(value)) for option in options for value in _files_of(values[option.name])]
     for (option, name), (other, other_name) in itertools.combinations(named, 2):
-        are_written = ["writes" in each.about for each in (option, other)]
+        are_written = ["writes" in one.about for one in (option, other)]
         # 'probe --check F' writes no platform file, whatever name that would have.
         is_sure = all(are_written) or not any(
-            values[each.name] == each.usual for each in (option, other)
+            values[one.name] == one.usual for one in (option, other)
         )
         if Path(name) == STDOUT and not all(are_written):  # for what is read it is standard input
             continue
         if any(are_written) and is_sure and _is_one_file(name, other_name):
-            found = f"is named by both {spelled(option)} and {spelled(other)}"
+            problem = f"is named by both {spelled(option)} and {spelled(other)}"
             place = "standard output" if Path(name) == STDOUT else name
-            raise RankSliceError(Mistake(place, found, "expected a separate file for each"))
+            raise RankSliceError(Mistake(place, problem, "expected a separate file for each"))
 
 
 def _files_of(value: Any) -> Sequence[Any]:
     values = value if isinstance(value, (list, tuple)) else [value]
-    return [each for each in values if type(each) is str or isinstance(each, Path)]
+    return [item for item in values if type(item) is str or isinstance(item, Path)]
 
 
 def _is_one_file(name: str, other: str) -> bool:
@@ -188,7 +188,7 @@ class Command:
 
     name: str
     shell: Callable[..., Any]
-    """What shows progress and results, and writes files. If it has a parameter ``given``, it gets
+    """What shows progress and results, and writes files. If it has a parameter ``typed``, it gets
     the names of the options that were typed."""
     function: Callable[..., Any] | None
     """What it calls: ``shell`` takes it as ``call``, with its options filled in."""
@@ -197,11 +197,12 @@ class Command:
     @property
     def options(self) -> list[Option]:
         """All that can be typed; an option of both is one."""
-        found = {each.name: each for each in options_of(self.function)} if self.function else {}
-        found |= {each.name: each for each in options_of(self.shell) if each.name not in found}
-        return [
-            each for each in found.values() if each.about and not each.about.get("is_for_programs")
-        ]
+        of_function = options_of(self.function) if self.function else []
+        by_name: dict[str, Option] = {}
+        for option in (*of_function, *options_of(self.shell)):
+            if option.about and not option.about.get("is_for_programs"):
+                by_name.setdefault(option.name, option)
+        return [*by_name.values()]
 
     def run(self, texts: Mapping[str, Any]) -> None:
         """Run the command with what was typed, by option: texts, or whether a switch is on.
@@ -227,8 +228,8 @@ class Command:
         except RankSliceError as error:
             raise MisuseError(*error.mistakes) from None
         values = check_values(options, values, is_typed=True)
-        given = {name for name, text in texts.items() if text is not None}
-        in_order, by_name = arguments_of(self.shell, {**values, "given": given})
+        typed = {name for name, text in texts.items() if text is not None}
+        in_order, by_name = arguments_of(self.shell, {**values, "typed": typed})
         if self.function is not None:
             rest, filled = arguments_of(self.function, values)
             by_name["call"] = partial(self.function, *rest, **filled)

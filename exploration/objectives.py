@@ -183,13 +183,12 @@ def columns() -> tuple[Objective, ...]:
     return tuple(OBJECTIVES[name] for name in dict.fromkeys((*_FIRST_COLUMNS, *OBJECTIVES)))
 
 
-def parse_objectives(text: str) -> tuple[str, ...]:
-    """Return the objectives of a list such as ``throughput,memory``.
+def check_objectives(names: Sequence[str], evaluate: str) -> None:
+    """Check that all objectives exist, and are known to what evaluates mappings.
 
     Raises:
-        RankSliceError: one is unknown.
+        RankSliceError: one is unknown, or known of runs only, and mappings are not run.
     """
-    names = tuple(name.strip() for name in text.split(","))
     raise_mistakes(
         Mistake(
             "--objectives",
@@ -199,15 +198,6 @@ def parse_objectives(text: str) -> tuple[str, ...]:
         for name in names
         if name not in OBJECTIVES
     )
-    return names
-
-
-def check_evaluation(names: Sequence[str], evaluate: str) -> None:
-    """Check that all objectives are known to what evaluates mappings.
-
-    Raises:
-        RankSliceError: one is known of runs only, and mappings are not run.
-    """
     raise_mistakes(
         Mistake(
             "--objectives",

@@ -72,6 +72,13 @@ def comma_separated(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
+def accelerator_keys(text: str) -> tuple[str, ...]:
+    """Return the mapping keys of a list."""
+    from rankslice.framework.specs.keys import split_keys
+
+    return split_keys(text, "--accelerators")
+
+
 def about(text: str, kind: Any = None, **more: Any) -> Mapping[str, Any]:
     """Return the metadata of an option."""
     return {"help": text, "kind": kind, **more}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.runtime.figures.rank_figures import RankFigures, SourceFigures, ends_of
-from rankslice.backend.runtime.summary.throughput import NORMAL, SURGE
+from rankslice.backend.runtime.summary.rates import NORMAL, SURGE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.records import read_record

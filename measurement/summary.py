@@ -21,7 +21,7 @@ from rankslice.backend.runtime.figures.rank_figures import (
 from rankslice.backend.runtime.job.strict import plain
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.bottleneck import pace_of
-from rankslice.backend.runtime.summary.throughput import SURGE, stretches
+from rankslice.backend.runtime.summary.rates import SURGE, stretches
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.verify import Verification
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 
 TOLERANCE = 1e-5
 """Largest difference allowed for floating point outputs, relative to the reference's range."""

@@ -130,7 +130,7 @@ def _fetch(prepared: PreparedRun, boards: CheckedBoards, folder: Path, name: str
         most_bytes = (
             shutil.disk_usage(folder).free
             if frames is None
-            else results_file.most_bytes(prepared.plan.job.outputs, frames)
+            else results_file.max_bytes(prepared.plan.job.outputs, frames)
         )
     shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
 

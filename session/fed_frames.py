@@ -10,7 +10,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.histogram import Histogram
 from rankslice.backend.runtime.figures.rank_figures import RankFigures
-from rankslice.backend.runtime.summary.throughput import throughput_fps
+from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.session.fail_over import Restart

@@ -189,7 +189,7 @@ def _live(
     source.start(arrivals)
     taken = 0
     # Whatever is taken enters, so what found no room shows that the pipeline is too slow.
-    while not is_over.is_set() and (is_waiting := arrivals.look(taken, taken)) is not None:
+    while not is_over.is_set() and (is_waiting := arrivals.poll(taken, taken)) is not None:
         if is_waiting:
             number, arrival = arrivals.take()
             source.read(number, slots)

@@ -14,7 +14,7 @@ from rankslice.backend.package import link_or_copy
 from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import (

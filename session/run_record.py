@@ -10,7 +10,7 @@ from pathlib import Path
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan

@@ -93,13 +93,6 @@ def _plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
     return plan_afresh(folder, lost)
 
 
-def accelerator_keys(text: str) -> tuple[str, ...]:
-    """Return the mapping keys of a list."""
-    from rankslice.framework.specs.keys import split_keys
-
-    return split_keys(text, "--accelerators")
-
-
 def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Return the sizes of an option, by name."""
     found: dict[str, tuple[int, ...]] = {}

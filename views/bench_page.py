@@ -16,7 +16,6 @@ from rankslice.measurement.bench.series import (
     StageFigures,
     StartFigures,
     all_series,
-    curve_points,
     own_ratios,
 )
 from rankslice.views.bench_tables import (
@@ -96,7 +95,7 @@ def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterato
     curves = []
     for one in own:
         if one.histogram.count:
-            curve = one.histogram.curve(curve_points())
+            curve = one.histogram.curve()
             points = tuple(Point(percent, _MS * value) for percent, value in curve)
             curves.append(Series(names[one.subject], points))
     yield line_figure("latency by percentile", curves, Axis("percentile", "percentile"), _LATENCY)
@@ -166,10 +165,10 @@ def _stage_name(stage: StageFigures) -> str:
 
 def _histogram_figure(name: str, histogram: DurationHistogram) -> Figure:
     """Return a histogram; what is beyond the 99th percentile by far is in its last bin."""
-    least, p99 = histogram.least_ns, histogram.percentile_ns(99)
-    high = min(histogram.largest_ns, p99 + (p99 - least) / 2)
-    width = max(1.0, (high - least) / _BINS)
-    edges = [least + width * step for step in range(_BINS + 1)]
+    low, p99 = histogram.min_ns, histogram.percentile_ns(99)
+    high = min(histogram.max_ns, p99 + (p99 - low) / 2)
+    width = max(1.0, (high - low) / _BINS)
+    edges = [low + width * step for step in range(_BINS + 1)]
     counts = histogram.bins(edges)
     bins = [
         Bin(_MS * low, _MS * (low + width), count)

@@ -7,7 +7,7 @@ from itertools import chain
 from math import inf
 from pathlib import PurePath
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly

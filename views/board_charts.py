@@ -55,7 +55,7 @@ def hardware_section(
 
 
 def hardware_figures(histories: Sequence[BoardHistory]) -> tuple[Figure, ...]:
-    """Return what boards were like over time, a figure for each quantity that one of them told."""
+    """Return a figure over time for each quantity that a board reports."""
     figures = (
         _figure(quantity, f"{caption}, {unit}", histories)
         for quantity, (caption, unit) in _QUANTITIES.items()

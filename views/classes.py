@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.summary.texts import top_classes
+from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan
@@ -108,16 +108,16 @@ def check_classes(option: str, plan: Plan) -> None:
     """Refuse to show classes of a model whose first output has no fixed number of values."""
     output = _first_output(plan)
     if output.is_open:
-        found = f"the model's first output {output.name!r} changes its shape from frame to frame"
-        raise RankSliceError(Mistake(option, found, "expected a fixed number of classes"))
+        problem = f"the model's first output {output.name!r} changes its shape from frame to frame"
+        raise RankSliceError(Mistake(option, problem, "expected a fixed number of classes"))
 
 
 def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
     """Refuse labels that do not name all classes: the values of the model's first output."""
     classes = math.prod(_first_output(plan).shape or ())
     if len(names) < classes:
-        found = f"names {len(names)} classes; the model's first output has {classes}"
-        raise RankSliceError(Mistake(str(path), found, "expected a name for each"))
+        problem = f"names {len(names)} classes; the model's first output has {classes}"
+        raise RankSliceError(Mistake(str(path), problem, "expected a name for each"))
 
 
 def _first_output(plan: Plan) -> Tensor:

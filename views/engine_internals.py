@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.specs.core_lists import run_texts
 from rankslice.framework.wording import bytes_text, first_of, printable, share_text
 from rankslice.session.inspecting.internals import Internals, Node

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.keeper import Entered
-from rankslice.backend.runtime.summary.texts import top_classes
+from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LINES, STDOUT, Kind, check_output, is_null
 from rankslice.framework.wording import printable
@@ -66,8 +66,10 @@ class LineFile:
             raise SystemExit(1) from None
         except OSError as error:
             place = "standard output" if self._target == STDOUT else str(self._target)
-            found = f"cannot be written: {error.strerror}"
-            raise RankSliceError(Mistake(place, found, f"choose another {self._option}")) from None
+            problem = f"cannot be written: {error.strerror}"
+            raise RankSliceError(
+                Mistake(place, problem, f"choose another {self._option}")
+            ) from None
 
     def close(self) -> None:
         """Close the file; without lines it is empty."""

@@ -37,8 +37,8 @@ def check_live(path: Path, lines: Path | None) -> Path:
     """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
     if path == TERMINAL:
         if lines == STDOUT and sys.stdout.isatty() and talk.is_terminal:
-            found = "would be in one terminal with the lines of --output -"
-            raise RankSliceError(Mistake("--live", found, "give one of them a FILE.jsonl"))
+            problem = "would be in one terminal with the lines of --output -"
+            raise RankSliceError(Mistake("--live", problem, "give one of them a FILE.jsonl"))
         return path
     return check_lines(path, "--live", LIVE, "live values")
 
@@ -56,17 +56,17 @@ class LiveState:
 
     def take(self, board: str, sample: Sample) -> None:
         """Take a board's newest sample; boards keep the plan's order, whichever is first."""
-        found = {**self.samples, board: sample}
-        names = (*(rank.board for rank in self.plan.ranks), *found)
-        self.samples = {name: found[name] for name in names if name in found}
+        newest = {**self.samples, board: sample}
+        names = (*(rank.board for rank in self.plan.ranks), *newest)
+        self.samples = {name: newest[name] for name in names if name in newest}
 
     def follow(self, plan: Plan) -> None:
         self.plan, self.samples = plan, {}
 
     def of_job(self, name: str) -> float | None:
         """Return a value of the job, or of a rank; ``None``: it is not known now."""
-        found = (sample.values.get(name) for sample in self.samples.values())
-        return next((value for value in found if value is not None), None)
+        values = (sample.values.get(name) for sample in self.samples.values())
+        return next((value for value in values if value is not None), None)
 
 
 class LiveLines:
@@ -78,7 +78,7 @@ class LiveLines:
         self._error: RankSliceError | SystemExit | None = None
 
     def take(self, board: str, sample: Sample) -> None:
-        """Write a board's sample; a file that cannot be written is told by :meth:`close`."""
+        """Write a board's sample; if the file cannot be written, :meth:`close` raises."""
         record = {
             "format": FORMAT,
             "version": VERSION,

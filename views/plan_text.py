@@ -1,14 +1,15 @@
-"""A build and its plan as lines of text."""
+"""A build and its plan as tables and lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import bare, bytes_text, first_of
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
+from rankslice.views.content import Table
 from rankslice.views.inspection import shape_text
 
 _MAX_BOUNDS = 12
@@ -20,9 +21,9 @@ _ORIGINS = {
 _COLUMNS = ("rank", "key", "frames", "segments", "layers", "receives", "sends")
 
 
-def build_lines(build: Build) -> Iterator[str]:
+def build_parts(build: Build) -> Iterator[Table | str]:
     """Yield the plan of a build, what it was given, and what was written."""
-    yield from plan_lines(build.plan)
+    yield from plan_parts(build.plan)
     yield from (f"weights: {weights}" for weights in build.weights)
     bounds = [
         f"at most: {bare(tensor.name)} {shape_text(tensor, full=False)} ({_ORIGINS[origin]})"
@@ -34,15 +35,15 @@ def build_lines(build: Build) -> Iterator[str]:
     yield f"written to {build.folder!s}"
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield a summary of a plan, and for each route a line per rank."""
+def plan_parts(plan: Plan) -> Iterator[Table | str]:
+    """Yield a summary of a plan, and for each route a table of the ranks."""
     usual, *surges = plan.routes
     yield f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(usual)}"
     yield f"frames enter at rank {plan.job.source}, results come out at rank {plan.job.sink}"
-    yield from _table(usual)
+    yield _table(usual)
     for surge in surges:
         yield f"for a surge: {_counts(surge)}"
-        yield from _table(surge)
+        yield _table(surge)
 
 
 def _counts(route: Plan) -> str:
@@ -53,13 +54,12 @@ def _counts(route: Plan) -> str:
     )
 
 
-def _table(route: Plan) -> Iterator[str]:
-    rows: Sequence[tuple[str, ...]] = (_COLUMNS, *_rows(route))
+def _table(route: Plan) -> Table:
+    """Return a row per rank; without ranks in turn the column of the frames is left out."""
+    rows: list[tuple[str, ...]] = [_COLUMNS, *_rows(route)]
     if all(rank.turns == ALL for rank in route.ranks):
         rows = [(*row[:2], *row[3:]) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+    return Table("", rows[0], tuple(rows[1:]))
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:

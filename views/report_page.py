@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.wording import joined
 from rankslice.measurement.bench.series import all_series
 from rankslice.views.bench_tables import RATE_HEAD, rate_rows, ratio_figure

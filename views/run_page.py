@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from rankslice.backend.runtime.summary.texts import latency_text
+from rankslice.backend.runtime.summary.rates import latency_text
 from rankslice.framework.wording import digits, joined, joules_text
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.run_file import RunRecord

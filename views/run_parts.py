@@ -7,8 +7,9 @@ from dataclasses import fields
 
 from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL
+from rankslice.backend.runtime.job.wording import digits
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.texts import frames_text, rate_text
+from rankslice.backend.runtime.summary.rates import frames_text, rate_text
 from rankslice.measurement.counts import merged, percentile_ms, total
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.charts import (
@@ -51,11 +52,15 @@ def _short_ms(value: float | None) -> str:
     return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.2f}"
 
 
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else digits(value)
+
+
 _TEXTS: dict[str, Callable[[float | None], str]] = {"ms": _short_ms, "MB": mb_text}
 
 
 def rank_table(ranks: Sequence[RankFigures]) -> Table:
-    """Return what each rank did; columns with nothing to tell are left out.
+    """Return the figures of each rank; columns without any are left out.
 
     A figure of :class:`RankFigures` that has a heading has a column.
     """
@@ -70,7 +75,7 @@ def rank_table(ranks: Sequence[RankFigures]) -> Table:
     for field in fields(RankFigures):
         values = [getattr(rank, field.name) for rank in ranks]
         if "heading" in field.metadata and any(value is not None for value in values):
-            text = _TEXTS[field.metadata["unit"]]
+            text = _TEXTS.get(field.metadata["unit"], _number)
             columns[field.metadata["heading"]] = [text(value) for value in values]
     surges = [rank.surge for rank in ranks]
     if has_surge:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankslice.backend.runtime.summary.texts import compute_texts, frames_text, latency_text
+from rankslice.backend.runtime.summary.rates import compute_texts, frames_text, latency_text
 from rankslice.framework.wording import bytes_text, digits, joined, joules_text, on_one_line
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table

@@ -1,9 +1,13 @@
-"""The terminal: what is shown there, and what progress is told."""
+"""The terminal: results, messages and progress."""
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -64,7 +68,7 @@ screen = new_console()
 """Standard output: results."""
 
 
-def show(console: Console, *parts: Part | Section | str, max_cell: int = MAX_CELL) -> None:
+def show(console: Console, *parts: Part | Section | str, max_cell: int | None = MAX_CELL) -> None:
     """Print tables, notices and lines of text; sections without their titles.
 
     Figures, code and markup are for pages.
@@ -72,59 +76,44 @@ def show(console: Console, *parts: Part | Section | str, max_cell: int = MAX_CEL
     Args:
         console: where.
         parts: what.
-        max_cell: columns of a cell; a longer one is shortened.
+        max_cell: columns of a cell; a longer one is shortened. ``None``: cells are whole, wrapped
+            to the width of a terminal; elsewhere tables are as wide as they need to be.
     """
-    for part in parts:
+    width = console.width
+    if max_cell is None and not console.is_terminal:
+        console.width = _UNBOUNDED
+    for number, part in enumerate(parts):
         if isinstance(part, Section):
-            show(console, *part.parts, *part.text)
+            show(console, *part.parts, *part.text, max_cell=max_cell)
         elif isinstance(part, Notice):
             for text in part.texts:
                 print_line(console, on_one_line(text), part.level)
-        elif isinstance(part, Table):
-            if part.rows:
-                console.print(rich_table(part, max_cell))
+        elif isinstance(part, Table) and part.rows:
+            if number and part.caption and max_cell is None:
+                console.print()
+            console.print(rich_table(part, max_cell))
         elif isinstance(part, str):
             print_line(console, part)
+    console.width = width
 
 
-def rich_table(table: Table, max_cell: int = MAX_CELL) -> RichTable:
-    head = (escape(shortened(name)) for name in table.head)
-    shown = RichTable(*head, caption=escape(table.caption))
+def rich_table(table: Table, max_cell: int | None = MAX_CELL) -> RichTable:
+    if max_cell is None:
+        columns = [Column(Text(name), overflow="fold") for name in table.head]
+        caption = Text(table.caption)
+        shown = RichTable(*columns, title=caption, title_justify="left", box=SIMPLE_HEAD)
+        shown.padding = (0, 1, 0, 0)
+    else:
+        head = (escape(shortened(name)) for name in table.head)
+        shown = RichTable(*head, caption=escape(table.caption))
     for number in table.right:
         shown.columns[number].justify = "right"
+        shown.columns[number].no_wrap = max_cell is None
     for row in table.rows:
-        shown.add_row(*(escape(shortened(cell, max_cell)) for cell in row))
-    return shown
-
-
-def show_whole(console: Console, *parts: Table | str) -> None:
-    """Print tables with whole names, an empty line before each but the first, and lines of text.
-
-    Names are wrapped to the width of a terminal; elsewhere tables are as wide as they need to be.
-    """
-    width = console.width
-    if not console.is_terminal:
-        console.width = _UNBOUNDED
-    for number, part in enumerate(parts):
-        if isinstance(part, str):
-            print_line(console, part)
-            continue
-        if number:
-            console.print()
-        shown = RichTable(
-            *(Column(Text(name), overflow="fold") for name in part.head),
-            title=Text(part.caption),
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
+        shown.add_row(
+            *(Text(cell if max_cell is None else shortened(cell, max_cell)) for cell in row)
         )
-        for column in part.right:
-            shown.columns[column].justify = "right"
-            shown.columns[column].no_wrap = True
-        for row in part.rows:
-            shown.add_row(*map(Text, row))
-        console.print(shown)
-    console.width = width
+    return shown
 
 
 def shortened(text: str, most: int = MAX_CELL) -> str:
@@ -151,6 +140,14 @@ def print_line(console: Console, text: str, label: str = "") -> None:
     """
     before = f"[{_COLOURS[label]}]{label}:[/] " if label else ""
     console.print(f"{before}{escape(text)}", soft_wrap=True)
+
+
+def end_interrupted(files: Sequence[Path]) -> NoReturn:
+    """End a command that was interrupted, and tell which files have what was measured."""
+    names = " and ".join(map(str, files))
+    kept = f"; the measurements so far are in {names}: run the same command to continue"
+    print_line(talk, f"interrupted{kept if files else ''}")
+    sys.exit(128 + signal.SIGINT)
 
 
 def progress_bars() -> Progress:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits
-from rankslice.measurement.trace.journeys import Reason
+from rankslice.measurement.trace.journeys import Reason, Stretch
 from rankslice.measurement.trace.path import Part, Span
 from rankslice.measurement.trace.trace_findings import Findings, part_name
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
@@ -77,6 +78,17 @@ def trace_page(
         ),
     )
     return page_html(page)
+
+
+def drawing_notes(drawn: Timeline, stretch: Stretch | None, which: str) -> Iterator[str]:
+    """Yield what is not drawn; ``which``: of the series of frames on one route, this one."""
+    if drawn.left_out:
+        yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
+    if stretch is not None:
+        yield (
+            f"this shows frames {stretch.begin} to {stretch.end - 1}, {which} on the"
+            f" {ROUTE_NAMES[stretch.route]} route"
+        )
 
 
 def ranks_section(findings: Findings) -> Section:

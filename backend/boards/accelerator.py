@@ -19,8 +19,10 @@ from rankslice.backend.boards.answers import Answer, Done, read_answer
 from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Rank
 from rankslice.backend.runtime.job.strict import plain
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.profile import Core, MeasuredBoard
 from rankslice.framework.reading.records import Only, between
@@ -129,6 +131,21 @@ class Reading:
     refused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    rows: tuple[OperatorRow, ...]
+
+
+def _request(action: str, timings: Timings) -> dict[str, Any]:
+    return {
+        "action": action,
+        "least_runs": timings.min_runs,
+        "least_s": timings.min_s,
+        "most_runs": timings.max_runs,
+        "energy_s": timings.energy_s,
+    }
+
+
 class Accelerator:
     """An accelerator of a board, and the program there that measures it: a context manager."""
 
@@ -193,19 +210,29 @@ class Accelerator:
 
         If the engine crashes or hangs, the reading says so, and the next call starts it again.
         """
-        request = {
-            "action": "measure",
-            "least_runs": timings.min_runs,
-            "least_s": timings.min_s,
-            "most_runs": timings.max_runs,
-            "energy_s": timings.energy_s,
-        }
-        answer = self._ask({**request, **self._description(model)}, timeout_s)
+        answer = self._ask({**_request("measure", timings), **self._description(model)}, timeout_s)
         if "samples_ns" not in answer:
             told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
             problem = told.refused or told.problem or "no reason was given"
             return Reading(problem=problem, refused=told.refused is not None)
         return self._record(Reading, {"energy_uj": None, **answer, **_WORKED})
+
+    def operators(
+        self, model: SubModel, timings: Timings, *, timeout_s: float = 120.0
+    ) -> tuple[OperatorRow, ...]:
+        """Return how long the operators of a sub-model take.
+
+        Raises:
+            RankSliceError: it cannot run, or the engine does not report its operators.
+        """
+        answer = self._ask(
+            {**_request("operators", timings), **self._description(model)}, timeout_s
+        )
+        if "rows" not in answer:
+            told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+            problem = told.refused or told.problem or "no reason was given"
+            raise RankSliceError(Mistake(self.key, problem))
+        return self._record(_Operators, answer).rows
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
         """Let a sub-model run repeatedly until the next request.

@@ -25,7 +25,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from .direct.memory import Memory, make_memory
 from .engines import (
     Engine,
+    TellsOperators,
     engine_settings,
     engine_version,
     has_own_process,
@@ -47,7 +48,8 @@ from .engines import (
 from .engines.own_process import OwnProcessEngine
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private_folder import in_memory, make_private
-from .figures.energy import SensorError, find_sensor
+from .figures.operator_profile import OperatorSpans
+from .figures.operator_rows import operator_rows
 from .figures.rank_usage import GpuMemory, peak_memory_mb
 from .job import Facts, Rank, Tensor
 from .job.strict import as_record
@@ -56,6 +58,7 @@ from .pipeline.slots import Ring, ring_bytes
 from .process_setup import bind_to_cores, start_again_with
 from .sizes import OpenSlot, Slot, make_slot, slot_bytes, values_in
 from .sources.random_source import RandomSource
+from .system.board.energy import SensorError, find_sensor
 from .system.cores import clock_of, core_kinds, core_numbers, processor
 
 Record = dict[str, Any]
@@ -145,11 +148,21 @@ class _Service:
 
     def answer(self, request: Record) -> Record:
         self.stop()
-        if request["action"] == "measure":
-            return _report_of(*_fork(lambda say: say(_attempt(lambda: self._measure(request)))))
+        once = {"measure": self._measure, "operators": self._operators}.get(request["action"])
+        if once is not None:
+            return _report_of(*_fork(lambda say: say(_attempt(lambda: once(request)))))
         if request["action"] == "compute":
             return self._start_computing(request)
         return {}
+
+    def _operators(self, request: Record) -> Record:
+        settings = replace(self._settings, profile=str(self._folder / "profile"))
+        with _Loaded(self._rank, settings, request, self._folder) as loaded:
+            runs = len(list(_samples(loaded, request)))
+            spans = loaded.operators()
+        if spans is None:
+            return {"problem": f"the engine {self._rank.engine} does not report operators"}
+        return {"rows": [asdict(row) for row in operator_rows(spans, runs)]}
 
     def _start_computing(self, request: Record) -> Record:
         """Begin to run a sub-model again and again, until the next request."""
@@ -253,6 +266,10 @@ class _Loaded:
             Ring(spec, _SLOTS, 0, self._memories[0].content[begin:])
             for spec, begin in zip(tensors, ends, strict=False)
         ]
+
+    def operators(self) -> OperatorSpans | None:
+        """What the engine says of its operators; ``None``: nothing."""
+        return self._engine.operators() if isinstance(self._engine, TellsOperators) else None
 
     def pass_frame(self) -> int:
         """Run once, on the next frame and the next slots, as in a rank; return the nanoseconds.

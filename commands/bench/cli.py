@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
     BENCH as BENCH_KIND,
     PAGE,
     STDOUT,
     check_output,
+    write_json,
     write_output,
 )
 from rankslice.framework.option_records import Writes, about, offered
@@ -110,7 +110,7 @@ def bench_scenario(
 )
 def show_bench(
     call: Callable[..., Bench],
-    given: set[str],
+    typed: set[str],
     targets: Annotated[
         tuple[str, ...],
         about(
@@ -145,7 +145,7 @@ def show_bench(
             refuse_with(way, against=other)
     files = _outputs(folder, out)
     if scenario is not None:
-        frames = options.frames if "frames" in given else None
+        frames = options.frames if "frames" in typed else None
         _write(_of_scenario(folder, scenario, under, options, frames), *files, json)
         return
     turns: list[Bench] = []

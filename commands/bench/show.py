@@ -87,8 +87,8 @@ def _series_json(bench: Bench, series: SeriesFigures) -> dict[str, Any]:
         "latency_ns": {
             "mean": _interval_json(series.mean_ns),
             **{f"p{percent:g}": histogram.percentile_ns(percent) for percent in PERCENTS},
-            "least": histogram.least_ns,
-            "largest": histogram.largest_ns,
+            "least": histogram.min_ns,
+            "largest": histogram.max_ns,
             "jitter": histogram.jitter_ns,
             "intervals": {
                 f"p{percent:g}": _interval_json(series.percentile_ns(percent))

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import Mistake
-from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import MisuseError, about, offered
 from rankslice.session.building.build_options import BuildOptions
 from rankslice.session.shared_options import (
@@ -22,7 +21,7 @@ from rankslice.session.shared_options import (
     OpenSizes,
     mapping_from,
 )
-from rankslice.views.terminal import print_line, screen, show, show_whole, talk
+from rankslice.views.terminal import print_line, screen, show, talk
 
 if TYPE_CHECKING:
     from rankslice.session.building.build import Build
@@ -96,7 +95,7 @@ def show_build(
     call: Callable[..., Build], model: Path, sizes: OpenSizes, json: Json = None
 ) -> None:
     from rankslice.framework.plan import plan_to_json
-    from rankslice.views.plan_text import build_lines
+    from rankslice.views.plan_text import build_parts
 
     with talk.status("reading") as status:
 
@@ -109,20 +108,20 @@ def show_build(
         print_line(talk, warning, "warning")
     write_json(json, json_format.loads(plan_to_json(result.plan)))
     if json != STDOUT:
-        show(screen, *build_lines(result))
+        show(screen, *build_parts(result), max_cell=None)
 
 
 def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
     """Show where a model can be cut, and return what the person at the terminal types."""
     if not sys.stdin.isatty():
-        found = "neither this nor --cuts is given"
-        raise MisuseError(Mistake("--mapping", found, "where do the layers go?"))
+        problem = "neither this nor --cuts is given"
+        raise MisuseError(Mistake("--mapping", problem, "where do the layers go?"))
     from rankslice.session.inspecting.inspect import inspect_model
     from rankslice.views.inspection import cut_parts
 
     with talk.status("reading"):
         inspection = inspect_model(model, sizes.given)
-    show_whole(talk, *cut_parts(inspection))
+    show(talk, *cut_parts(inspection), max_cell=None)
     talk.print("Where does each further slice begin? Enter layer numbers, such as those under cut")
     talk.print("cuts: ", end="")
     return input()

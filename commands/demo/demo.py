@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
@@ -28,7 +27,8 @@ from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
 from rankslice.session.verification.comparison import unsliced_outputs
 from rankslice.views.classes import classes_parts
-from rankslice.views.plan_text import build_lines
+from rankslice.views.content import Table
+from rankslice.views.plan_text import build_parts
 from rankslice.views.run_text import run_parts
 from rankslice.views.terminal import MAX_LINE, print_line, show
 
@@ -76,7 +76,7 @@ def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:
         folder / "digits",
         BuildOptions(share_cores=True, force=True),
     )
-    show(console, *build_lines(built))
+    show(console, *build_parts(built), max_cell=None)
 
     on_step(f"classifying {len(labels)} held-out digits")
     options = RunOptions(inputs=(str(images),), preprocessing=Preprocessing(scale=_DIGITS_SCALE))
@@ -106,9 +106,7 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
         "unsliced, two threads": _write_mapping(folder, "resnet50-2", [((0, 1), everything)]),
         "sliced over two ranks": _on_cores(folder, "resnet50-two-ranks.json", [(0,), (1,)]),
     }
-    table = Table("ResNet-50", "frames/s", "latency p50", "most memory of a rank")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    rows = []
     for name, mapping in cases.items():
         on_step(f"running ResNet-50 {name}")
         out = folder / mapping.stem
@@ -116,14 +114,17 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
         prepared = prepare(built.folder, RunOptions(frames=_RESNET_FRAMES))
         finished = _verified(run(prepared, verify=True))
         summary = finished.summary
-        table.add_row(
-            name,
-            f"{summary.throughput_fps or 0:.1f}",
-            f"{summary.latency_ms['p50']:.1f} ms",
-            f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
+        rows.append(
+            (
+                name,
+                f"{summary.throughput_fps or 0:.1f}",
+                f"{summary.latency_ms['p50']:.1f} ms",
+                f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
+            )
         )
     show(console, *run_parts(finished.summary))
-    console.print(table)
+    head = ("ResNet-50", "frames/s", "latency p50", "most memory of a rank")
+    show(console, Table("", head, tuple(rows)))
 
 
 def _verified(finished: FinishedRun) -> FinishedRun:

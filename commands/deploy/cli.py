@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about, comma_separated
 from rankslice.session.shared_options import BuildFolder, Json, SshConfig
 from rankslice.views.terminal import print_line, screen, talk

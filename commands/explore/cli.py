@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, write_json
-from rankslice.framework.files.output_file import STDOUT
-from rankslice.framework.option_records import about, comma_separated, option
+from rankslice.exploration.search.search_options import SearchOptions
+from rankslice.framework.files.output_file import STDOUT, write_json
+from rankslice.framework.option_records import about
 from rankslice.session.shared_options import (
     Boards,
     Json,
     OnnxOrTflite,
     OpenSizes,
     SshConfig,
-    accelerator_keys,
 )
-from rankslice.views.terminal import progress_bars, screen, talk
+from rankslice.views.terminal import end_interrupted, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.exploration.results.candidates import Exploration
-    from rankslice.exploration.search.methods import SearchOptions
     from rankslice.session.profiling.span_bench import Listener
 
 Folder = Annotated[Path, about("Folder to create.", Path)]
@@ -37,137 +34,6 @@ ProfileToRead = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What to search for, and how."""
-
-    method: str = option(
-        "exact",
-        "Search method. exact: optimal contiguous slices, then improved; nsga2: genetic algorithm"
-        " over all mappings; exhaustive: every mapping, for small cases.",
-        ("exact", "nsga2", "exhaustive"),
-    )
-    objectives: tuple[str, ...] = option(
-        ("throughput", "energy", "memory"),
-        "Objectives: throughput, energy, memory (of the worst board), latency.",
-        comma_separated,
-        metavar="NAME,NAME",
-        shown="throughput,energy,memory",
-    )
-    fps: float | None = option(
-        None, "Required frame rate, for a recommendation.", float, least=1e-3, most=1e9
-    )
-    surge_fps: float | None = option(
-        None,
-        "With --fps: frame rate during a surge; recommends one mapping for each rate, for 'build"
-        " --surge'.",
-        float,
-        least=1e-3,
-        most=1e9,
-        needs="fps",
-        above="fps",
-    )
-    turns: int = option(
-        1,
-        "Maximum number of accelerators of one kind that take frames in turn on the same layers.",
-        int,
-        least=1,
-        most=64,
-    )
-    accelerators: tuple[str, ...] = option(
-        (),
-        "Mapping keys to use (default: those measured).",
-        accelerator_keys,
-        metavar="KEY,KEY,...",
-    )
-    per_core: bool = option(False, "Use single CPU cores only.")
-    population: int | None = option(
-        None,
-        "nsga2: population size (default: 100; if simulated or run, the square root of"
-        " --evaluations).",
-        int,
-        least=4,
-        most=100_000,
-    )
-    mutation: float = option(0.1, "nsga2: mutation probability.", float, least=0, most=1)
-    crossover: float = option(0.5, "nsga2: crossover probability.", float, least=0, most=1)
-    generations: int | None = option(
-        None,
-        "nsga2: number of generations (default: 400; if simulated or run, until --evaluations is"
-        " reached).",
-        int,
-        least=1,
-        most=1_000_000,
-    )
-    seed: int = option(0, "nsga2: random seed.", int, least=0)
-    coarse: bool = option(False, "Move blocks of layers first, then single layers.")
-    evaluate: str = option(
-        "model",
-        "How to evaluate mappings. model: cost model; simulator: simulate each; run: build, deploy"
-        " and run each. nsga2 and exhaustive use these figures in the search; exact uses the cost"
-        " model, and then ranks its result by these figures.",
-        ("model", "simulator", "run"),
-    )
-    evaluations: int | None = option(
-        None,
-        "Maximum number of mappings to simulate (default: 1000) or run (default: 50).",
-        int,
-        least=1,
-        most=1_000_000,
-        alias=("--runs",),
-        needs="evaluate",
-    )
-    frames: int | None = option(
-        None,
-        "Frames per simulation (default: 100) or run (default: 3 seconds' worth).",
-        int,
-        least=1,
-        needs="evaluate",
-    )
-    keep: int = option(
-        24, "Maximum number of mappings of the front to write.", int, least=1, most=99
-    )
-
-    @property
-    def options(self) -> SearchOptions:
-        """The search as the methods take it.
-
-        Raises:
-            RankSliceError: there are no such objectives.
-        """
-        from rankslice.exploration.objectives import parse_objectives
-        from rankslice.exploration.search.methods import (
-            EVALUATIONS,
-            SearchOptions,
-            default_genetics,
-        )
-
-        evaluations = self.evaluations or EVALUATIONS.get(self.evaluate, 0)
-        usual = default_genetics(self.evaluate, evaluations)
-        return SearchOptions(
-            method=self.method,
-            objectives=parse_objectives(",".join(self.objectives)),
-            target_fps=self.fps,
-            surge_fps=self.surge_fps,
-            most_turns=self.turns,
-            keys=tuple(dict.fromkeys(self.accelerators)),
-            per_core=self.per_core,
-            genetics=replace(
-                usual,
-                population=self.population or usual.population,
-                mutation=self.mutation,
-                crossover=self.crossover,
-                generations=self.generations or usual.generations,
-                seed=self.seed,
-            ),
-            coarse=self.coarse,
-            keep=self.keep,
-            evaluate=self.evaluate,
-            evaluations=evaluations,
-            frames=self.frames,
-        )
-
-
 @function
 def explore(
     model: OnnxOrTflite,
@@ -175,7 +41,7 @@ def explore(
     out: Folder = Path("explored"),
     *,
     profile: ProfileToRead = None,
-    search: Search,
+    search: SearchOptions,
     sizes: OpenSizes,
     ssh_config: SshConfig = None,
     force: Annotated[
@@ -200,7 +66,7 @@ def explore(
         model,
         platform,
         out,
-        ExploreOptions(search.options, profile, sizes.given, force, ssh_config),
+        ExploreOptions(search, profile, sizes.given, force, ssh_config),
         listener=listener,
         on_progress=on_progress,
     )

@@ -19,12 +19,8 @@ from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
 from rankslice.exploration.results.candidates import Candidate, Exploration
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
-from rankslice.exploration.search.methods import (
-    SearchOptions,
-    SearchResult,
-    find_mappings,
-    replicas_text,
-)
+from rankslice.exploration.search.methods import SearchResult, find_mappings, replicas_text
+from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -109,9 +105,9 @@ def explore(
             raise RankSliceError(_nothing(where, problem, result))
         pair = None
         about_pair: tuple[str, ...] = ()
-        if wanted.target_fps is not None and wanted.surge_fps is not None:
-            pair = routes(result.candidates, wanted.target_fps, wanted.surge_fps)
-            about_pair = (*routes_text(pair, wanted.target_fps, wanted.surge_fps),)
+        if wanted.fps is not None and wanted.surge_fps is not None:
+            pair = routes(result.candidates, wanted.fps, wanted.surge_fps)
+            about_pair = (*routes_text(pair, wanted.fps, wanted.surge_fps),)
         exploration = Exploration(
             model=problem.model,
             platform=problem.platform,
@@ -122,13 +118,13 @@ def explore(
             evaluations=result.evaluations,
             candidates=result.candidates,
             answer=(
-                *answer(result.candidates, wanted.target_fps),
+                *answer(result.candidates, wanted.fps),
                 *about_pair,
                 *replicas_text(problem, result.candidates),
                 *result.notes,
                 *explored.remarks(result.candidates[0]),
             ),
-            target_fps=wanted.target_fps,
+            target_fps=wanted.fps,
             surge_fps=wanted.surge_fps,
             routes=() if pair is None else tuple(each.number for each in pair),
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
@@ -195,19 +191,20 @@ class _Explored:
         self.boards = read_platform(platform)
         own = options.profile
         self.profile = self._measure(listener) if own is None else read_profile(own)
-        per_core = self.search.per_core and not self.search.keys
+        keys = tuple(dict.fromkeys(self.search.accelerators))
+        per_core = self.search.per_core and not keys
         problem = profiled_problem(
             self.profile,
             model.graph,
             self.boards,
-            keys=default_keys(self.boards, per_core=True) if per_core else self.search.keys or None,
+            keys=default_keys(self.boards, per_core=True) if per_core else keys or None,
             default_engine=default_engine(format_of(model.graph).submodels),
             source=str(own or out / PROFILE),
         )
-        if fps := self.search.target_fps:
+        if fps := self.search.fps:
             problem = replace(problem, between_frames_s=1 / fps)
-        if self.search.most_turns > 1:
-            problem = with_turns(problem, self.search.most_turns)
+        if self.search.turns > 1:
+            problem = with_turns(problem, self.search.turns)
         self.problem = problem
 
     def _measure(self, listener: Listener) -> Profile:
@@ -222,7 +219,7 @@ class _Explored:
             self.platform,
             file,
             ProfileOptions(
-                accelerators=tuple(self.search.keys),
+                accelerators=self.search.accelerators,
                 per_core=self.search.per_core,
                 sizes=OpenSizes(dict(self.options.sizes.fixed), dict(self.options.sizes.at_most)),
                 ssh_config=self.options.ssh_config,
@@ -272,7 +269,7 @@ class _Explored:
             text = bounds_text(bounds)
             yield f"{text[0].upper()}{text[1:]}."
         only = problem.devices[0]
-        if len(problem.devices) == 1 and len(only.cores) > 1 and not self.search.keys:
+        if len(problem.devices) == 1 and len(only.cores) > 1 and not self.search.accelerators:
             yield (
                 f"There is only one accelerator, {only.key}, so there is nothing to distribute:"
                 " --per-core uses each of its cores as an accelerator."

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import STDOUT, SVG, write_output
+from rankslice.framework.files.output_file import STDOUT, SVG, write_json, write_output
 from rankslice.framework.option_records import Writes, about, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
-from rankslice.views.terminal import print_line, screen, show_whole, talk
+from rankslice.views.terminal import print_line, screen, show, talk
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings
@@ -195,7 +194,7 @@ def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | 
     from rankslice.views.inspection import inspection_parts
 
     parts = inspection_parts(inspection, screen, shown.cuts, summary=shown.summary)
-    show_whole(screen, *parts)
+    show(screen, *parts, max_cell=None)
     survival = find_survival(model)
     for line in fallback_lines(survival) if survival is not None else ():
         print_line(screen, line)
@@ -211,10 +210,10 @@ def _show_object(model: Path, json: Path | None) -> None:
     if suffix.lstrip(".") in FORMATS.keys() - {"tflite"}:
         expected = "--object takes .tflite files"
         raise RankSliceError(Mistake(str(model), f"has the suffix {suffix!r}", expected))
-    found = read_object(model)
-    write_json(json, object_to_json(model, found))
+    tables = read_object(model)
+    write_json(json, object_to_json(model, tables))
     if json != STDOUT:
-        show_whole(screen, *object_parts(model, found))
+        show(screen, *object_parts(model, tables), max_cell=None)
 
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
@@ -234,4 +233,4 @@ def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: P
         for number, model_internals in enumerate(models):
             if number:
                 screen.print()
-            show_whole(screen, *internals_parts(model_internals))
+            show(screen, *internals_parts(model_internals), max_cell=None)

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 from rankslice.commands.command import command
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import PLATFORM, STDOUT, check_output, write_output
+from rankslice.framework.files.output_file import (
+    PLATFORM,
+    STDOUT,
+    check_output,
+    write_json,
+    write_output,
+)
 from rankslice.framework.option_records import MisuseError, Writes, about, option
 from rankslice.session.shared_options import Json, SshConfig
 from rankslice.views.terminal import print_line, screen, talk

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import end_interrupted, write_json
-from rankslice.framework.files.output_file import PROFILE, STDOUT
+from rankslice.framework.files.output_file import (
+    OPERATORS,
+    PROFILE,
+    STDOUT,
+    write_json,
+    write_output,
+)
 from rankslice.framework.option_records import Writes, about, offered
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.shared_options import (
@@ -18,7 +23,7 @@ from rankslice.session.shared_options import (
     OnnxOrTflite,
     SshConfig,
 )
-from rankslice.views.terminal import progress_bars, screen, talk
+from rankslice.views.terminal import end_interrupted, progress_bars, screen, talk
 
 if TYPE_CHECKING:
     from rankslice.framework.profile import Profile
@@ -34,7 +39,14 @@ ProfileFile = Annotated[
         alias=("-o",),
     ),
 ]
-
+OperatorsFile = Annotated[
+    Path | None,
+    about(
+        "Also measure each operator of the whole model, and write a table: .csv or .json.",
+        Path,
+        writes=Writes(OPERATORS, may_be_stream=False),
+    ),
+]
 
 _OF_INPUT = {name: {"needs": "input"} for name in ("layout", "size", "mean", "scale")}
 
@@ -46,6 +58,7 @@ def profile(
     out: ProfileFile = Path("profile.json"),
     *,
     options: Annotated[ProfileOptions, offered(without=("keep_size",), **_OF_INPUT)],
+    operators: OperatorsFile = None,
     ssh_config: SshConfig = None,
     listener: Listener | None = None,
     on_measured: Callable[..., Any] = lambda profiler, refinement: None,
@@ -58,10 +71,13 @@ def profile(
     Raises:
         RankSliceError: with all mistakes that were found; what was measured is kept in ``out``.
     """
+    from rankslice.measurement.trace.operator_table import operators_text
     from rankslice.session.profiling.profiler import Profiler, profile_model
 
     profiler = Profiler(model, platform, out, replace(options, ssh_config=ssh_config), listener)
     with profiler:
+        if operators is not None:
+            write_output(operators, operators_text(operators, profiler.operators()), "--operators")
         refinement = profile_model(profiler, refined=options.refine, seconds=options.seconds)
     on_measured(profiler, refinement)
     return profiler.profile
@@ -71,6 +87,7 @@ def profile(
     "profile",
     "model.onnx --platform boards.yaml -o profile.json",
     "models/digits.onnx --per-core --alone -o digits.json",
+    "model.tflite --alone --operators operators.csv",
     calls=profile,
 )
 def show_profile(

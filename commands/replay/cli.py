@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import STDOUT
+from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about
 from rankslice.session.shared_options import Json
 from rankslice.views.terminal import progress_bars, screen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.verify import Difference
 from rankslice.session.verification.replay import Replayed

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import PAGE, STDOUT, write_output
+from rankslice.framework.files.output_file import PAGE, STDOUT, write_json, write_output
 from rankslice.framework.option_records import Writes, about
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import Json

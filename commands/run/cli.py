@@ -75,7 +75,7 @@ class Checks:
     )
 
     def of_run(self, options: RunOptions) -> RunOptions:
-        """Return what the ranks are told.
+        """Return the options that the ranks get.
 
         Raises:
             RankSliceError: a tolerance is given where each bit is compared.
@@ -393,5 +393,5 @@ def _refuse_to_show(prepared: PreparedRun) -> None:
     else:
         return
     place, verb, advice = mistake
-    found = f"can be {verb} only by 'rankslice run', not by the mpirun line"
-    raise RankSliceError(Mistake(place, found, advice))
+    problem = f"can be {verb} only by 'rankslice run', not by the mpirun line"
+    raise RankSliceError(Mistake(place, problem, advice))

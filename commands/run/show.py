@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.commands.output import write_json
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.files.output_file import STDOUT, TERMINAL, write_output
+from rankslice.framework.files.output_file import STDOUT, TERMINAL, write_json, write_output
 from rankslice.framework.wording import on_one_line
 from rankslice.measurement.verify import Verification
 from rankslice.session.build_folder import read_plan

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import PAGE, STDOUT, write_output
+from rankslice.framework.files.output_file import PAGE, STDOUT, write_json, write_output
 from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.session.arriving_frames import SWITCHING

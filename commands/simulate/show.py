@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from rankslice.backend.runtime.job import ALL
-from rankslice.backend.runtime.summary.texts import latency_text, rate_text
+from rankslice.backend.runtime.summary.rates import latency_text, rate_text
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
+from rankslice.measurement.trace.journeys import longest_journeys
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_findings import findings
 from rankslice.session.exploring.simulate import Simulated
-from rankslice.session.exploring.simulated_trace import simulated_journeys
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, route_texts
 from rankslice.views.terminal import show
-from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_page import drawing_notes, trace_page
 from rankslice.views.trace_timeline import timeline
 
 _MAX_RANKS = 40
@@ -30,10 +30,14 @@ def simulated_page(simulated: Simulated) -> str:
     Raises:
         RankSliceError: no frame came out.
     """
-    taken = simulated_journeys(simulated.plan, simulated.simulation)
+    simulation = simulated.simulation
+    windows = simulation.window, simulation.surge_window
+    taken, stretch = longest_journeys(simulation.trace, *windows)
     shown = findings(taken, steady_span(taken) or whole_span(taken))
-    notes = ("simulated: no rank has run", *simulated.notes)
-    return trace_page(shown, timeline(shown), (simulated.busiest, *shown.waits), notes)
+    drawn = timeline(shown)
+    left_out = drawing_notes(drawn, stretch, "the longest series")
+    notes = ("simulated: no rank has run", *left_out, *simulated.notes)
+    return trace_page(shown, drawn, (simulated.busiest, *shown.waits), notes)
 
 
 def print_simulation(simulated: Simulated, console: Console) -> None:

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
-from rankslice.commands.output import write_json
-from rankslice.framework.files.output_file import PAGE, PERFETTO, STDOUT
+from rankslice.framework.files.output_file import (
+    OPERATORS,
+    PAGE,
+    PERFETTO,
+    STDOUT,
+    write_json,
+    write_output,
+)
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import BuildFolder, Json, Launching
@@ -36,7 +42,14 @@ class Traces:
 
     operators: bool = option(
         False,
-        "Also show the operators of each segment, and when the accelerator ran them (onnxruntime).",
+        "Also show the operators and kernels of each segment, and when accelerators ran them.",
+    )
+    csv: Path | None = option(
+        None,
+        "With --operators: write how long each operator took; '-': standard output.",
+        Path,
+        writes=Writes(OPERATORS),
+        needs="operators",
     )
     failure: bool = option(
         False,
@@ -81,6 +94,7 @@ def trace(
         RankSliceError: something does not fit, the job failed, or too few frames came out.
     """
     from rankslice.commands.trace import trace as tracing
+    from rankslice.measurement.trace.operator_table import operators_csv
     from rankslice.views.perfetto_file import check_perfetto
 
     if traces.perfetto is not None:
@@ -100,6 +114,8 @@ def trace(
     on_traced(traced)
     if traces.html is not None:
         tracing.write_page(traced, traces.html)
+    if traces.csv is not None:
+        write_output(traces.csv, operators_csv(traced.operators), "--csv")
     if traces.perfetto is not None:
         tracing.write_perfetto(traced, traces.perfetto)
     return traced
@@ -119,7 +135,7 @@ def show_trace(
     from rankslice.commands.trace.trace import page_of, write_page
 
     page = traces.html or page_of(folder)
-    is_shown = STDOUT not in (page, traces.perfetto, json)
+    is_shown = STDOUT not in (page, traces.perfetto, traces.csv, json)
     with progress_bars() as bars:
 
         def begin(frames: int | None) -> Callable[[int], None]:

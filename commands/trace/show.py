@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rankslice.backend.runtime.summary.texts import latency_text
+from rankslice.backend.runtime.summary.rates import latency_text
 from rankslice.commands.trace.trace import Traced
 from rankslice.views.content import Notice
 from rankslice.views.run_parts import rate_of

@@ -11,8 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
-from rankslice.backend.runtime.summary.throughput import TOO_FEW, frames_to_fill
+from rankslice.backend.runtime.summary.rates import TOO_FEW, frames_to_fill
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
@@ -20,8 +19,15 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import digits, joined
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.trace.journeys import Journeys, Stretch, journeys, stretches_of
+from rankslice.measurement.trace.journeys import (
+    Journeys,
+    Stretch,
+    journeys,
+    longest_journeys,
+    stretches_of,
+)
 from rankslice.measurement.trace.journeys_json import journeys_json
+from rankslice.measurement.trace.operator_table import PlacedRow, records_of, table_of
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_events import Trace, events_needed
 from rankslice.measurement.trace.trace_findings import Findings, findings
@@ -29,7 +35,7 @@ from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
 from rankslice.views.board_charts import counters_of, hardware_figures
 from rankslice.views.perfetto_file import perfetto_bytes
-from rankslice.views.trace_page import trace_page
+from rankslice.views.trace_page import drawing_notes, trace_page
 from rankslice.views.trace_timeline import Timeline, timeline
 
 MOST_WITH_OPERATORS = 1000
@@ -50,12 +56,15 @@ class Traced:
     """What limits the rate, then what ranks wait for."""
     notes: tuple[str, ...]
     """How exact it is, and what is missing."""
+    operators: tuple[PlacedRow, ...] = ()
+    """How long each took, if the trace has any."""
     hardware: tuple[BoardHistory, ...] = ()
     """What each board was like, second by second."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for ``trace --json``."""
-        return journeys_json(self.found, self.words, self.notes, self.summary)
+        record = journeys_json(self.found, self.words, self.notes, self.summary)
+        return {**record, "operators": records_of(self.operators)}
 
 
 def prepare_trace(
@@ -105,12 +114,7 @@ def trace_run(
     if finished.trace is None:
         raise RankSliceError("the run has kept no events")
     summary = finished.summary
-    stretch, window = None, summary.window
-    if prepared.plan.surge is not None:
-        found = stretches_of(finished.trace)
-        stretch = max(found, key=lambda each: each.end - each.begin, default=None)
-        window = (summary.surge_window or window) if stretch and stretch.route else window
-    taken = journeys(finished.trace, window, stretch)
+    taken, stretch = longest_journeys(finished.trace, summary.window, summary.surge_window)
     traced = _traced(prepared.folder, taken, summary, finished.operators, stretch)
     return replace(traced, hardware=finished.hardware)
 
@@ -153,8 +157,10 @@ def _traced(
         *_notes(found.trace, drawn, summary, stretch),
         *_operator_notes(drawn),
         *_silent_engines(found.plan, operators),
+        *_replaced_engines(operators),
     )
-    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes)
+    rows = tuple(table_of(found.plan, operators, found.frames))
+    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes, rows)
 
 
 def _notes(
@@ -170,14 +176,8 @@ def _notes(
     if summary is not None and summary.throughput_of == TOO_FEW:
         least = 2 * frames_to_fill(summary.window) + 1
         yield f"these are too few frames for a steady state: give {least} --frames or more"
-    if drawn.left_out:
-        yield f"{drawn.left_out} slices before the last {len(drawn.slices)} are not drawn"
-    if stretch is not None:
-        which = "the last" if summary is None else "the longest series"
-        yield (
-            f"this shows frames {stretch.begin} to {stretch.end - 1}, {which} on the"
-            f" {ROUTE_NAMES[stretch.route]} route"
-        )
+    which = "the last" if summary is None else "the longest series"
+    yield from drawing_notes(drawn, stretch, which)
     silent = [str(rank.rank) for rank in trace.ranks if not len(rank.events)]
     if silent:
         yield f"there are no events of rank{'s' * (len(silent) > 1)} {joined(silent)}"
@@ -211,6 +211,20 @@ def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[
             f"rank{'s' * (len(numbers) > 1)} {joined(numbers)} show{'s' * (len(numbers) == 1)} no"
             f" operators: the engine {engine} does not report when they run"
         )
+
+
+def _replaced_engines(operators: Sequence[RankOperators]) -> Iterator[str]:
+    """Yield on what ranks ran whose engines have no profile."""
+    ranks: dict[str, dict[str, None]] = {}
+    for of_rank in operators:
+        for segment in of_rank.segments:
+            ranks.setdefault(segment.ran_on, {})[str(of_rank.rank)] = None
+    for name, numbers in ranks.items():
+        if name:
+            yield (
+                f"rank{'s' * (len(numbers) > 1)} {joined([*numbers])} ran on {name} in this trace,"
+                " as the interpreter has no profile"
+            )
 
 
 def _clock_note(trace: Trace) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from rankslice.exploration.objectives import OBJECTIVES, check_evaluation, rate_text
+from rankslice.exploration.objectives import OBJECTIVES, rate_text
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.results.candidates import (
     Candidate,
@@ -23,12 +23,10 @@ from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.proof import SAME, FastestFound, Proof, prove
 from rankslice.exploration.search.scoring import scorer, space_of
+from rankslice.exploration.search.search_options import GeneticOptions, SearchOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
-from rankslice.exploration.search.space import GeneticOptions, exhaustive
+from rankslice.exploration.search.space import exhaustive
 from rankslice.exploration.search.trials import Trials, most_promising
-
-EVALUATIONS = {"simulator": 1000, "run": 50}
-"""Default limits of how many mappings are simulated or run: some minutes."""
 
 _MAX_WORK = 1 << 23
 """Layers that ``exact`` assigns in each of its searches: some seconds for a large network."""
@@ -36,60 +34,8 @@ _MAX_WORK = 1 << 23
 _MAX_SEARCHED, _MAX_TRIED = 20_000, 1 << 16
 """Limits of ``exact``: mappings that its local search scores, and that it tries exhaustively."""
 
-_MIN_POPULATION, _MAX_POPULATION = 8, 100
-_FIRST_GENERATIONS = 100
+_FIRST_POPULATION, _FIRST_GENERATIONS = 100, 100
 """Of the search by the cost model that precedes a search by trials."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What to search for, and how."""
-
-    method: str = "exact"
-    """``exact``, ``nsga2`` or ``exhaustive``."""
-    objectives: tuple[str, ...] = ("throughput", "energy", "memory")
-    target_fps: float | None = None
-    keys: tuple[str, ...] = ()
-    """Mapping keys that may be used; empty: those that were measured."""
-    per_core: bool = False
-    """Of CPUs, use single cores alone."""
-    genetics: GeneticOptions = field(default_factory=GeneticOptions)
-    coarse: bool = False
-    """Move blocks of layers before single ones."""
-    most_turns: int = 1
-    """How many accelerators of one kind may take turns on the same layers."""
-    surge_fps: float | None = None
-    """Frames per second that come in during a surge; ``None``: there is none."""
-    keep: int = 24
-    """How many mappings of the front are shown at most."""
-    evaluate: str = "model"
-    """``model``, ``simulator`` or ``run``: what evaluates mappings."""
-    evaluations: int = 0
-    """How many mappings are simulated or run at most."""
-    frames: int | None = None
-    """Of each run or simulation; ``None``: those of three seconds, or 100."""
-
-    def __post_init__(self) -> None:
-        """Check that what evaluates mappings knows the objectives.
-
-        Raises:
-            RankSliceError: it does not know all of them.
-        """
-        check_evaluation(self.objectives, self.evaluate)
-
-
-def default_genetics(evaluate: str, evaluations: int) -> GeneticOptions:
-    """Return settings of NSGA-II: those of the paper, or those for few and costly evaluations.
-
-    A population is then the square root of the number of evaluations.
-    """
-    if evaluate == "model":
-        return GeneticOptions()
-    population = min(max(_MIN_POPULATION, math.isqrt(evaluations)), _MAX_POPULATION)
-    # A child that was evaluated before costs nothing, so there may be more generations.
-    return GeneticOptions(
-        population=population, generations=2 * math.ceil(evaluations / population)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +92,7 @@ class _Searching:
         self._space = space_of(problem, predicted, coarse=options.coarse)
         self._score = FastestFound(scorer(problem, predicted), self._space.devices)
         self._proof: Proof | None = None
-        self._expected = options.evaluations
+        self._expected = options.trials
 
     def _on_trial(self, done: int) -> None:
         is_simulated = self._options.evaluate == "simulator"
@@ -154,7 +100,7 @@ class _Searching:
         self._on_progress(step, done, self._expected)
 
     def by_trials(self, attempt: Callable[[Candidate], Candidate]) -> SearchResult:
-        most = self._options.evaluations
+        most = self._options.trials
         trials = Trials(self._problem, self._objectives, attempt, most, self._on_trial)
         result = self.result(self._kept_by_trials(trials), trials.candidates)
         return replace(result, tried=trials.count, failures=tuple(trials.failures))
@@ -170,17 +116,17 @@ class _Searching:
         options = self._options
         space = replace(self._space, objectives=len(self._objectives))
         if options.method == "exhaustive":
-            self._expected = min(self._space.mappings, options.evaluations)
+            self._expected = min(self._space.mappings, options.trials)
             otherwise = "raise --evaluations, or use nsga2 or exact"
-            every = exhaustive(trials, space, options.evaluations, otherwise=otherwise)
+            every = exhaustive(trials, space, options.trials, otherwise=otherwise)
             return selected(every, options.keep)
         best = self.best_by_model(
-            replace(options.genetics, population=_MAX_POPULATION, generations=_FIRST_GENERATIONS)
+            replace(options.genetics, population=_FIRST_POPULATION, generations=_FIRST_GENERATIONS)
         )
         if options.method == "exact":
             return self._ranked_anew(selected(best, options.keep), trials)
         size = options.genetics.population
-        first, _ = self._split(selected(best, size), min(size, options.evaluations))
+        first, _ = self._split(selected(best, size), min(size, options.trials))
         archive = nsga2(
             trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted
         )
@@ -230,7 +176,7 @@ class _Searching:
 
     def _plans(self) -> Population:
         rows = []
-        floor_fps = self._options.target_fps or 0.0
+        floor_fps = self._options.fps or 0.0
         plans = planned_sweep(self._problem, self._objectives, floor_fps)
         for number, row in enumerate(plans, 1):
             self._on_progress("planning", number, number + 1)
@@ -243,7 +189,7 @@ class _Searching:
         What failed is left out; what there was no trial left for counts as predicted, if all
         objectives can be.
         """
-        chosen, others = self._split(kept, self._options.evaluations)
+        chosen, others = self._split(kept, self._options.trials)
         self._expected = len(chosen)
         tried = trials(chosen)
         ran = tried.excess <= 0

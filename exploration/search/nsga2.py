@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Population, Scores, nondominated
-from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace
+from rankslice.exploration.search.search_options import GeneticOptions
+from rankslice.exploration.search.space import Score, SearchSpace
 from rankslice.exploration.search.variation import Random, random_slices
 from rankslice.framework.errors import RankSliceError
-
-__all__ = ["GeneticOptions", "nsga2"]
 
 _TRIES = 10
 """How often to draw for each mapping of the first population, if those drawn are there already."""

@@ -17,7 +17,8 @@ from pymoo.core.repair import Repair
 from pymoo.termination import get_termination
 
 from rankslice.exploration.results.front import Population
-from rankslice.exploration.search.space import GeneticOptions, Score, SearchSpace
+from rankslice.exploration.search.search_options import GeneticOptions
+from rankslice.exploration.search.space import Score, SearchSpace
 from rankslice.exploration.search.variation import fresh_children, mutated, swap_stretches
 
 

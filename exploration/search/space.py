@@ -43,18 +43,6 @@ class SearchSpace:
         return Archive(self.layers, self.objectives, self.enough_s)
 
 
-@dataclass(frozen=True, slots=True)
-class GeneticOptions:
-    """Settings of NSGA-II; the defaults are those of the AutoDiCE paper."""
-
-    population: int = 100
-    mutation: float = 0.1
-    crossover: float = 0.5
-    """Probability that two parents mix; their children are copies otherwise."""
-    generations: int = 400
-    seed: int = 0
-
-
 MAX_MAPPINGS = 2_000_000
 """Limit of ``--method exhaustive``: about a minute for a small network."""
 

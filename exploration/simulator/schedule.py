@@ -11,7 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds
 from rankslice.exploration.simulator.simulator import Times, simulate
 from rankslice.framework.plan import Plan
@@ -59,6 +59,10 @@ class _Step(NamedTuple):
     completed: list[int]
     """Frames that leave at the end of the step."""
 
+    @property
+    def frames(self) -> set[int]:
+        return {frame for _, frame in self.computed.values()}
+
     def relative_to(self, frame: int) -> Any:
         computed = {rank: (index, n - frame) for rank, (index, n) in self.computed.items()}
         return computed, [n - frame for n in self.completed]
@@ -97,15 +101,15 @@ def _steps(route: Plan) -> list[_Step]:
     times = [_steps_of(route.ranks[segment.rank].turns) for segment in route.segments]
     simulation = simulate(route, times, _LINKS, frames=frames, traced=frames)
     steps = [_Step({}, []) for _ in range(round(simulation.duration_s) + 1)]
-    computed = simulation.of(COMPUTE)
-    for run in computed:
-        for number in range(round(run.begin_s), round(run.end_s)):
-            steps[number].computed[run.rank] = run.number, run.frame
+    for rank in simulation.trace.ranks:
+        for event in rank.of(COMPUTE):
+            for number in range(round(1e-9 * event["begin_ns"]), round(1e-9 * event["end_ns"])):
+                steps[number].computed[rank.rank] = int(event["number"]), int(event["frame"])
     for frame, completed_s in enumerate(simulation.completed_s):
         steps[max(0, round(completed_s) - 1)].completed.append(frame)
     # Until this frame begins, those that are inside, or have left, are not all that come.
-    begins = frames - 1 - route.job.window
-    return steps[: min(round(run.begin_s) for run in computed if run.frame == begins)]
+    last = frames - 1 - route.job.window
+    return steps[: next(n for n, step in enumerate(steps) if last in step.frames)]
 
 
 def _steps_of(turns: Turns) -> Times:

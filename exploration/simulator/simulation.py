@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.throughput import (
+from rankslice.backend.runtime.summary.rates import (
     BOTH_ROUTES,
     STEADY,
     SURGE,
     TOO_FEW,
     stretches,
 )
+from rankslice.measurement.trace.trace_events import Trace
 
 Times: TypeAlias = NDArray[np.float64]
 
 _PERCENTS = (50, 90, 99)
-
-
-class Event(NamedTuple):
-    """What a rank would note of a frame, as the runtime's events have it."""
-
-    rank: int
-    kind: int
-    begin_s: float
-    end_s: float
-    frame: int
-    number: int = 0
-    thread: int = 0
-    route: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +73,8 @@ class Simulation:
     """Those that carried something."""
     duration_s: float
     """From the first arrival to the last completion."""
-    events: tuple[Event, ...]
-    """Of the first frames, as many as were traced."""
+    trace: Trace
+    """The events of the first frames, as many as were traced: those that ranks record in a run."""
     completed_s: Times
     """When each frame came out, in seconds."""
     latencies_s: Times
@@ -94,10 +82,6 @@ class Simulation:
     switches: tuple[Change, ...] = ()
     surge_window: int | None = None
     """Most frames inside on the route for a surge; ``None``: there is one route."""
-
-    def of(self, kind: int) -> list[Event]:
-        """The events of a kind that were kept, in the order in which they were noted."""
-        return [event for event in self.events if event.kind == kind]
 
     @property
     def most_inside(self) -> int:

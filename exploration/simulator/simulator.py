@@ -41,12 +41,13 @@ from rankslice.backend.runtime.figures.events import (
     RECEIVE,
     SEND,
     THREADS,
+    WAIT,
     WRITE,
 )
 from rankslice.backend.runtime.pipeline.routes import UPDATE_PERIOD_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
 from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
-from rankslice.backend.runtime.summary.throughput import throughput_fps
+from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import (
     NO_OVERHEADS,
     LinkSpeeds,
@@ -56,18 +57,18 @@ from rankslice.exploration.problem.runtime_costs import (
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
 from rankslice.exploration.simulator.simulated_parts import Pipe, Rank, SimulatedStage, SkippedRing
 from rankslice.exploration.simulator.simulation import (
-    Event,
     LinkUse,
     RankUse,
     Simulation,
     latency_summary,
 )
 from rankslice.framework.plan import Plan
+from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
 
 Times: TypeAlias = NDArray[np.float64]
 
 _ALWAYS_USUAL = Fixed(USUAL)
-_SINK = THREADS.index("sink")
+_COMPUTES, _READS, _WRITES = map(THREADS.index, ("compute", "source", "sink"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class _Machine:
     ) -> None:
         self.plan, self.traced = plan, traced
         self.routes, self.ports = routes, ports
-        self.parts = routes[USUAL]
+        self.parts, self.route = routes[USUAL], USUAL
         self.before = 0
         """How many frames took the other route so far."""
         self.choice = RouteChoice(switching) if routes[1:] else None
@@ -192,7 +193,10 @@ class _Machine:
         self.arrived_s: list[float] = []
         self.latencies_s: list[float] = []
         self.completed_s: list[float] = []
-        self.noted: list[Event] = []
+        self.events_of: list[list[tuple[int, ...]]] = [[] for _ in plan.ranks]
+        """What each rank did, in the order of the fields of ``EVENTS``."""
+        self.idle_s = [0.0] * len(plan.ranks)
+        """By rank, when its thread that computes last ended a step."""
         self.credit_s = 0.0
         if plan.job.sink != plan.job.source:
             ends = plan.ranks[plan.job.sink].board, plan.ranks[plan.job.source].board
@@ -218,16 +222,30 @@ class _Machine:
         skips = isinstance(pipe.target, SkippedRing)
         return partial(self._give_back_to if skips else self._give_back, pipe)
 
-    def _note(
-        self, rank: int, kind: int, begin_s: float, end_s: float, frame: int, *about: int
-    ) -> None:
-        """Keep an event; ``about``: its number and thread."""
-        event = Event(rank, kind, begin_s, end_s, frame, *about)
-        self.noted.append(event._replace(route=self.choice.route) if self.choice else event)
-
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
         self.count += 1
         heapq.heappush(self.events, (time_s, self.count, action, about))
+
+    def _note(
+        self,
+        rank: int,
+        kind: int,
+        begin_s: float,
+        frame: int,
+        number: int = 0,
+        *,
+        thread: int = _COMPUTES,
+        end_s: float | None = None,
+    ) -> None:
+        """Keep an event, which ends now unless ``end_s`` is given.
+
+        Events of the source and the sink count the frames of the stream, the others those of the
+        route.
+        """
+        before = 0 if kind in (READ, WRITE, FRAME) else self.before
+        if frame + before < self.traced:
+            times = round(1e9 * begin_s), round(1e9 * (self.now if end_s is None else end_s))
+            self.events_of[rank].append((*times, frame, kind, self.route, thread, number))
 
     def run(self, frames: int, arrivals: Arrivals | None) -> None:
         if arrivals is None:
@@ -271,28 +289,28 @@ class _Machine:
             self.parts.entered += 1
             waited = self.arrived_s[-1] == self.now
             seconds = self.read_s + self.wake_s * waited
-            if self.entered <= self.traced:
-                source, thread = self.plan.job.source, int(not self.joins_source)
-                times = self.now, self.now + seconds
-                self._note(source, READ, *times, self.entered - 1, 0, thread)
             if not seconds:
-                self._let_in()
+                self._let_in(self.now)
                 continue
             self.is_reading = True
             if self.joins_source:
                 rank = self.parts.ranks[self.plan.job.source]
                 rank.is_busy = True
                 rank.busy_s += seconds
-            self._at(self.now + seconds, self._have_read, None)
+            self._at(self.now + seconds, self._have_read, self.now)
 
-    def _have_read(self, _: Any) -> None:
+    def _have_read(self, begin_s: float) -> None:
         self.is_reading = False
         if self.joins_source:
-            self.parts.ranks[self.plan.job.source].is_busy = False
-        self._let_in()
+            source = self.plan.job.source
+            self.parts.ranks[source].is_busy = False
+            self._note_wait(source, begin_s, self.entered - self.before - 1)
+        self._let_in(begin_s)
         self._try_source()
 
-    def _let_in(self) -> None:
+    def _let_in(self, begin_s: float) -> None:
+        thread = _COMPUTES if self.joins_source else _READS
+        self._note(self.plan.job.source, READ, begin_s, self.entered - 1, thread=thread)
         for ring in self.parts.source.outputs:
             ring.put()
             for tell in ring.on_written:
@@ -321,7 +339,7 @@ class _Machine:
             return False
         choice.update(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
         if self.parts is not self.routes[choice.route]:
-            self.parts = self.routes[choice.route]
+            self.parts, self.route = self.routes[choice.route], choice.route
             self.before = self.entered - self.parts.entered
         if choice.route != USUAL and not self.left and self.arrived < self.frames:
             self._look_later()
@@ -355,14 +373,13 @@ class _Machine:
         times = stage.times
         seconds = times[stage.frame % len(times)] if len(times) > 1 else times[0]
         rank.busy_s += seconds
-        end_s = self.now + seconds
-        if stage.frame + self.before < self.traced:
-            self._note(rank.number, COMPUTE, self.now, end_s, stage.frame, stage.index)
-        self._at(end_s, self._finish, (rank, stage))
+        self._at(self.now + seconds, self._finish, (rank, stage, self.now))
 
-    def _finish(self, about: tuple[Rank, SimulatedStage]) -> None:
-        rank, stage = about
+    def _finish(self, about: tuple[Rank, SimulatedStage, float]) -> None:
+        rank, stage, begin_s = about
         rank.is_busy = False
+        self._note_wait(rank.number, begin_s, stage.frame, stage.index)
+        self._note(rank.number, COMPUTE, begin_s, stage.frame, stage.index)
         queued = stage.waits() - 1
         rank.steps += 1
         rank.queued += queued
@@ -381,6 +398,12 @@ class _Machine:
         for ring in freed:
             for tell in ring.on_freed:
                 tell()
+
+    def _note_wait(self, rank: int, end_s: float, frame: int, number: int = 0) -> None:
+        """Keep the wait of a rank's thread that computes for the step that ends now."""
+        begin_s, self.idle_s[rank] = self.idle_s[rank], self.now
+        if begin_s < end_s:
+            self._note(rank, WAIT, begin_s, frame, number, end_s=end_s)
 
     def _take_cores(self, rank: Rank) -> bool:
         if any(core.is_taken for core in rank.cores):
@@ -412,7 +435,6 @@ class _Machine:
         origin, target = pipe.origin, pipe.target
         while pipe.next < origin.written and target.has_room_for(pipe.sent):
             link_s = pipe.link_s[pipe.sent % len(pipe.link_s)]
-            frame = origin.turns.frame(pipe.next)
             pipe.sent += 1
             pipe.next += pipe.jumps[pipe.next % len(pipe.jumps)] if pipe.jumps else 1
             there_s = self.now
@@ -421,13 +443,14 @@ class _Machine:
                 passed_s = out.take(self.now, link_s)
                 # What leaves one board enters the other meanwhile, unless that one is taken.
                 there_s = into.take(passed_s - link_s, link_s)
-                if frame + self.before < self.traced:
-                    there = self.now, there_s + pipe.latency_s
-                    self._note(pipe.sender.number, SEND, self.now, passed_s, frame, pipe.channel)
-                    self._note(pipe.receiver.number, RECEIVE, *there, frame, pipe.channel)
-            self._at(there_s + pipe.latency_s, self._arrive_by_pipe, pipe)
+            self._at(there_s + pipe.latency_s, self._arrive_by_pipe, (pipe, self.now))
 
-    def _arrive_by_pipe(self, pipe: Pipe) -> None:
+    def _arrive_by_pipe(self, about: tuple[Pipe, float]) -> None:
+        pipe, begin_s = about
+        if pipe.ports is not None and self.traced:
+            frame = pipe.carried.frame(pipe.target.written)
+            self._note(pipe.sender.number, SEND, begin_s, frame, pipe.channel)
+            self._note(pipe.receiver.number, RECEIVE, self.now, frame, pipe.channel)
         pipe.target.put()
         for tell in pipe.target.on_written:
             tell()
@@ -447,9 +470,8 @@ class _Machine:
 
     def _try_sink(self) -> None:
         while not self.parts.sink.lacking:
-            if len(self.completed_s) < self.traced:
-                frame = len(self.completed_s)
-                self._note(self.plan.job.sink, WRITE, self.now, self.now, frame, 0, _SINK)
+            frame = len(self.completed_s)
+            self._note(self.plan.job.sink, WRITE, self.now, frame, thread=_WRITES)
             self.completed_s.append(self.now)
             self._at(self.now + self.credit_s, self._credit, None)
             for ring in self.parts.sink.go_on():
@@ -458,9 +480,8 @@ class _Machine:
             self._try_rank(self.parts.ranks[self.plan.job.sink])
 
     def _credit(self, _: Any) -> None:
-        frame, arrived_s = self.credited, self.arrived_s[self.credited]
-        if frame < self.traced:
-            self._note(self.plan.job.source, FRAME, arrived_s, self.now, frame, frame - self.before)
+        arrived_s, before = self.arrived_s[self.credited], self.credited - self.before
+        self._note(self.plan.job.source, FRAME, arrived_s, self.credited, before)
         self.latencies_s.append(self.now - arrived_s)
         self.credited += 1
         self._try_source()
@@ -487,12 +508,17 @@ class _Machine:
                 for (board, is_outgoing), port in self.ports.items()
             ),
             duration_s=duration,
-            events=tuple(self.noted),
+            trace=Trace(self.plan, tuple(self._rank_events())),
             completed_s=completed,
             latencies_s=latencies,
             switches=tuple(self.choice.changes if self.choice is not None else ()),
             surge_window=windows[1] if windows[1:] else None,
         )
+
+    def _rank_events(self) -> Iterator[RankEvents]:
+        for rank, listed in enumerate(self.events_of):
+            events = np.array(listed, EVENTS)
+            yield RankEvents(rank, events[np.argsort(events["end_ns"], kind="stable")], 0, {})
 
     def _rank_uses(self, duration_s: float) -> Iterator[RankUse]:
         for number, records in enumerate(zip(*(parts.ranks for parts in self.routes), strict=True)):

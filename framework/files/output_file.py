@@ -7,16 +7,17 @@ absent. It may replace a regular file of the same kind, and nothing else.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import harmless
@@ -55,6 +56,9 @@ PAGE = Kind(
     ),
 )
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
+OPERATORS = Kind(
+    "a table of operators", re.compile(rb'board,accelerator,engine,operator,|\{\s*"operators"')
+)
 RESULTS = Kind("a results file", re.compile(rb"rankslice results "))
 LINES = Kind("a file of --output", re.compile(rb'\{"frame": '))
 LIVE = Kind("a file of --live", re.compile(rb'\{"format": "rankslice-live"'))
@@ -130,6 +134,12 @@ def write_output(path: Path, text: str | Iterable[str], option: str) -> None:
         sys.stdout.writelines(map(harmless, pieces) if is_seen else pieces)
         return
     _write(path, (piece.encode(errors="backslashreplace") for piece in pieces), option)
+
+
+def write_json(file: Path | None, record: Mapping[str, Any]) -> None:
+    """Write what ``--json`` asks for; ``None``: nowhere."""
+    if file is not None:
+        write_output(file, json.dumps(record, indent=1) + "\n", "--json")
 
 
 def write_bytes(path: Path, content: bytes, option: str) -> None:

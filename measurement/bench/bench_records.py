@@ -193,8 +193,8 @@ class Bench:
 
     def of(self, subject: int, load: int) -> tuple[Start, ...]:
         """Return the starts of a job under a load, by turn."""
-        found = [each for each in self.starts if (each.subject, each.load) == (subject, load)]
-        return tuple(sorted(found, key=lambda each: each.turn))
+        own = (start for start in self.starts if (start.subject, start.load) == (subject, load))
+        return tuple(sorted(own, key=lambda start: start.turn))
 
 
 def bench_record(bench: Bench) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def write_bench(bench: Bench, path: Path) -> None:
 
 
 def read_bench(path: Path) -> Bench:
-    """Return what :func:`write_bench` wrote, after checking it.
+    """Read the file of a benchmark.
 
     Raises:
         RankSliceError: it cannot be read, is not such a file, or contradicts itself.
@@ -225,8 +225,8 @@ def read_bench(path: Path) -> Bench:
     if not (bench.subjects and bench.loads and bench.starts):
         raise RankSliceError(Mistake(where, "nothing was measured", remedy))
     for number, start in enumerate(bench.starts):
-        if found := _fault(bench, start):
-            raise RankSliceError(Mistake(f"{where}: starts[{number}]", found))
+        if fault := _fault(bench, start):
+            raise RankSliceError(Mistake(f"{where}: starts[{number}]", fault))
     return bench
 
 
@@ -235,10 +235,10 @@ def _fault(bench: Bench, start: Start) -> str:
         return "belongs to a job or load that does not exist"
     if len(start.latency_ns) < 2 or len(start.latency_ns) != len(start.arrived_ns):
         return "has not one arrival and one latency of each of its frames"
-    values = (start.arrived_ns, *(each.compute_ns for each in start.stages))
-    if min(start.latency_ns) < 1 or any(value < 0 for each in values for value in each):
+    series = (start.arrived_ns, *(stage.compute_ns for stage in start.stages))
+    if min(start.latency_ns) < 1 or any(value < 0 for values in series for value in values):
         return "has a time that is below 0, or a latency of 0"
-    if any(value >= _MAX_NS for each in (start.latency_ns, *values) for value in each):
+    if any(value >= _MAX_NS for values in (start.latency_ns, *series) for value in values):
         return "has a time of a hundred years"
     ranks = range(len(bench.subjects[start.subject].ranks))
     if any(stage.rank not in ranks for stage in start.stages):

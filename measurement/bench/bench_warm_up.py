@@ -64,7 +64,7 @@ def find_warm_up(times_ns: NDArray[np.int64]) -> WarmUp:
 
 def _has_trend(medians: NDArray[np.float64], middle: float) -> bool:
     quarters = np.array_split(medians, 2)
-    third, last = (np.percentile(each, (25, 50, 75)) for each in quarters)
+    third, last = (np.percentile(quarter, (25, 50, 75)) for quarter in quarters)
     difference = abs(third[1] - last[1])
     usual = _FENCE * max(third[2] - third[0], last[2] - last[0])
     return bool(difference > max(_TREND * middle, usual))

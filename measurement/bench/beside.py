@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from rankslice.measurement.bench.bench_records import Bench, Load, Start
+from rankslice.measurement.bench.bench_records import Bench, Load
 from rankslice.measurement.bench.series import Ratio, SeriesFigures, ratios, series
 
 
@@ -25,11 +25,8 @@ class BesideFigures:
 
 
 def beside_figures(bench: Bench) -> list[BesideFigures]:
-    """Return what was measured beside a co-runner, by share of the time; empty: there was none."""
-    numbers = [number for number, load in enumerate(bench.loads) if load.beside]
-    numbers = [number for number in numbers if bench.of(0, number)]
-    if not numbers:
-        return []
+    """Return the figures by the co-runner's share of the time; empty: there was none."""
+    numbers = [n for n, load in enumerate(bench.loads) if load.beside and bench.of(0, n)]
     alone = next((number for number in numbers if not bench.loads[number].busy), None)
     reference = None if alone is None else series(bench, 0, alone)
     return [_figures(bench, number, reference) for number in numbers]
@@ -37,29 +34,24 @@ def beside_figures(bench: Bench) -> list[BesideFigures]:
 
 def _figures(bench: Bench, number: int, alone: SeriesFigures | None) -> BesideFigures:
     load, own = bench.loads[number], series(bench, 0, number)
-    starts = [each.start for each in own.starts]
+    starts = [figures.start for figures in own.starts]
     ratio = None
     if load.busy and alone is not None and len(alone.starts) == len(starts):
-        found = ratios(load, own, alone, paired=True)
-        ratio = next(each for each in found if each.figure.startswith("mean"))
+        rows = ratios(load, own, alone, paired=True)
+        ratio = next(row for row in rows if row.figure.startswith("mean"))
+    cores: dict[str, list[float]] = {}
+    for of_board in (of_board for start in starts for of_board in start.co_runner):
+        cores.setdefault(of_board.board, []).append(of_board.cores)
     return BesideFigures(
         load,
         own,
-        _cores(starts),
+        {board: fmean(values) for board, values in cores.items()},
         ratio,
-        _mean_of(starts, lambda start: start.frequency_mhz),
-        _mean_of(starts, lambda start: start.temperature_c),
+        _mean_of(start.frequency_mhz for start in starts),
+        _mean_of(start.temperature_c for start in starts),
     )
 
 
-def _cores(starts: Sequence[Start]) -> dict[str, float]:
-    told: dict[str, list[float]] = {}
-    for start in starts:
-        for each in start.co_runner:
-            told.setdefault(each.board, []).append(each.cores)
-    return {board: fmean(values) for board, values in told.items()}
-
-
-def _mean_of(starts: Sequence[Start], value: Callable[[Start], float | None]) -> float | None:
-    told = [found for found in map(value, starts) if found is not None]
-    return fmean(told) if told else None
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

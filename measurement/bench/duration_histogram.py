@@ -1,11 +1,11 @@
-"""Histograms of durations: three digits from a nanosecond to an hour, merged by adding."""
+"""Histograms of durations: three digits from a nanosecond to an hour."""
 
 from __future__ import annotations
 
 import base64
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
@@ -24,73 +24,61 @@ _COOKIE, _COMPRESSED_COOKIE = 0x1C849313, 0x1C849314
 class DurationHistogram:
     """Counts durations in log-linear buckets; a percentile is exact to one per mille.
 
-    The buckets are those of http://hdrhistogram.org. Histograms of several ranks, starts or
-    sessions can be merged.
+    The buckets are those of http://hdrhistogram.org.
     """
 
-    def __init__(self, values_ns: Iterable[int] | NDArray[np.int64] = ()) -> None:
+    def __init__(self, values_ns: Sequence[int] | NDArray[np.int64]) -> None:
         """Count durations in nanoseconds; longer ones than an hour count as an hour."""
-        self._counts = np.zeros(_BUCKETS, np.int64)
-        self.add(values_ns)
-
-    def add(self, values_ns: Iterable[int] | NDArray[np.int64]) -> None:
-        values = np.asarray(values_ns if isinstance(values_ns, np.ndarray) else [*values_ns])
-        within = np.clip(values.astype(np.int64), 0, _MAX_NS)
+        within = np.clip(np.asarray(values_ns, np.int64), 0, _MAX_NS)
         # frexp is exact up to 2**53; all values below two powers of two have the width 1.
         power = np.maximum(np.frexp(within.astype(float))[1].astype(np.int64) - _HALF_BITS - 1, 0)
         places = (power << _HALF_BITS) + (within >> power)
-        self._counts += np.bincount(places, minlength=_BUCKETS)
-
-    def merge(self, other: DurationHistogram) -> None:
-        """Count what another one has counted, too."""
-        self._counts += other._counts
+        self._counts = np.bincount(places, minlength=_BUCKETS)
 
     @property
     def count(self) -> int:
         return int(self._counts.sum())
 
     @property
-    def mean_ns(self) -> float:
-        least, largest, counts = self._filled()
-        return float(np.average((least + largest + 1) // 2, weights=counts)) if counts.size else 0.0
+    def min_ns(self) -> int:
+        low, _, _ = self._filled()
+        return int(low[0]) if low.size else 0
 
     @property
-    def least_ns(self) -> int:
-        least, _, _ = self._filled()
-        return int(least[0]) if least.size else 0
-
-    @property
-    def largest_ns(self) -> int:
-        _, largest, _ = self._filled()
-        return int(largest[-1]) if largest.size else 0
+    def max_ns(self) -> int:
+        _, high, _ = self._filled()
+        return int(high[-1]) if high.size else 0
 
     @property
     def jitter_ns(self) -> int:
-        """The largest less the smallest: the execution-time jitter of real-time systems."""
-        return self.largest_ns - self.least_ns
+        """The longest less the shortest: the execution-time jitter of real-time systems."""
+        return self.max_ns - self.min_ns
 
     def percentile_ns(self, percent: float) -> int:
         """Return the duration that so many per cent of all do not exceed; 0: there are none."""
-        _, largest, counts = self._filled()
+        _, high, counts = self._filled()
         if not counts.size:
             return 0
         needed = max(1, ceil(round(self.count * percent / 100, 6)))
         place = int(np.searchsorted(np.cumsum(counts), needed))
-        return int(largest[min(place, len(largest) - 1)])
+        return int(high[min(place, len(high) - 1)])
 
-    def curve(self, points: Sequence[float]) -> list[tuple[float, int]]:
-        """Return percentiles and their durations, for a plot; up to that of the last frame."""
+    def curve(self) -> list[tuple[float, int]]:
+        """Return percentiles and their durations, for a plot on whose axis each nine has the same
+        room; up to that of the last frame.
+        """
+        points = (100 * (1 - 10 ** (-step / 20)) for step in range(101))
         last = 100 * (1 - 1 / self.count) if self.count else 0
         shown = [*(percent for percent in points if percent < last), last]
         return [(percent, self.percentile_ns(percent)) for percent in shown]
 
     def bins(self, edges_ns: Sequence[float]) -> list[int]:
         """Return how many durations lie between each edge and the next one."""
-        _, largest, counts = self._filled()
-        places = np.searchsorted(edges_ns, largest, side="right") - 1
+        _, high, counts = self._filled()
+        places = np.searchsorted(edges_ns, high, side="right") - 1
         last = len(edges_ns) - 2
-        found = np.bincount(np.clip(places, 0, last), weights=counts, minlength=last + 1)
-        return [int(count) for count in found]
+        sums = np.bincount(np.clip(places, 0, last), weights=counts, minlength=last + 1)
+        return [int(count) for count in sums]
 
     def to_text(self) -> str:
         """Return the histogram in HdrHistogram's own compressed form, which its tools read."""
@@ -106,17 +94,17 @@ class DurationHistogram:
         return base64.b64encode(text).decode("ascii")
 
     def _filled(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return smallest and largest duration of each bucket that has some, and how many."""
+        """Return the shortest and longest duration of each bucket that has some, and how many."""
         places = np.flatnonzero(self._counts)
         power = np.maximum((places >> _HALF_BITS) - 1, 0)
-        least = (places - (power << _HALF_BITS)) << power
-        return least, least + (1 << power) - 1, self._counts[places]
+        low = (places - (power << _HALF_BITS)) << power
+        return low, low + (1 << power) - 1, self._counts[places]
 
 
 def _varint(number: int) -> bytes:
     """Return a number in ZigZag LEB128, as HdrHistogram writes it."""
-    rest, found = (number << 1) ^ (number >> 63), bytearray()
-    while rest >= 0x80 and len(found) < 8:
-        found.append(rest & 0x7F | 0x80)
+    rest, groups = (number << 1) ^ (number >> 63), bytearray()
+    while rest >= 0x80 and len(groups) < 8:
+        groups.append(rest & 0x7F | 0x80)
         rest >>= 7
-    return bytes((*found, rest))
+    return bytes((*groups, rest))

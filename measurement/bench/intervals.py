@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, floor, inf, log, sqrt
-from statistics import fmean, median, stdev, variance
+from math import ceil, exp, inf, log, sqrt
+from statistics import fmean, stdev, variance
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from rankslice.framework.errors import RankSliceError
 
 MISSING = "rankslice bench needs scipy: pip install 'rankslice[bench]'"
 CONFIDENCE = 0.95
+_MAX_COUNT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,6 @@ class Interval:
     def is_known(self) -> bool:
         return self.high - self.low < inf
 
-    def text(self, digits: int = 2) -> str:
-        """Return ``12.34 (11.90-13.02)``."""
-        value, low, high = (f"{each:.{digits}f}" for each in (self.value, self.low, self.high))
-        return f"{value} ({low}-{high})"
-
     @property
     def half_width(self) -> float:
         """Half of the interval, over the value."""
@@ -51,33 +47,12 @@ def check_installed() -> None:
 
 def mean_interval(values: Iterable[float]) -> Interval:
     """Return the mean of one value per start, and Student's interval of it."""
-    found = list(values)
-    middle = fmean(found)
-    if len(found) < 2:
+    values = list(values)
+    middle = fmean(values)
+    if len(values) < 2:
         return Interval(middle, -inf, inf)
-    half = _student(len(found) - 1) * stdev(found) / sqrt(len(found))
+    half = _student(len(values) - 1) * stdev(values) / sqrt(len(values))
     return Interval(middle, middle - half, middle + half)
-
-
-def median_interval(values: Iterable[float]) -> Interval:
-    """Return the median of independent values, and its interval by the binomial distribution.
-
-    The bounds are two of the values, in order; of fewer than eight they are the least and the
-    greatest. Those of five hold the median in 94 of 100 cases, of four in 88, of three in 75.
-    """
-    found = sorted(values)
-    half = 0.98 * len(found) ** 0.5
-    low, high = floor(len(found) / 2 - half), ceil(len(found) / 2 + half)
-    return Interval(median(found), found[max(0, low)], found[min(len(found) - 1, high)])
-
-
-def median_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:
-    """Return the median of the ratios of values that were measured in pairs.
-
-    It needs more pairs than :func:`paired_ratio`, and no distribution; single wild ones change it
-    little.
-    """
-    return median_interval(a / b for a, b in zip(measured, reference, strict=True))
 
 
 def paired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Interval:
@@ -99,11 +74,11 @@ def unpaired_ratio(measured: Sequence[float], reference: Sequence[float]) -> Int
     middle = fmean(logs[0]) - fmean(logs[1])
     if min(map(len, logs)) < 2:
         return Interval(exp(middle), 0.0, inf)
-    parts = [variance(each) / len(each) for each in logs]
+    parts = [variance(side) / len(side) for side in logs]
     if not sum(parts):
         return Interval(exp(middle), exp(middle), exp(middle))
     freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(each) - 1) for part, each in zip(parts, logs, strict=True)
+        part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True)
     )
     half = _student(freedom) * sqrt(sum(parts))
     return _exponential(Interval(middle, middle - half, middle + half))
@@ -128,7 +103,7 @@ def percentile_interval(starts: Iterable[NDArray[np.int64]], percent: float) -> 
 
     A bootstrap over few starts would be too narrow: it sees too little of what makes them differ.
     """
-    return mean_interval(percentile(each, percent) for each in starts)
+    return mean_interval(percentile(values, percent) for values in starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +124,9 @@ def components(starts: Sequence[NDArray[np.int64]]) -> Components | None:
     """
     if len(starts) < 2:
         return None
-    frames = fmean(_batch_variance(each) for each in starts)
-    among = variance(float(each.mean()) for each in starts)
-    rest = fmean(1 / len(each) for each in starts) * frames
+    frames = fmean(_batch_variance(values) for values in starts)
+    among = variance(float(values.mean()) for values in starts)
+    rest = fmean(1 / len(values) for values in starts) * frames
     return Components(max(0.0, among - rest), frames)
 
 
@@ -175,7 +150,7 @@ class Advice:
 
 
 def advice(
-    found: Components, mean: float, start_s: float, frame_s: float, accuracy: float = 0.01
+    parts: Components, mean: float, start_s: float, frame_s: float, accuracy: float = 0.01
 ) -> Advice:
     """Return how many frames a start is to have, and how many starts there are to be.
 
@@ -183,33 +158,26 @@ def advice(
     variance than a further start would take away.
 
     Args:
-        found: the components of the variance.
+        parts: the components of the variance.
         mean: of the frames.
         start_s: time of a start without its frames, the warm-up included.
         frame_s: time that a further frame takes.
         accuracy: half of the wanted interval, over the mean.
     """
-    most = 100_000
-    if found.starts > 0:
-        frames = ceil(sqrt(start_s / frame_s * found.frames / found.starts))
+    if parts.starts > 0:
+        frames = ceil(sqrt(start_s / frame_s * parts.frames / parts.starts))
     else:
         frames = ceil(start_s / frame_s)
-    frames = min(max(frames, 1), most)
-    each = found.starts + found.frames / frames
+    frames = min(max(frames, 1), _MAX_COUNT)
+    of_start = parts.starts + parts.frames / frames
     starts = 2
-    while starts < most and _student(starts - 1) * sqrt(each / starts) > accuracy * mean:
+    while starts < _MAX_COUNT and _student(starts - 1) * sqrt(of_start / starts) > accuracy * mean:
         starts += max(1, starts // 20)
     return Advice(frames, starts)
 
 
 def significantly(ratio: Interval, more: str, less: str) -> str:
-    """Return in words what the interval of a ratio says.
-
-    Args:
-        ratio: of two values.
-        more: what a ratio above 1 means: ``slower``, say.
-        less: what one below means.
-    """
+    """Return the verdict of a ratio's interval; ``more`` is that of one above 1: ``slower``."""
     if not ratio.is_known:
         return "one start gives no interval"
     if not is_significant(ratio):
@@ -222,9 +190,7 @@ def mapped(interval: Interval, change: Callable[[float], float]) -> Interval:
 
 
 def _exponential(logs: Interval) -> Interval:
-    return Interval(
-        *(exp(each) if each < 700 else inf for each in (logs.value, logs.low, logs.high))
-    )
+    return mapped(logs, lambda value: exp(value) if value < 700 else inf)
 
 
 def _student(freedom: float) -> float:

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from rankslice.backend.runtime.system.cores import (
-    CORES,
     governor_of,
     processor,
     processor_times,
+    throttle_counters,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
@@ -47,15 +47,13 @@ class Counters:
 def read_counters(root: Path = ROOT) -> Counters:
     """Return the counters now; those that the system does not have are 0."""
     busy, steal = processor_times(root) or (0.0, 0.0)
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    own = sum(each.ru_utime + each.ru_stime for each in used)
-    files = (root / CORES).glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    throttled = sum(number_in(file) or 0 for file in files)
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    throttled = sum(number_in(file) or 0 for file in throttle_counters("core", root))
     return Counters(time.monotonic(), busy, own, steal, throttled)
 
 
 def noise_between(before: Counters, after: Counters) -> Noise:
-    """Return what this machine did beside what was measured."""
     return _noise("", os.cpu_count() or 1, before, after)
 
 
@@ -76,13 +74,13 @@ def noise_of(history: BoardHistory, cores: int) -> Noise | None:
         return None
 
     def at(place: int) -> Counters:
-        told = {name: float(np.nan_to_num(values[place])) for name, values in series.items()}
+        sample = {name: float(np.nan_to_num(values[place])) for name, values in series.items()}
         return Counters(
             at_s=1e-9 * history.times_ns[place],
-            busy_s=told["processor_busy_s"],
+            busy_s=sample["processor_busy_s"],
             own_s=float(own[place]),
-            steal_s=told.get("processor_steal_s", 0.0),
-            throttled=int(told.get("throttle_count.core", 0.0)),
+            steal_s=sample.get("processor_steal_s", 0.0),
+            throttled=int(sample.get("throttle_count.core", 0.0)),
         )
 
     return _noise(history.board, cores, at(known[0]), at(known[-1]))
@@ -100,12 +98,7 @@ def _noise(board: str, cores: int, before: Counters, after: Counters) -> Noise:
 
 
 def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Machine:
-    """Return what this machine is.
-
-    Args:
-        versions: of programs and packages.
-        load_before: the first of ``os.getloadavg()`` before the first start.
-    """
+    """Describe this machine, with the first of ``os.getloadavg()`` before the first start."""
     return Machine(
         host=platform.node(),
         processor=processor() or platform.machine(),
@@ -119,7 +112,7 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
 
 
 def unquiet(bench: Bench) -> list[str]:
-    """Return what disturbed a benchmark, a sentence each; empty: all machines were quiet."""
+    """Return a clause for each disturbance; empty: all machines were quiet."""
     this = "the launcher's machine" if bench.boards else "the machine"
     noises = [noise for start in bench.starts for noise in start.noise]
     return [
@@ -130,17 +123,11 @@ def unquiet(bench: Bench) -> list[str]:
 
 
 def launcher_facts(machine: Machine) -> BoardFacts:
-    """Return what counts of the launcher's machine as of any board."""
     return BoardFacts("", machine.cores, machine.governor, machine.load_before)
 
 
 def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
-    """Yield what disturbed starts on a board, without its name.
-
-    Args:
-        board: what it is; an empty name is that of the launcher's machine.
-        noises: of all starts and boards.
-    """
+    """Yield what disturbed starts on a board, without its name, from the noise of all boards."""
     if board.load_before > _MAX_LOAD * board.cores:
         yield f"before the first start {board.load_before:.1f} processes were runnable on average"
     own = [noise for noise in noises if noise.board == board.name]

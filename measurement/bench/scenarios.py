@@ -1,11 +1,15 @@
 """The scenarios of MLPerf's inference benchmark, by its own definitions.
 
-Reddi et al., "MLPerf Inference Benchmark", ISCA 2020, section III-C, and the rules as they are by
-now: a percentile counts with a confidence of 99 %.
+Reddi et al., "MLPerf Inference Benchmark", ISCA 2020, section III-C, and the current rules: a
+percentile p counts with a confidence of 99 %, by early stopping. A query is an overrun if its
+latency exceeds a limit. Were more than a share 1 - p of all queries overruns, then n independent
+ones would have t overruns or fewer with a probability of at most the binomial distribution's
+P(t; n, 1 - p). Where that is below 1 - confidence, the percentile is within the limit.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +17,11 @@ from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
-from rankslice.measurement.bench.early_stopping import (
-    CONFIDENCE,
-    overruns_allowed,
-    proven_latency,
-    queries_needed,
-)
+
+_CONFIDENCE = 0.99
+_CONFIDENT = f"with {100 * _CONFIDENCE:g} % confidence"
+_MAX_QUERIES = 1 << 24
+"""As many as anybody needs to prove a percentile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +37,18 @@ class Scenario:
     """Frames of a query; 0: all of them are one."""
 
     @property
-    def least_queries(self) -> int:
+    def min_queries(self) -> int:
         """How many it takes: those that prove the percentile although one of them exceeds it."""
         return 1 if self.percentile is None else queries_needed(self.percentile, 1)
 
     @property
-    def least_frames(self) -> int:
-        return self.least_queries * max(1, self.samples)
+    def min_frames(self) -> int:
+        return self.min_queries * max(1, self.samples)
 
-
-_SURE = f"{100 * CONFIDENCE:g} %"
 
 SCENARIOS = {
-    each.name: each
-    for each in (
+    scenario.name: scenario
+    for scenario in (
         Scenario("single", "the next query arrives when the previous one has finished", 0.90),
         Scenario(
             "multi",
@@ -100,30 +101,61 @@ class ScenarioFigures:
         share = f"p{100 * self.scenario.percentile:g}"
         if self.limit_s is None:
             proven_ms = 1e3 * (self.proven_s or 0.0)
-            return f"{share} <= {digits(proven_ms, 4)} ms with {_SURE} confidence"
+            return f"{share} <= {digits(proven_ms, 4)} ms {_CONFIDENT}"
         limit = f"{share} <= {1e3 * self.limit_s:g} ms"
-        found = (
-            f"{self.overruns} of {self.queries} queries took longer, {self.allowed_overruns} may"
-        )
-        if self.is_within_limit:
-            return f"{limit} with {_SURE} confidence: {found}"
-        return f"{limit} is not shown: {found}"
+        verdict = f"{limit} {_CONFIDENT}" if self.is_within_limit else f"{limit} is not shown"
+        allowed = self.allowed_overruns
+        return f"{verdict}: {self.overruns} of {self.queries} queries took longer, {allowed} may"
+
+
+def queries_needed(percentile: float, overruns: int) -> int:
+    """Return how many queries prove a percentile, a share, although some of them are overruns.
+
+    For 99 % and one overrun these are 662, for 90 % 64.
+    """
+
+    def is_proven(queries: int) -> bool:
+        probability = _distribution(queries, percentile, overruns)[-1]
+        return bool(probability <= 1 - _CONFIDENCE)
+
+    return bisect_left(range(_MAX_QUERIES), True, lo=overruns + 1, key=is_proven)
+
+
+def overruns_allowed(percentile: float, queries: int) -> int:
+    """Return how many of some queries may be overruns; -1: there are too few queries."""
+    return int(np.searchsorted(_distribution(queries, percentile), 1 - _CONFIDENCE, "right")) - 1
+
+
+def proven_latency(latencies: NDArray[np.float64], percentile: float) -> tuple[float, int]:
+    """Return the limit within which a percentile is, and how many higher latencies there are.
+
+    As MLPerf has it, a latency that equals the limit counts as an overrun, and at least one is
+    there. There must be as many latencies, in any order, as :func:`queries_needed` says for one
+    overrun.
+    """
+    allowed = overruns_allowed(percentile, len(latencies))
+    return float(np.sort(latencies)[-allowed]), allowed - 1
+
+
+def _distribution(queries: int, percentile: float, most: int | None = None) -> NDArray[np.float64]:
+    """Return the binomial distribution of the number of overruns, cumulated, up to ``most``."""
+    count = np.arange(1, (queries if most is None else min(most, queries)) + 1)
+    odds = np.log(1 - percentile) - np.log(percentile)
+    steps = np.log(queries + 1 - count) - np.log(count) + odds
+    logarithms = np.concatenate([[0.0], np.cumsum(steps)]) + queries * np.log(percentile)
+    return np.asarray(np.cumsum(np.exp(logarithms)))
 
 
 def refuse_too_few(scenario: Scenario, frames: int) -> None:
-    """Raise if a scenario needs more frames.
-
-    Raises:
-        RankSliceError: it does; the message says how many.
-    """
-    if frames >= scenario.least_frames:
+    """Raise :class:`RankSliceError` with the number of frames that a scenario needs."""
+    if frames >= scenario.min_frames:
         return
     if scenario.percentile is None:
         raise RankSliceError(Mistake("--frames", "is 0", "expected 1 or more"))
-    queries, needed = scenario.least_queries, scenario.least_frames
+    queries, needed = scenario.min_queries, scenario.min_frames
     of_queries = f" ({queries} queries of {scenario.samples})" if scenario.samples > 1 else ""
     share = f"p{100 * scenario.percentile:g}"
-    found = f"{frames} are too few to determine {share} with {_SURE} confidence"
+    found = f"{frames} are too few to determine {share} {_CONFIDENT}"
     raise RankSliceError(Mistake("--frames", found, f"give at least {needed}{of_queries}"))
 
 
@@ -143,6 +175,9 @@ def figures_of(
 ) -> ScenarioFigures:
     """Return the figures of a scenario.
 
+    A query lasts from its arrival until its last result; frames at the end that fill no query are
+    left out of the latencies.
+
     Args:
         scenario: which one.
         begins_s: when each frame arrived, or was to arrive; in the order of their numbers.
@@ -155,9 +190,15 @@ def figures_of(
     """
     frames = len(begins_s)
     refuse_too_few(scenario, frames)
-    latencies = query_latencies(scenario, begins_s, ends_s)
-    proven_s, discarded = None, 0
+    samples = scenario.samples or frames
+    begins, ends = (
+        times[: frames // samples * samples].reshape(-1, samples) for times in (begins_s, ends_s)
+    )
+    latencies = np.asarray(ends.max(axis=1) - begins.min(axis=1))
+    percentile_s, proven_s, discarded = None, None, 0
     if scenario.percentile is not None:
+        # The load generator rounds the place down, too.
+        percentile_s = float(np.sort(latencies)[int(len(latencies) * scenario.percentile)])
         proven_s, discarded = proven_latency(latencies, scenario.percentile)
     return ScenarioFigures(
         scenario,
@@ -165,30 +206,10 @@ def figures_of(
         frames=frames,
         throughput_fps=frames / float(ends_s.max() - begins_s.min()),
         mean_s=float(latencies.mean()),
-        percentile_s=_percentile(latencies, scenario.percentile),
+        percentile_s=percentile_s,
         proven_s=proven_s,
         discarded=discarded,
         target_fps=target_fps,
         limit_s=limit_s,
         overruns=0 if limit_s is None else int((latencies > limit_s).sum()),
     )
-
-
-def query_latencies(
-    scenario: Scenario, begins_s: NDArray[np.float64], ends_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the latency of each query: from its arrival until its last result, in seconds.
-
-    Frames at the end that fill no query are left out.
-    """
-    samples = scenario.samples or len(begins_s)
-    whole = len(begins_s) // samples * samples
-    begins, ends = (each[:whole].reshape(-1, samples) for each in (begins_s, ends_s))
-    return np.asarray(ends.max(axis=1) - begins.min(axis=1))
-
-
-def _percentile(latencies: NDArray[np.float64], percentile: float | None) -> float | None:
-    """Return the value at a percentile, as MLPerf's load generator takes it."""
-    if percentile is None:
-        return None
-    return float(np.sort(latencies)[int(len(latencies) * percentile)])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.measurement.bench.bench_records import Bench, Load, Start
 from rankslice.measurement.bench.bench_warm_up import WarmUp, find_warm_up
 from rankslice.measurement.bench.duration_histogram import DurationHistogram
@@ -38,9 +38,9 @@ class StartFigures:
     @cached_property
     def warm_up(self) -> WarmUp:
         """The frames that are left out: at least those that fill the pipeline."""
-        found = find_warm_up(self.start.latencies_ns)
-        least = min(frames_to_fill(self.window), len(self.start.latency_ns) // 2)
-        return WarmUp(max(found.frames, least), found.settled)
+        warm_up = find_warm_up(self.start.latencies_ns)
+        fill = min(frames_to_fill(self.window), len(self.start.latency_ns) // 2)
+        return WarmUp(max(warm_up.frames, fill), warm_up.settled)
 
     @cached_property
     def latencies_ns(self) -> NDArray[np.int64]:
@@ -58,6 +58,15 @@ class StartFigures:
 
     def percentile_ns(self, percent: float) -> float:
         return percentile(self.latencies_ns, percent)
+
+    @property
+    def frame_s(self) -> float:
+        return 1e-9 * float(self.start.completed_ns[-1]) / len(self.start.latency_ns)
+
+    @property
+    def without_frames_s(self) -> float:
+        """Time of the start before the first frame that counts."""
+        return max(1e-3, self.start.took_s - len(self.latencies_ns) * self.frame_s)
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,7 @@ class SeriesFigures:
 
     @cached_property
     def histogram(self) -> DurationHistogram:
-        merged = DurationHistogram()
-        for start in self.starts:
-            merged.add(start.latencies_ns)
-        return merged
+        return DurationHistogram(np.concatenate([start.latencies_ns for start in self.starts]))
 
     @cached_property
     def mean_ns(self) -> Interval:
@@ -111,40 +117,30 @@ class SeriesFigures:
         """What would give the mean to one per cent; ``None``: there is one start."""
         if self.components is None:
             return None
-        frame_s = np.mean([_frame_s(each.start) for each in self.starts])
-        start_s = np.mean([_without_frames_s(each) for each in self.starts])
+        frame_s = np.mean([figures.frame_s for figures in self.starts])
+        start_s = np.mean([figures.without_frames_s for figures in self.starts])
         return advice(self.components, self.mean_ns.value, float(start_s), float(frame_s))
 
     @cached_property
     def stages(self) -> tuple[StageFigures, ...]:
         """By rank; a start that took one route alone knows nothing of the stages of the other."""
         times: dict[tuple[int, int, int], list[NDArray[np.int64]]] = {}
-        for each in self.starts:
-            for stage in each.start.stages:
-                found = np.array(stage.compute_ns, np.int64)
+        for figures in self.starts:
+            for stage in figures.start.stages:
+                compute_ns = np.array(stage.compute_ns, np.int64)
                 # A rank in turn has had its share of the frames of the warm-up.
-                first = each.warm_up.frames * len(found) // len(each.start.latency_ns)
-                if len(found) > first:
+                first = figures.warm_up.frames * len(compute_ns) // len(figures.start.latency_ns)
+                if len(compute_ns) > first:
                     name = (stage.rank, stage.route, stage.segment)
-                    times.setdefault(name, []).append(found[first:])
+                    times.setdefault(name, []).append(compute_ns[first:])
         return tuple(
             StageFigures(
                 *name,
-                DurationHistogram(np.concatenate(found)),
-                mean_interval(float(each.mean()) for each in found),
+                DurationHistogram(np.concatenate(by_start)),
+                mean_interval(float(compute_ns.mean()) for compute_ns in by_start),
             )
-            for name, found in sorted(times.items())
+            for name, by_start in sorted(times.items())
         )
-
-
-def _frame_s(start: Start) -> float:
-    return 1e-9 * float(start.completed_ns[-1]) / len(start.latency_ns)
-
-
-def _without_frames_s(each: StartFigures) -> float:
-    """Return the time of a start before the first frame that counts."""
-    frames = len(each.start.latency_ns) - each.warm_up.frames
-    return max(1e-3, each.start.took_s - frames * _frame_s(each.start))
 
 
 def series(bench: Bench, subject: int, load: int) -> SeriesFigures:
@@ -154,7 +150,6 @@ def series(bench: Bench, subject: int, load: int) -> SeriesFigures:
 
 
 def all_series(bench: Bench) -> list[SeriesFigures]:
-    """Return the figures of all jobs under all loads that were measured, load by load."""
     return [
         series(bench, subject, load)
         for load in range(len(bench.loads))
@@ -203,43 +198,38 @@ def ratios(
     ratio = paired_ratio if paired else unpaired_ratio
 
     def compared(figure: str, value: _TimeOf, unit: float, more: str, less: str) -> Ratio:
-        values = [[value(each) for each in side.starts] for side in (measured, reference)]
-        means = [mapped(mean_interval(each), lambda found: found * unit) for each in values]
-        return Ratio(load.name, figure, means[0], means[1], ratio(*values), more, less)
+        sides = [[value(start) for start in side.starts] for side in (measured, reference)]
+        means = [mapped(mean_interval(side), lambda mean: mean * unit) for side in sides]
+        return Ratio(load.name, figure, means[0], means[1], ratio(*sides), more, less)
 
-    found = []
+    rows = []
     if load.is_closed_loop:
-        found.append(
-            compared("frames/s", lambda each: each.throughput_fps, 1.0, "faster", "slower")
+        rows.append(
+            compared("frames/s", lambda start: start.throughput_fps, 1.0, "faster", "slower")
         )
     if not load.is_closed_loop or measured.starts[0].window == reference.starts[0].window:
-        found += [
+        rows += [
             compared(f"{name} ms", value, 1e-6, "slower", "faster")
             for name, value in _TIMES.items()
         ]
-    return found
+    return rows
 
 
 def own_ratios(bench: Bench) -> list[Ratio]:
     """Return the first job's figures over the second's, in turns; empty: there is one."""
     if len(bench.subjects) < 2:
         return []
-    found: list[Ratio] = []
+    rows: list[Ratio] = []
     for number, load in enumerate(bench.loads):
         sides = [series(bench, subject, number) for subject in (0, 1)]
         both = {start.start.turn for start in sides[0].starts}
         both &= {start.start.turn for start in sides[1].starts}
         if both:
             pairs = (_of_turns(side, both) for side in sides)
-            found += ratios(load, *pairs, paired=True)
-    return found
+            rows += ratios(load, *pairs, paired=True)
+    return rows
 
 
 def _of_turns(side: SeriesFigures, turns: Set[int]) -> SeriesFigures:
     starts = {start.start.turn: start for start in side.starts if start.start.turn in turns}
     return replace(side, starts=tuple(starts.values()))
-
-
-def curve_points() -> Sequence[float]:
-    """Return the percentiles of a plot on whose axis each nine has the same room."""
-    return [100 * (1 - 10 ** (-step / 20)) for step in range(101)]

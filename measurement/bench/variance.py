@@ -9,7 +9,7 @@ Components" (1992), section 3.6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -64,31 +64,30 @@ class VarianceParts:
 
     def shares(self) -> dict[str, float]:
         """Return the share of the variance by level, from 0 to 1."""
-        return self._shares(self.frames, self.machine, self.starts)
+        return _shares({"frames": self.frames, "machine": self.machine, "starts": self.starts})
 
     def shares_of_mean(self) -> dict[str, float]:
         """Return by level what makes the mean of all frames uncertain, from 0 to 1."""
-        blocks = self.blocks * self.count
-        return self._shares(
-            self.frames / (blocks * self.frames_in_block), self.machine / blocks, self._of_starts
-        )
-
-    @property
-    def _of_starts(self) -> float:
-        return self.starts / self.count
+        return _shares(self._parts_of_mean)
 
     @property
     def uncertainty(self) -> float:
         """Standard error of the mean, over the mean."""
-        blocks = self.blocks * self.count
-        error = self.frames / (blocks * self.frames_in_block) + self.machine / blocks
-        return sqrt(error + self._of_starts) / self.mean_ns if self.mean_ns else 0.0
+        return sqrt(sum(self._parts_of_mean.values())) / self.mean_ns if self.mean_ns else 0.0
 
-    @staticmethod
-    def _shares(frames: float, machine: float, starts: float) -> dict[str, float]:
-        parts = {"frames": frames, "machine": machine, "starts": starts}
-        total = sum(parts.values())
-        return {name: part / total if total else 0.0 for name, part in parts.items()}
+    @property
+    def _parts_of_mean(self) -> dict[str, float]:
+        blocks = self.blocks * self.count
+        return {
+            "frames": self.frames / (blocks * self.frames_in_block),
+            "machine": self.machine / blocks,
+            "starts": self.starts / self.count,
+        }
+
+
+def _shares(parts: Mapping[str, float]) -> dict[str, float]:
+    total = sum(parts.values())
+    return {name: part / total if total else 0.0 for name, part in parts.items()}
 
 
 def variance_parts(starts: Sequence[NDArray[np.int64]], seed: int = 0) -> VarianceParts | None:
@@ -104,7 +103,7 @@ def variance_parts(starts: Sequence[NDArray[np.int64]], seed: int = 0) -> Varian
         return None
     blocks = min(_BLOCKS, shortest // _MIN_IN_BLOCK)
     size = shortest // blocks
-    values = np.array([each[-blocks * size :] for each in starts], np.float64)
+    values = np.array([latencies[-blocks * size :] for latencies in starts], np.float64)
     values = values.reshape(len(starts), blocks, size)
     by_block, by_start = values.mean(axis=2), values.mean(axis=(1, 2))
     within = values.var(axis=2, ddof=1).mean()
@@ -112,8 +111,8 @@ def variance_parts(starts: Sequence[NDArray[np.int64]], seed: int = 0) -> Varian
     among_starts = blocks * size * by_start.var(ddof=1)
     machine = max(0.0, (among_blocks - within) / size)
     # Without variance among blocks, both tell that of frames.
-    least = among_blocks if machine else within
-    between = max(0.0, (among_starts - least) / (blocks * size))
+    expected = among_blocks if machine else within
+    between = max(0.0, (among_starts - expected) / (blocks * size))
     drift_ns, explained = _drift(by_start, np.random.default_rng(seed))
     return VarianceParts(
         frames=float(within),
@@ -149,9 +148,9 @@ def explanation(parts: VarianceParts) -> list[str]:
     if not parts.total:
         return ["The latencies of all frames are equal."]
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    told = [f"{_percent(share)} {PLACES[name]}" for name, share in ordered]
-    told[0] = told[0].replace("%", "% is", 1)
-    sentences = [f"Of the variance of the latency, {told[0]}, {told[1]} and {told[2]}."]
+    first, second, third = (f"{_percent(share)} {PLACES[name]}" for name, share in ordered)
+    first = first.replace("%", "% is", 1)
+    sentences = [f"Of the variance of the latency, {first}, {second} and {third}."]
     if parts.drift_ns:
         way = "rises" if parts.drift_ns > 0 else "falls"
         sentences.append(

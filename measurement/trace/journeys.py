@@ -214,6 +214,22 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
     )
 
 
+def longest_journeys(
+    trace: Trace, window: int, surge_window: int | None
+) -> tuple[Journeys, Stretch | None]:
+    """Return the journeys of a run; of a job with two routes those of its longest stretch.
+
+    Raises:
+        RankSliceError: there are no events, or it is not told which route frames took.
+    """
+    if trace.plan.surge is None:
+        return journeys(trace, window), None
+    stretches = stretches_of(trace)
+    longest = max(stretches, key=lambda stretch: stretch.end - stretch.begin, default=None)
+    on_surge = longest is not None and longest.route
+    return journeys(trace, (on_surge and surge_window) or window, longest), longest
+
+
 def _frames_of(rank: RankEvents) -> NDArray[np.int64]:
     kinds, numbers = rank.events["kind"], rank.events["frame"]
     return np.asarray(numbers[(kinds != WAIT) & (kinds != FRAME) & (numbers >= 0)], np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.figures.events import COMPUTE, READ, RECEIVE, SEND, WRITE
-from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
 
 _AT_ONCE_NS, _AT_ONCE = 30_000, 0.1

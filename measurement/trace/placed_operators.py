@@ -132,14 +132,17 @@ def place_operators(
     for (place, begin, duration), run in zip(segment.spans, at.tolist(), strict=True):
         if run:
             by_run[run - 1].append((place, 1000 * begin, 1000 * duration))
+    device = segment.device
+    has_durations = device is not None and not device.has_clock and len(device.slack_ns) >= count
+    slack_ns = max(device.slack_ns[-count:]) / 2 if device and has_durations else 0.0
     if np.isfinite(clock.error_ns):
         found = _converted(segment.names, by_run[-count:], clock, frames, steps)
-        yield PlacedOperators(tuple(found), "", clock.error_ns)
-    device = segment.device
+        error_ns = clock.error_ns + (slack_ns if segment.kernels else 0.0)
+        yield PlacedOperators(tuple(found), "", error_ns)
     if device is None or len(device.runs) < count:
         return
     parts = device.runs[-count:]
-    error_ns = clock.error_ns + max(device.slack_ns[-count:]) / 2
+    error_ns = clock.error_ns + slack_ns
     if device.has_clock:
         full = np.array([bool(part) for part in parts])
         if not full.any():

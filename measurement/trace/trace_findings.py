@@ -17,7 +17,7 @@ from rankslice.backend.runtime.summary.bottleneck import (
     fewer_layers,
     rank_name,
 )
-from rankslice.backend.runtime.summary.texts import frames_text
+from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.summary import RunSummary

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits

@@ -103,7 +103,7 @@ def _checked(scenario: Scenario, options: RunOptions, under: ScenarioOptions) ->
             raise RankSliceError(Mistake("--scenario server", f"needs {option}", "give it"))
         if not is_server and value is not None:
             raise RankSliceError(Mistake(option, "needs --scenario server", "leave it out"))
-    usual = _OFFLINE_FRAMES if scenario.percentile is None else scenario.least_frames
+    usual = _OFFLINE_FRAMES if scenario.percentile is None else scenario.min_frames
     frames = usual if options.frames is None else options.frames
     refuse_too_few(scenario, frames)
     return replace(options, frames=frames)

@@ -16,7 +16,8 @@ from rankslice.exploration.problem.devices import Team
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.exploration.search.methods import find_mappings
+from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.search.seeds import planned_mappings
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
@@ -95,7 +96,7 @@ class Replanning:
         problem = self._problem(platform)
         if planned := planned_mappings(problem, self.source_board):
             return planned
-        options = SearchOptions(objectives=("throughput",), most_turns=self.most_turns)
+        options = SearchOptions(objectives=("throughput",), turns=self.most_turns)
         found = find_mappings(problem, options.objectives, options).candidates
         wanted = self.source_board
         return tuple(each for each in found if wanted is None or wanted in each.boards)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.summary.throughput import frames_to_fill
+from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
-from rankslice.backend.runtime.sources.arrival_times import most_in_a_second
+from rankslice.backend.runtime.sources.arrival_times import max_in_a_second
 from rankslice.backend.runtime.summary.bottleneck import (
     Load,
     core_load,
@@ -20,7 +20,7 @@ from rankslice.backend.runtime.summary.bottleneck import (
     link_load,
     rank_name,
 )
-from rankslice.backend.runtime.summary.throughput import too_few_text
+from rankslice.backend.runtime.summary.rates import too_few_text
 from rankslice.exploration.problem.runtime_costs import (
     FrameBytes,
     LinkSpeeds,
@@ -296,7 +296,7 @@ def _arrivals(
         times = at_rate(frames, traffic.fps)
     else:
         times = traffic.arrivals_s[: traffic.frames]
-    queue = queue_of(options, windows, most_in_a_second(times.tolist()))
+    queue = queue_of(options, windows, max_in_a_second(times.tolist()))
     return len(times), Arrivals(times, queue)
 
 

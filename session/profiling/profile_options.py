@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
-from rankslice.framework.option_records import option
-from rankslice.session.shared_options import OpenSizes, accelerator_keys
+from rankslice.framework.option_records import accelerator_keys, option
+from rankslice.session.shared_options import OpenSizes
 
 
 @dataclass(frozen=True, slots=True)

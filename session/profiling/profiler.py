@@ -40,6 +40,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.measurement.trace.operator_table import PlacedRow
 from rankslice.session.build_folder import check_ssh_config, converted_name
 from rankslice.session.building.profile_file import read_profile
 from rankslice.session.profiling.frames import frames_of
@@ -300,6 +301,29 @@ class Profiler:
             (span.problem for span in kind.spans if span.problem), "nothing was measured"
         )
         raise RankSliceError(Mistake(kind.key, f"runs no layer of the model: {problem}"))
+
+    def operators(self) -> tuple[PlacedRow, ...]:
+        """Measure the operators of the whole model on each kind of accelerator.
+
+        Raises:
+            RankSliceError: none of them runs it and reports its operators.
+        """
+        rows: list[PlacedRow] = []
+        problems: list[Mistake | str] = []
+        for target in self._targets:
+            rank = target.rank
+            self._listener.step(f"operators on {rank.key}")
+            try:
+                rows += (
+                    PlacedRow(rank.board, rank.key, rank.engine, row)
+                    for row in self._bench.operators(target)
+                )
+            except RankSliceError as error:
+                problems += error.mistakes
+                self._listener.note(f"no operators: {error}")
+        if not rows:
+            raise RankSliceError(*problems)
+        return tuple(rows)
 
     def measure_slices(self, slices: Sequence[Slice]) -> tuple[float, ...]:
         """Measure slices once more, whether or not they are known; return their times now.

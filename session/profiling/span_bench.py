@@ -18,6 +18,7 @@ from rankslice.backend.boards.board_packages import Package, deploy_packages, re
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.ssh import BoardShell, write_ssh_config
 from rankslice.backend.package import write_profiler_package
+from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
@@ -55,6 +56,7 @@ class Listener:
 
 
 _IDLE_S = 1.0
+_OPERATOR_RUNS = Timings(min_runs=20, min_s=1.0, max_runs=200)
 _ENERGY_S = 0.25
 """For how long a long span runs while its energy is read; short ones are over too soon."""
 
@@ -148,6 +150,15 @@ class Bench:
                 break
             add(span, accelerator.measure(self._sub_model(span), timings))
             self._listener.measured(target.rank.key)
+
+    def operators(self, target: Target) -> tuple[OperatorRow, ...]:
+        """Return how long the operators of the whole model take, while nothing else computes.
+
+        Raises:
+            RankSliceError: the accelerator cannot run it, or does not report its operators.
+        """
+        self._let_rest()
+        return self._accelerators[target.rank.key].operators(self._whole, _OPERATOR_RUNS)
 
     def energy_uj(self, target: Target, span: Span) -> int | None:
         """Return the energy of a run of a span, measured while nothing else computes."""

@@ -13,7 +13,7 @@ from problems import GIGABIT, board, platform, problem
 
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import explored_layers
-from rankslice.exploration.search.space import GeneticOptions
+from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.profile import Profile, profile_from_json
 from rankslice.frontend.formats import read_model

@@ -14,12 +14,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from real_jobs import verified
 
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.verify import Verification
 from rankslice.session.building.build import Build, build
-from rankslice.session.run import prepare, run
 
 ALEXNET = """
 <ir_version: 8, opset_import: ["" : 9]>
@@ -102,14 +100,6 @@ def built(
     return build(*files)
 
 
-def verified(result: Build, frames: int = 3) -> Verification:
-    """Run a build folder and compare every bit with the unsliced model."""
-    prepared = prepare(result.folder, RunOptions(frames=frames, exact=True))
-    verdict = run(prepared, verify=True).summary.verify
-    assert verdict is not None
-    return verdict
-
-
 def refusal(folder: Path, mapping: dict[str, list[str]], platform: str) -> list[str]:
     with pytest.raises(RankSliceError) as caught:
         built(folder, mapping, platform)
@@ -128,7 +118,7 @@ def test_the_example_runs_unchanged_once_its_board_is_there(tmp_path: Path) -> N
     result = built(tmp_path, EXAMPLE, "nx01\nlenovo:localhost\n")
     assert [(0,), (1,)] == [rank.cores for rank in result.plan.ranks]
     assert ["fc6_2"] == [channel.tensor for channel in result.plan.channels]
-    assert verified(result).passed
+    assert verified(result.folder, 3).passed
 
 
 def test_its_tables_are_autodices(tmp_path: Path) -> None:
@@ -164,7 +154,7 @@ def test_boards_with_dashes_and_underscores_run(tmp_path: Path) -> None:
     result = built(tmp_path, mapping, boards, suffix="yaml")
     assert ["pi-4_b-1", "jetson_nx-2"] == [rank.board for rank in result.plan.ranks]
     assert ["pi-4_b-1", "jetson_nx-2"] == [package.name for package in result.packages]
-    assert verified(result).passed
+    assert verified(result.folder, 3).passed
 
 
 @pytest.mark.parametrize("suffix", ["txt", "yaml"])
@@ -187,7 +177,7 @@ def test_cores_from_ten_on_reach_the_rankfile(tmp_path: Path, suffix: str) -> No
 def test_cores_from_ten_on_run_where_they_are(tmp_path: Path) -> None:
     needs_cores(10, 11)
     mapping = {"xeon_cpu10-10": names(HEAD), "xeon_cpu11-11": names(TAIL)}
-    assert verified(built(tmp_path, mapping, "xeon:localhost\n")).passed
+    assert verified(built(tmp_path, mapping, "xeon:localhost\n").folder, 3).passed
 
 
 MANY_KINDS = """
@@ -223,7 +213,7 @@ def test_types_outputs_and_constants_that_autodice_cannot_cut_run(tmp_path: Path
     types = {tensor.name: tensor.dtype for tensor in result.plan.job.tensors.values()}
     assert {"best", "small", "high", "left", "scaled"} <= crossing
     assert {"int64", "int8", "bool", "float32"} == {types[name] for name in crossing}
-    assert verified(result, frames=20).passed
+    assert verified(result.folder, 20).passed
 
 
 def test_every_sub_model_declares_its_outputs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from exports.open_frames import LARGEST, frame_of
 from in_process import run_in_process
 from jobs import shared_core_key
 from numpy.typing import NDArray
+from real_jobs import check_exact
 from slices import in_turn
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
@@ -28,7 +29,6 @@ from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.session.building.build import Build, BuildOptions, build
-from rankslice.session.run import prepare, run
 
 MODELS = sorted((Path(__file__).parents[1] / "models/exports/open_sizes").glob("*.onnx"))
 DETECTORS = ("detr", "faster_rcnn", "ssdlite", "yolo11", "yolov8")
@@ -135,10 +135,7 @@ def check_bits(model: Path, built: Build, frames: int) -> None:
 def check_job(model: Path, built: Build, frames: int) -> None:
     """Run a job under mpirun with ``--verify exact``."""
     archive = write_frames(model, built.folder / "frames.npz", frames)
-    options = RunOptions(inputs=(str(archive),), frames=frames, exact=True)
-    verdict = run(prepare(built.folder, options), verify=True).summary.verify
-    assert verdict is not None
-    assert ("", True, frames) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+    check_exact(built.folder, frames, archive)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)

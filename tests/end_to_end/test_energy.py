@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def give_nvml(folder: Path, library: str) -> None:
-    code = folder / "runtime" / "figures" / "nvml.py"
+    code = folder / "runtime" / "system" / "board" / "nvml.py"
     replace_file(code, code.read_text().replace("none.so", library).encode())
 
 

@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 from exports.make_exports import BASE, EXPORTERS, TINY, export_torch, torch_network
 from jobs import shared_core_key
+from real_jobs import check_as_deployed, check_exact
 from slices import in_turn
 
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.graph import Graph
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.measurement.verify import Verification
 from rankslice.session.building.build import BuildOptions, build
-from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci
 
@@ -71,8 +69,10 @@ def write_frames(graph: Graph, path: Path) -> Path:
     return path
 
 
-def sliced(model: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Path, Path]:
-    """Build a random slicing; return the build folder and the frames."""
+def sliced(
+    model: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Path, int, Path]:
+    """Build a random slicing; return the build folder, the number of frames and their file."""
     graph = read_onnx(model, GivenSizes(shapes)).graph
     mapping = folder / "mapping.json"
     mapping.write_text(json.dumps(mapping_at_random(graph, model.stem)))
@@ -84,25 +84,7 @@ def sliced(model: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> 
         BuildOptions(sizes=GivenSizes(shapes), share_cores=True),
     )
     assert len(built.plan.segments) > 2
-    return built.folder, write_frames(graph, folder / "frames.npz")
-
-
-def verified(folder: Path, frames: Path, *, exact: bool) -> Verification:
-    options = RunOptions(inputs=(str(frames),), frames=FRAMES, exact=exact)
-    verdict = run(prepare(folder, options), verify=True).summary.verify
-    assert verdict is not None
-    return verdict
-
-
-def check_exact(folder: Path, frames: Path) -> None:
-    verdict = verified(folder, frames, exact=True)
-    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
-
-
-def check_as_deployed(folder: Path, frames: Path) -> None:
-    verdict = verified(folder, frames, exact=False)
-    assert ("", FRAMES) == (verdict.complaint, verdict.frames)
-    assert verdict.max_rel_diff <= 1e-5
+    return built.folder, FRAMES, write_frames(graph, folder / "frames.npz")
 
 
 def shapes_of(model: Path) -> Mapping[str, tuple[int, ...]]:
@@ -144,8 +126,8 @@ def test_an_export_of_real_size_is_bit_equal_and_agrees_as_deployed(
         name, {"input_ids": (1, BASE.tokens)}
     )
     try:
-        folder, frames = sliced(model, tmp_path, shapes)
-        check_exact(folder, frames)
-        check_as_deployed(folder, frames)
+        job = sliced(model, tmp_path, shapes)
+        check_exact(*job)
+        check_as_deployed(*job)
     finally:
         shutil.rmtree(tmp_path)  # up to two gigabytes

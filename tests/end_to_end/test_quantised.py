@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from jobs import build_folder, write_mapping
 from quantised import averaging_cnn, half_cnn, images, quantised_cnn
+from real_jobs import verified
 
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.session.building.build import BuildOptions, build
-from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci
 
@@ -27,21 +26,16 @@ def test_a_quantised_network_is_bit_equal(kind: str, exact: bool, tmp_path: Path
     folder = build_folder(tmp_path, model, {name: n % 3 for n, name in enumerate(names)})
     frames = tmp_path / "frames.npz"
     np.savez(frames, image=np.stack([image["image"] for image in images(FRAMES)]))
-    options = RunOptions(inputs=(str(frames),), frames=FRAMES, exact=exact)
-    verdict = run(prepare(folder, options), verify=True).summary.verify
-    assert verdict is not None
+    verdict = verified(folder, FRAMES, frames, exact=exact)
     assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
 
 
 def test_a_float16_network_agrees_as_deployed_and_is_not_bit_equal(tmp_path: Path) -> None:
     model = half_cnn()
     folder = build_folder(tmp_path, model, {x.name: n % 3 for n, x in enumerate(model.graph.node)})
-    deployed = run(prepare(folder, RunOptions(frames=FRAMES)), verify=True).summary.verify
-    exact = run(prepare(folder, RunOptions(frames=FRAMES, exact=True)), verify=True).summary.verify
-    assert deployed is not None
-    assert exact is not None
+    deployed = verified(folder, FRAMES, exact=False)
     assert ("", FRAMES) == (deployed.complaint, deployed.frames)
-    assert "float16 values cross cuts" in exact.complaint
+    assert "float16 values cross cuts" in verified(folder, FRAMES).complaint
 
 
 def test_a_difference_by_what_the_engine_merges_is_told_as_such(tmp_path: Path) -> None:
@@ -53,9 +47,7 @@ def test_a_difference_by_what_the_engine_merges_is_told_as_such(tmp_path: Path) 
     assert any("int8 values cross cuts next to 'pool'" in text for text in built.warnings)
     frames = tmp_path / "frames.npz"
     np.savez(frames, image=np.stack([image["image"] for image in images(FRAMES)]))
-    options = RunOptions(inputs=(str(frames),), frames=FRAMES)
-    verdict = run(prepare(built.folder, options), verify=True).summary.verify
-    assert verdict is not None
+    verdict = verified(built.folder, FRAMES, frames, exact=False)
     if verdict.passed:
         pytest.skip("onnxruntime merges signed averages on this kind of processor")
     assert "the engine's optimisation changes the unsliced model by" in verdict.complaint

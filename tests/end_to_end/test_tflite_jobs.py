@@ -11,15 +11,14 @@ import pytest
 from command_line import rankslice_process
 from litert import interpreter
 from open_tflite_models import rows_model
+from real_jobs import check_exact, verified
 from tflite_models import model_file
 
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.verify import Verification
 from rankslice.session.building.build import Build, BuildOptions, build
-from rankslice.session.run import prepare, run
 
 CORES = sorted(os.sched_getaffinity(0))
 FRAMES = 4
@@ -52,9 +51,7 @@ def run_sliced(
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> tuple[Plan, Verification]:
     built = sliced(model, ranks, folder, shapes)
-    finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=exact)), verify=True)
-    assert finished.summary.verify is not None
-    return built.plan, finished.summary.verify
+    return built.plan, verified(built.folder, FRAMES, exact=exact)
 
 
 @pytest.mark.ci
@@ -137,7 +134,4 @@ def test_a_job_gives_the_bits_of_the_unsliced_model_where_the_data_decide_sizes(
     np.savez(tmp_path / "frames.npz", rows=rows)
     names = [layer.name for layer in read_tflite(model).graph.layers]
     built = sliced(model, {name: number % 2 for number, name in enumerate(names)}, tmp_path)
-    options = RunOptions(inputs=(str(tmp_path / "frames.npz"),), exact=True)
-    finished = run(prepare(built.folder, options), verify=True)
-    assert finished.summary.verify is not None
-    assert (True, 8) == (finished.summary.verify.passed, finished.summary.verify.frames)
+    check_exact(built.folder, 8, tmp_path / "frames.npz")

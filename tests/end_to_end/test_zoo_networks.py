@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,18 +14,15 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from real_jobs import CORES, check_as_deployed, check_exact, shared_keys, verified
 
-from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.measurement.verify import Verification
 from rankslice.networks.zoo import zoo_model, zoo_names
-from rankslice.session.building.build import BuildOptions, build
-from rankslice.session.run import FinishedRun, prepare, run
+from rankslice.session.building.build import Build, BuildOptions, build
 
 pytestmark = pytest.mark.ci
 
-CORES = sorted(os.sched_getaffinity(0))
 KINDS = ("contiguous", "random", "interleaved")
 FRAMES = 2
 
@@ -78,33 +74,19 @@ def workshop(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path)  # up to 1.2 GB
 
 
-def key(rank: int) -> str:
-    """Return a mapping key: ranks take the cores of this machine in turn."""
-    turn, core = divmod(rank, len(CORES))
-    return f"local_cpu{CORES[core]}" + (f".{turn + 1}" if turn else "")
-
-
 def write_mapping(case: Case, model: Path, path: Path) -> Path:
     layers = [layer.name for layer in read_onnx(model).graph.layers]
-    mapping: dict[str, list[str]] = {key(rank): [] for rank in range(case.ranks)}
+    keys = shared_keys(case.ranks)
+    mapping: dict[str, list[str]] = {key: [] for key in keys}
     for layer, rank in zip(layers, case.rank_of_layers(len(layers)), strict=True):
-        mapping[key(rank)].append(layer)
+        mapping[keys[rank]].append(layer)
     path.write_text(json.dumps(mapping))
     return path
 
 
-def run_case(
-    case: Case, model: Path, workshop: Path, *, exact: bool, window: int | None = None
-) -> tuple[Plan, FinishedRun]:
+def built_case(case: Case, model: Path, workshop: Path) -> Build:
     mapping = write_mapping(case, model, workshop / "mapping.json")
-    built = build(model, mapping, "local", workshop / "out", BuildOptions(share_cores=True))
-    options = RunOptions(frames=FRAMES, window=window, exact=exact)
-    return built.plan, run(prepare(built.folder, options), verify=True)
-
-
-def verdict_of(finished: FinishedRun) -> Verification:
-    assert finished.summary.verify is not None
-    return finished.summary.verify
+    return build(model, mapping, "local", workshop / "out", BuildOptions(share_cores=True))
 
 
 def crossing(plan: Plan) -> set[str]:
@@ -125,37 +107,19 @@ def with_outputs(model: Path, names: set[str], path: Path) -> Path:
     return path
 
 
-def check_exact(case: Case, model: Path, workshop: Path) -> None:
-    _, finished = run_case(case, model, workshop, exact=True)
-    verdict = verdict_of(finished)
-    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
-    assert case.ranks == len(finished.summary.ranks)
-
-
-def check_as_deployed(case: Case, model: Path, workshop: Path) -> None:
-    _, finished = run_case(case, model, workshop, exact=False)
-    verdict = verdict_of(finished)
-    assert ("", FRAMES) == (verdict.complaint, verdict.frames)
-    assert verdict.max_rel_diff <= 1e-5
-
-
 def check_cuts(case: Case, model: Path, workshop: Path) -> Plan:
     """Compare what crosses the cuts of ``case`` too; return the plan that was run.
 
     Not one of these tensors is constant or saturated, so the check of the reference holds for all.
     """
-    mapping = write_mapping(case, model, workshop / "mapping.json")
-    plan = build(model, mapping, "local", workshop / "plain", BuildOptions(share_cores=True)).plan
-    shutil.rmtree(workshop / "plain")
+    plan = built_case(case, model, workshop).plan
+    shutil.rmtree(workshop / "out")
     expected = crossing(plan)
-    declared = with_outputs(model, expected, workshop / "declared.onnx")
-    ran, finished = run_case(case, declared, workshop, exact=True, window=SMALL_WINDOW)
-    compared = {spec.name for spec in finished.results.outputs}
-    verdict = verdict_of(finished)
+    built = built_case(case, with_outputs(model, expected, workshop / "declared.onnx"), workshop)
     assert expected
-    assert {*plan.outputs, *expected} == compared
-    assert ("", True, FRAMES) == (verdict.complaint, verdict.bit_equal, verdict.frames)
-    return ran
+    assert {*plan.outputs, *expected} == {*built.plan.outputs}
+    check_exact(built.folder, FRAMES, window=SMALL_WINDOW)
+    return built.plan
 
 
 @pytest.mark.parametrize(
@@ -181,14 +145,12 @@ def test_tensors_that_cross_cuts_are_bit_equal(zoo: Zoo, workshop: Path, case: C
     ids=str,
 )
 def test_optimised_engines_agree_within_tolerance(zoo: Zoo, workshop: Path, case: Case) -> None:
-    check_as_deployed(case, zoo(case.network), workshop)
+    check_as_deployed(built_case(case, zoo(case.network), workshop).folder, FRAMES)
 
 
 def test_weights_that_differ_in_their_last_bit_are_noticed(zoo: Zoo, workshop: Path) -> None:
     case = Case("squeezenet", "contiguous", 2)
-    model = zoo(case.network)
-    mapping = write_mapping(case, model, workshop / "mapping.json")
-    built = build(model, mapping, "local", workshop / "out", BuildOptions(share_cores=True))
+    built = built_case(case, zoo(case.network), workshop)
     path = built.folder / built.plan.segments[0].file
     content = onnx.load(path)
     weight = content.graph.initializer[0]
@@ -196,9 +158,9 @@ def test_weights_that_differ_in_their_last_bit_are_noticed(zoo: Zoo, workshop: P
     weight.CopyFrom(numpy_helper.from_array(changed, weight.name))
     path.unlink()  # the package has a link to it
     onnx.save(content, path)
-    finished = run(prepare(built.folder, RunOptions(frames=FRAMES, exact=True)), verify=True)
+    verdict = verified(built.folder, FRAMES)
     complaint = "results are not bit-equal to those of the unsliced model"
-    assert (False, complaint) == (verdict_of(finished).passed, verdict_of(finished).complaint)
+    assert (False, complaint) == (verdict.passed, verdict.complaint)
 
 
 @pytest.mark.skipif(not {0, 1} <= set(CORES), reason="the shipped mappings name cores 0 and 1")
@@ -206,15 +168,16 @@ def test_weights_that_differ_in_their_last_bit_are_noticed(zoo: Zoo, workshop: P
 def test_shipped_mappings_fit_their_networks(zoo: Zoo, workshop: Path, network: str) -> None:
     mapping = Path(str(files("rankslice") / "mappings" / f"{network}-two-ranks.json"))
     built = build(zoo(network), mapping, "local", workshop / "out")
-    finished = run(prepare(built.folder, RunOptions(frames=FRAMES)), verify=True)
-    assert "" == verdict_of(finished).complaint
+    assert "" == verified(built.folder, FRAMES, exact=False).complaint
     assert 2 == len(built.plan.segments)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_any_mapping_of_any_network_is_bit_equal(zoo: Zoo, workshop: Path, case: Case) -> None:
-    check_exact(case, zoo(case.network), workshop)
+    built = built_case(case, zoo(case.network), workshop)
+    assert case.ranks == len(built.plan.ranks)
+    check_exact(built.folder, FRAMES)
 
 
 @pytest.mark.slow
@@ -230,7 +193,7 @@ def test_any_mapping_of_any_network_is_bit_equal_at_its_cuts(
 def test_any_mapping_of_any_network_agrees_as_deployed(
     zoo: Zoo, workshop: Path, case: Case
 ) -> None:
-    check_as_deployed(case, zoo(case.network), workshop)
+    check_as_deployed(built_case(case, zoo(case.network), workshop).folder, FRAMES)
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from rankslice.exploration.objectives import OBJECTIVES, Column, Objective, colu
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate, Figures
 from rankslice.exploration.results.front_files import candidates_csv, exploration_to_json
-from rankslice.exploration.search.methods import SearchOptions, SearchResult, find_mappings
+from rankslice.exploration.search.methods import SearchResult, find_mappings
+from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.views.exploration_page import page_of
 

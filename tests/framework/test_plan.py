@@ -1,6 +1,9 @@
+from __future__ import annotations
+
 import json
 from contextlib import suppress
 from dataclasses import astuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -8,8 +11,8 @@ from line_graphs import line_graph, opened
 from plans import FIGURE_2, FIGURE_2_PLACEMENTS, FIGURE_2_RANKS, planned, plans, routed
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.plan import plan_from_json, plan_to_json
-from rankslice.views.plan_text import plan_lines
+from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
+from rankslice.views.plan_text import plan_parts
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 
@@ -238,36 +241,43 @@ def test_a_plan_with_a_value_of_another_kind_is_refused_or_sound_but_never_crash
         plan_from_json(json.dumps(record))
 
 
+def described(plan: Plan) -> list[Any]:
+    """Return the lines that describe a plan, and its tables as lists of rows."""
+    parts = plan_parts(plan)
+    return [part if isinstance(part, str) else [part.head, *part.rows] for part in parts]
+
+
 def test_a_plan_is_described_in_a_line_per_rank():
-    assert (
-        "model.onnx: ranks: 3; segments: 5 (the fewest possible); channels: 5; window: 8\n"
-        "frames enter at rank 0, results come out at rank 2\n"
-        "rank  key            segments  layers  receives         sends\n"
-        "0     edge01_arm123  2         2       2 tensors, 32 B  3 tensors, 48 B\n"
-        "1     edge01_gpu     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-        "2     edge04_arm45   2         2       2 tensors, 32 B  1 tensor, 16 B\n"
-    ) == "".join(f"{line}\n" for line in plan_lines(PLAN))
+    assert [
+        "model.onnx: ranks: 3; segments: 5 (the fewest possible); channels: 5; window: 8",
+        "frames enter at rank 0, results come out at rank 2",
+        [
+            ("rank", "key", "segments", "layers", "receives", "sends"),
+            ("0", "edge01_arm123", "2", "2", "2 tensors, 32 B", "3 tensors, 48 B"),
+            ("1", "edge01_gpu", "1", "1", "1 tensor, 16 B", "1 tensor, 16 B"),
+            ("2", "edge04_arm45", "2", "2", "2 tensors, 32 B", "1 tensor, 16 B"),
+        ],
+    ] == described(PLAN)
 
 
 def test_a_plan_with_turns_is_described_with_the_frames_of_each_rank():
-    assert (
-        "model.onnx: ranks: 4; segments: 4 (the fewest possible); channels: 5; window: 8\n"
-        "frames enter at rank 0, results come out at rank 3\n"
-        "rank  key         frames     segments  layers  receives         sends\n"
-        "0     board_cpu0  all        1         1       -                3 tensors, 48 B\n"
-        "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-        "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-        "3     board_cpu3  all        1         1       3 tensors, 48 B  -\n"
-    ) == "".join(f"{line}\n" for line in plan_lines(IN_TURN))
+    assert [
+        "model.onnx: ranks: 4; segments: 4 (the fewest possible); channels: 5; window: 8",
+        "frames enter at rank 0, results come out at rank 3",
+        [
+            ("rank", "key", "frames", "segments", "layers", "receives", "sends"),
+            ("0", "board_cpu0", "all", "1", "1", "-", "3 tensors, 48 B"),
+            ("1", "board_cpu1", "0, 2 of 3", "1", "1", "1 tensor, 16 B", "1 tensor, 16 B"),
+            ("2", "board_cpu2", "1 of 3", "1", "1", "1 tensor, 16 B", "1 tensor, 16 B"),
+            ("3", "board_cpu3", "all", "1", "1", "3 tensors, 48 B", "-"),
+        ],
+    ] == described(IN_TURN)
 
 
 def test_what_a_plan_sends_of_open_sizes_is_the_most():
     plan = planned(opened(FIGURE_2, "Buff2"), FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
-    rows = [line.split() for line in [*plan_lines(plan)][3:]]
-    assert ["2 tensors, <=32 B", "1 tensor, <=16 B"] == [
-        " ".join(rows[0][4:8]),
-        " ".join(rows[1][8:]),
-    ]
+    _, _, (_, first, second, _) = described(plan)
+    assert ["2 tensors, <=32 B", "1 tensor, <=16 B"] == [first[4], second[5]]
 
 
 CHAIN = line_graph("conv: x -> a\nrelu: a -> y", outputs="y")
@@ -318,14 +328,18 @@ def test_what_is_wrong_with_the_route_for_a_surge_is_told_with_its_place(
 
 
 def test_a_plan_with_two_routes_is_described_route_by_route():
-    assert (
-        "model.onnx: ranks: 3; segments: 1 (the fewest possible); channels: 0; window: 2\n"
-        "frames enter at rank 0, results come out at rank 0\n"
-        "rank  key         segments  layers  receives  sends\n"
-        "0     board_cpu0  1         2       -         -\n"
-        "for a surge: segments: 3 (the fewest possible); channels: 4; window: 7\n"
-        "rank  key         frames     segments  layers  receives         sends\n"
-        "0     board_cpu0  all        1         1       2 tensors, 32 B  2 tensors, 32 B\n"
-        "1     board_cpu1  0, 2 of 3  1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-        "2     board_cpu2  1 of 3     1         1       1 tensor, 16 B   1 tensor, 16 B\n"
-    ) == "".join(f"{line}\n" for line in plan_lines(ROUTED))
+    assert [
+        "model.onnx: ranks: 3; segments: 1 (the fewest possible); channels: 0; window: 2",
+        "frames enter at rank 0, results come out at rank 0",
+        [
+            ("rank", "key", "segments", "layers", "receives", "sends"),
+            ("0", "board_cpu0", "1", "2", "-", "-"),
+        ],
+        "for a surge: segments: 3 (the fewest possible); channels: 4; window: 7",
+        [
+            ("rank", "key", "frames", "segments", "layers", "receives", "sends"),
+            ("0", "board_cpu0", "all", "1", "1", "2 tensors, 32 B", "2 tensors, 32 B"),
+            ("1", "board_cpu1", "0, 2 of 3", "1", "1", "1 tensor, 16 B", "1 tensor, 16 B"),
+            ("2", "board_cpu2", "1 of 3", "1", "1", "1 tensor, 16 B", "1 tensor, 16 B"),
+        ],
+    ] == described(ROUTED)

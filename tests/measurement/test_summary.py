@@ -22,7 +22,7 @@ from rankslice.backend.runtime.figures.rank_figures import (
 from rankslice.backend.runtime.figures.rank_usage import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.backend.runtime.sources.switching import Change
-from rankslice.backend.runtime.summary.throughput import frames_to_fill, throughput_fps
+from rankslice.backend.runtime.summary.rates import frames_to_fill, throughput_fps
 from rankslice.measurement.summary import RunSummary, summarise
 from rankslice.measurement.verify import Verification
 

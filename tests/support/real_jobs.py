@@ -17,10 +17,13 @@ from onnx import TensorProto, helper
 
 from rankslice.backend.codegen import render_driver
 from rankslice.backend.launch.mpirun import find_mpirun
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_to_json
+from rankslice.measurement.verify import Verification
 from rankslice.session.build_folder import read_plan
 from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.run import prepare, run
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 CORES = sorted(os.sched_getaffinity(0))
@@ -62,6 +65,29 @@ def debians_mpirun() -> Path:
     if found.version[:2] != (4, 1):
         pytest.skip(f"{DEBIANS_MPIRUN} is not of Open MPI 4.1 but of {found.version}")
     return found.path
+
+
+def verified(
+    folder: Path, frames: int, *inputs: Path, exact: bool = True, window: int | None = None
+) -> Verification:
+    """Run a build folder; return what the comparison with the unsliced model says."""
+    options = RunOptions(tuple(map(str, inputs)), frames=frames, exact=exact, window=window)
+    verdict = run(prepare(folder, options), verify=True).summary.verify
+    assert verdict is not None
+    return verdict
+
+
+def check_exact(folder: Path, frames: int, *inputs: Path, window: int | None = None) -> None:
+    """Expect every bit of the unsliced model from a job."""
+    verdict = verified(folder, frames, *inputs, window=window)
+    assert ("", True, frames) == (verdict.complaint, verdict.bit_equal, verdict.frames)
+
+
+def check_as_deployed(folder: Path, frames: int, *inputs: Path) -> None:
+    """Expect the results of the unsliced model, apart from rounding."""
+    verdict = verified(folder, frames, *inputs, exact=False)
+    assert ("", frames) == (verdict.complaint, verdict.frames)
+    assert verdict.max_rel_diff <= 1e-5
 
 
 def chain(layers: int, width: int = 16, *, result_width: int | None = None) -> onnx.ModelProto:
@@ -196,8 +222,12 @@ def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:
     ``nvml`` takes the place of the library of NVIDIA's driver.
     """
     for name, before, after in (
-        ("figures/energy.py", "root: Path = ROOT", f"root: Path = Path({str(system.parent)!r})"),
-        ("figures/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
+        (
+            "system/board/energy.py",
+            "root: Path = ROOT",
+            f"root: Path = Path({str(system.parent)!r})",
+        ),
+        ("system/board/nvml.py", 'LIBRARY = "libnvidia-ml.so.1"', f"LIBRARY = {nvml!r}"),
     ):
         code = folder / "runtime" / name
         text = code.read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from line_graphs import line_graph
@@ -12,6 +12,7 @@ from placements import placements
 from plans import planned
 from problems import board
 
+from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
 from rankslice.exploration.simulator.simulation import Simulation
@@ -31,6 +32,26 @@ def links(*names: str, link: Link = FREE, wake_up_s: float = 0.0) -> LinkSpeeds:
 def took(*seconds: float) -> list[NDArray[np.float64]]:
     """Return the times of segments that take the same in each frame."""
     return [np.array([each]) for each in seconds]
+
+
+class Step(NamedTuple):
+    """One run of a segment; frames count as in its route."""
+
+    rank: int
+    segment: int
+    frame: int
+    begin_s: float
+    end_s: float
+
+
+def steps_of(found: Simulation) -> list[Step]:
+    """Return the steps that were traced, in the order in which they began."""
+    steps = [
+        Step(rank.rank, int(e["number"]), int(e["frame"]), 1e-9 * e["begin_ns"], 1e-9 * e["end_ns"])
+        for rank in found.trace.ranks
+        for e in rank.of(COMPUTE)
+    ]
+    return sorted(steps, key=lambda step: step.begin_s)
 
 
 def simulated_job(seed: int, *, in_turn: bool = False) -> Simulation:

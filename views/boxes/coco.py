@@ -57,9 +57,10 @@ def coco(images: Sequence[LabelledImage], names: Sequence[str]) -> dict[str, Any
 
 
 def _annotations(number: int, image: LabelledImage) -> Iterator[dict[str, Any]]:
-    found = image.detections
+    detections = image.detections
     for (left, top, right, bottom), label, score in zip(
-        found.boxes.tolist(), found.classes.tolist(), found.scores.tolist(), strict=True
+        *(detections.boxes.tolist(), detections.classes.tolist(), detections.scores.tolist()),
+        strict=True,
     ):
         box = [round(side, 3) for side in (left, top, right - left, bottom - top)]
         yield {

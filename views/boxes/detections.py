@@ -120,8 +120,8 @@ def _columns(
     boxes = outputs[0].reshape(-1, 4).astype(np.float64)
     scores, classes = (values.reshape(-1).astype(np.float64) for values in outputs[1:3])
     if not len(boxes) == len(scores) == len(classes):
-        found = f"{len(boxes)} boxes, {len(scores)} scores and {len(classes)} classes"
-        raise RankSliceError(f"--boxes: a frame has {found}; expected one of each for an object")
+        problem = f"{len(boxes)} boxes, {len(scores)} scores and {len(classes)} classes"
+        raise RankSliceError(f"--boxes: a frame has {problem}; expected one of each for an object")
     if len(outputs) == 4:
         value = float(outputs[3].reshape(-1)[0])
         count = int(min(max(0.0, value), len(boxes))) if np.isfinite(value) else 0

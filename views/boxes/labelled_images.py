@@ -65,13 +65,13 @@ def prepare_boxes(prepared: PreparedRun, reading: BoxOptions, names: Sequence[st
         RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be made.
     """
     folder = reading.boxes_to
-    if found := _what_forbids(folder):
-        raise RankSliceError(Mistake(str(folder), found, f"choose another {_OPTION}"))
+    if problem := _what_forbids(folder):
+        raise RankSliceError(Mistake(str(folder), problem, f"choose another {_OPTION}"))
     source = prepared.source
     follows_here = isinstance(source, FollowSource) and prepared.boards is None
     if not (isinstance(source, ImageSource) or follows_here):
-        found = f"{' '.join(prepared.options.inputs)} gives no images on this machine to draw on"
-        raise RankSliceError(Mistake("--boxes", found, "name images or a folder with --input"))
+        problem = f"{' '.join(prepared.options.inputs)} gives no images on this machine to draw on"
+        raise RankSliceError(Mistake("--boxes", problem, "name images or a folder with --input"))
     job = prepared.plan.job
     outputs = find_outputs(reading, job.outputs)
     known = tuple(names) or model_names(prepared.folder)
@@ -94,9 +94,9 @@ def _why_not_replaced(folder: Path) -> str:
     """Return what shows that a folder is none of an earlier run; empty: nothing."""
     if not any(folder.iterdir()):
         return ""
-    found = other_maker(folder, COCO, FORMAT, "run with --boxes")
-    if found:
-        return f"exists and {found}"
+    problem = other_maker(folder, COCO, FORMAT, "run with --boxes")
+    if problem:
+        return f"exists and {problem}"
     try:
         images = json.loads(read_text(folder / COCO, "a COCO file"))["images"]
         own = {COCO, *(image["file_name"] for image in images)}

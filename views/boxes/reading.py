@@ -104,13 +104,13 @@ def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, .
     wanted = [boxes] if boxes in names else boxes.split(",")
     missing = [name for name in wanted if name not in names]
     if missing:
-        found = f"the model has no output {quoted(missing[0])}"
-        raise RankSliceError(Mistake(_OPTION, found, f"its outputs are {listed(names, 20)}"))
+        problem = f"the model has no output {quoted(missing[0])}"
+        raise RankSliceError(Mistake(_OPTION, problem, f"its outputs are {listed(names, 20)}"))
     if len(wanted) not in (1, 3, 4):
         raise RankSliceError(Mistake(_OPTION, f"{len(wanted)} outputs are named", _EXPECTED))
     if reading.nms is not None and len(wanted) != 1:
-        found = f"{len(wanted)} outputs are named"
-        raise RankSliceError(Mistake("--nms", found, "expected one: YOLO's raw head"))
+        problem = f"{len(wanted)} outputs are named"
+        raise RankSliceError(Mistake("--nms", problem, "expected one: YOLO's raw head"))
     numbers = tuple(names.index(name) for name in wanted)
     chosen = [outputs[number] for number in numbers]
     raise_mistakes(

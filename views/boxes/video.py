@@ -66,9 +66,9 @@ def prepare_video(
     """
     target = check_output(target, "--output", VIDEO, may_be_stream=False)
     if not isinstance(prepared.source, VideoSource) or prepared.discards:
-        found = "is made from the frames of a video and all results"
+        problem = "is made from the frames of a video and all results"
         hint = "name a video with --input, and keep the results"
-        raise RankSliceError(Mistake(str(target), found, hint))
+        raise RankSliceError(Mistake(str(target), problem, hint))
     outputs = prepared.plan.job.outputs
     options = prepared.options
     return VideoWork(
@@ -96,8 +96,10 @@ def write_video(work: VideoWork, finished: FinishedRun, on_drawn: Callable[[int]
         check_output(work.target, "--output", VIDEO, may_be_stream=False)
         draft.replace(work.target)
     except OSError as error:
-        found = f"cannot be written: {error.strerror}"
-        raise RankSliceError(Mistake(str(work.target), found, "choose another --output")) from None
+        problem = f"cannot be written: {error.strerror}"
+        raise RankSliceError(
+            Mistake(str(work.target), problem, "choose another --output")
+        ) from None
     finally:
         draft.unlink(missing_ok=True)
     return f"{len(finished.arrivals)} labelled frames, in {work.target}"
@@ -126,8 +128,8 @@ def _write(
             try:
                 pixels = work.source.pixels(index)
             except EndOfStreamError:
-                found = Mistake(work.source.label(index), "cannot be read any more")
-                raise RankSliceError(found) from None
+                mistake = Mistake(work.source.label(index), "cannot be read any more")
+                raise RankSliceError(mistake) from None
             image = Image.fromarray(pixels[:, :, ::-1].copy())
             draw(image, number)
             writer.write(np.asarray(image)[:, :, ::-1].copy())
@@ -138,7 +140,7 @@ def _write(
 
 def _drawing(work: VideoWork, finished: FinishedRun) -> Draw:
     """Return what draws the boxes, or writes the best classes into a corner."""
-    from rankslice.backend.runtime.summary.texts import top_classes
+    from rankslice.backend.runtime.summary.rates import top_classes
     from rankslice.views.boxes.detections import RunBoxes
     from rankslice.views.boxes.drawing import draw, draw_classes
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...runtime.system.cores import CORES, fields_of_cores, named_in_cpuinfo
 from ...runtime.system.files import number_in, paths_below, text_of
 from ...runtime.system.processes import meminfo, status_of
-from ...runtime.system.sensors import Channel, channels
+from ...runtime.system.sensors import Channel, ThermalZone, channels, thermal_zones
 from ..protocol import Answer
 from ..system import shown
 from .device_files import ICDS, devices, libraries
@@ -33,7 +33,7 @@ def hardware(root: Path, searched: dict[str, list[str]]) -> Answer:
         "devices": devices(root, searched["devices"]),
         "libraries": libraries(root, searched["libraries"]),
         "drivers": [shown(path, root) for pattern in ICDS for path in paths_below(root, pattern)],
-        "zones": thermal_zones(root),
+        "zones": [zone_answer(zone, root) for zone in thermal_zones(root)],
         "sensors": [sensor(channel, root) for channel in channels(root)],
     }
 
@@ -144,16 +144,12 @@ def core_kind(fields: dict[str, str]) -> str:
     return f"implementer {maker}, part {part}"
 
 
-def thermal_zones(root: Path) -> list[Answer]:
-    """Return the thermal zones: number, type, and thousandths of a degree."""
-    return [
-        {
-            "path": shown(zone, root),
-            "kind": text_of(zone / "type"),
-            "millicelsius": number_in(zone / "temp"),
-        }
-        for zone in paths_below(root, "sys/class/thermal/thermal_zone*")
-    ]
+def zone_answer(zone: ThermalZone, root: Path) -> Answer:
+    return {
+        "path": shown(zone.path, root),
+        "kind": zone.kind,
+        "millicelsius": number_in(zone.millicelsius_path),
+    }
 
 
 def sensor(channel: Channel, root: Path) -> Answer:

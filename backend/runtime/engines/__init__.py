@@ -18,22 +18,6 @@ from ..job import NO_FACTS, Facts, Rank, Tensor
 from ..sizes import Slot
 from ..version import RUNTIME_VERSION
 
-__all__ = [
-    "Acceleration",
-    "Binds",
-    "Engine",
-    "EngineSettings",
-    "MindsWarmUp",
-    "TellsOperators",
-    "engine_settings",
-    "engine_version",
-    "has_own_process",
-    "hint",
-    "open_engine",
-    "prepare_engine",
-    "wrong_option",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:

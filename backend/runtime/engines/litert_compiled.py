@@ -89,12 +89,12 @@ class CompiledEngine:
         except (RuntimeError, ValueError) as error:
             problem = error
         log = read_log_of_this_process()[begin:]
-        found = _from_log(kind, operators, log)
-        if problem is not None and (found is None or not (found.operators or may_leave)):
+        counted = _from_log(kind, operators, log)
+        if problem is not None and (counted is None or not (counted.operators or may_leave)):
             raise JobError(f"{path.name}: {self._explain(problem, log)}")
         # A model that compiles without the CPU runs on the accelerator; unless there was no
         # compiler, which LiteRT does not take for a failure.
-        self._acceleration = found or Acceleration(_NAMES[kind], operators, operators)
+        self._acceleration = counted or Acceleration(_NAMES[kind], operators, operators)
         if not may_leave and (problem is not None or kind != "cpu"):
             refuse_fallback(path.name, self._acceleration)
         if problem is not None:
@@ -172,7 +172,7 @@ class CompiledEngine:
     ) -> list[FileTensor]:
         details = getattr(self._model, f"get_{side}_tensor_details")(key)
         names = self._model.get_signature_list()[key][f"{side}s"]
-        found = [
+        tensors = [
             FileTensor(
                 name=details[alias]["name"],
                 dtype=str(details[alias]["dtype"]),
@@ -182,7 +182,7 @@ class CompiledEngine:
             )
             for number, alias in enumerate(names)
         ]
-        matched = match_tensors(path.name, side, planned, found)
+        matched = match_tensors(path.name, side, planned, tensors)
         for tensor in matched:
             self._check_type(path, tensor)
         return matched
@@ -199,16 +199,16 @@ class CompiledEngine:
             ) from None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        given, made = self._buffers
+        inputs_of_model, outputs_of_model = self._buffers
         for tensor, values in zip(self._order[0], inputs, strict=True):
-            given[tensor.number].write(values)
+            inputs_of_model[tensor.number].write(values)
         try:
-            self._model.run_by_index(0, given, made)
+            self._model.run_by_index(0, inputs_of_model, outputs_of_model)
         except (RuntimeError, ValueError) as error:
             raise JobError(f"{self._package.name}: {first_line(error)}") from None
         for tensor, target in zip(self._order[1], outputs, strict=True):
             # A GPU may still be at work: it is read that waits for it.
-            values = made[tensor.number].read(target.size, target.dtype)
+            values = outputs_of_model[tensor.number].read(target.size, target.dtype)
             np.copyto(target, values.reshape(target.shape), casting="no")
 
     def acceleration(self) -> Acceleration | None:

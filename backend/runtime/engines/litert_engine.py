@@ -11,8 +11,8 @@ from dataclasses import replace
 from ..errors import JobError
 from . import Engine, EngineSettings, wrong_option
 from .litert_interpreter import InterpreterEngine
-from .litert_kernels import has_profiler
-from .litert_package import find_package, has_compiled_models
+from .litert_kernels import LIBRARY
+from .litert_package import COMPILED_MODELS, file_of_package, find_package
 from .litert_profiled import ProfiledEngine
 from .own_process import OwnProcessEngine
 
@@ -38,10 +38,10 @@ def open_engine(settings: EngineSettings) -> Engine:
         raise wrong_option("litert", "api", settings.options["api"], " or ".join(_APIS))
     if _api(settings) == "interpreter":
         _check_interpreter_options(settings)
-        if settings.profile and "delegate" not in settings.options and has_profiler():
+        if settings.profile and "delegate" not in settings.options and file_of_package(LIBRARY):
             return ProfiledEngine(settings, find_package())
         return InterpreterEngine(settings, find_package())
-    if has_compiled_models():
+    if file_of_package(COMPILED_MODELS):
         options = {name: value for name, value in settings.options.items() if name != "api"}
         return OwnProcessEngine(_COMPILED, replace(settings, options=options))
     raise JobError(

@@ -59,15 +59,15 @@ class InterpreterEngine:
             # Once the delegate's own operators are known, XNNPACK may have the others.
             self._build(inputs)
         sizes = "shape_signature" if is_open or resized else "shape"
-        given = match_tensors(path.name, "input", inputs, self._tensors("input", sizes))
+        matched_inputs = match_tensors(path.name, "input", inputs, self._tensors("input", sizes))
         # Sizes that follow from those of the inputs may be known after a run only.
         sizes = "" if resized and not is_open else sizes
         made = match_tensors(path.name, "output", outputs, self._tensors("output", sizes))
-        self._inputs = tuple(tensor.number for tensor in given)
+        self._inputs = tuple(tensor.number for tensor in matched_inputs)
         self._outputs = tuple(tensor.number for tensor in made)
-        found = self._found()
-        if is_open or ((resized or found) and not self._delegate):
-            numbers = Numbers(self._inputs, self._outputs, found)
+        row_lists = self._row_lists()
+        if is_open or ((resized or row_lists) and not self._delegate):
+            numbers = Numbers(self._inputs, self._outputs, row_lists)
             repeats = self._settings.facts.keeps != VARIABLES
             self._open = OpenRuns(self._interpreter, self._plain, numbers, repeats=repeats)
 
@@ -141,8 +141,8 @@ class InterpreterEngine:
             return None
         return nodes
 
-    def _found(self) -> tuple[int, ...]:
-        """Return the numbers of the tensors that list what was found: they may have no rows."""
+    def _row_lists(self) -> tuple[int, ...]:
+        """Return the numbers of the results of WHERE, which may have no rows."""
         return tuple(
             int(number)
             for node in self._nodes() or ()
@@ -190,12 +190,12 @@ def replaced_operators(
     }
     taken: set[int] = set()
     for partition in partitions:
-        given = {int(tensor) for tensor in partition["inputs"]}
+        inputs = {int(tensor) for tensor in partition["inputs"]}
         wanted = [int(tensor) for tensor in partition["outputs"]]
         while wanted:
             tensor = wanted.pop()
             number = maker.get(tensor)
-            if tensor in given or number is None or number in taken:
+            if tensor in inputs or number is None or number in taken:
                 continue
             taken.add(number)
             wanted.extend(int(tensor) for tensor in operators[number]["inputs"])
@@ -221,6 +221,6 @@ def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
 def _aliases(interpreter: Any, side: str) -> dict[int, str]:
     for key in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(key)
-        found = getattr(runner, f"get_{side}_details")()
-        return {int(item["index"]): name for name, item in found.items()}
+        details = getattr(runner, f"get_{side}_details")()
+        return {int(item["index"]): name for name, item in details.items()}
     return {}

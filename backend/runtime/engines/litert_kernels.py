@@ -8,7 +8,6 @@ Foreign calls release the GIL, unlike compiled models in Python.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -21,9 +20,10 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..sizes import private_memory
+from .litert_package import file_of_package
 from .signature import FileTensor
 
-_LIBRARY = "libLiteRt.so"
+LIBRARY = "libLiteRt.so"
 _CPU = 1
 """``kLiteRtHwAcceleratorCpu``"""
 _FUNCTIONS = (
@@ -103,18 +103,6 @@ class KernelRun:
     begin_us: int
     duration_us: int
     kernels: tuple[Kernel, ...]
-
-
-def has_profiler() -> bool:
-    """Whether the board's LiteRT has the C library, without loading it."""
-    return _library_path() is not None
-
-
-def _library_path() -> Path | None:
-    spec = importlib.util.find_spec("ai_edge_litert")
-    folders = spec.submodule_search_locations if spec is not None else None
-    paths = (Path(folder) / _LIBRARY for folder in folders or ())
-    return next((path for path in paths if path.exists()), None)
 
 
 class ProfiledModel:
@@ -229,7 +217,8 @@ class ProfiledModel:
         count = c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, byref(count))
         events = (_Event * count.value)()
-        self._call("LiteRtGetProfilerEvents", self._profiler, count, events)
+        if count.value:  # none are an error
+            self._call("LiteRtGetProfilerEvents", self._profiler, count, events)
         return _runs_of(events)
 
     def close(self) -> None:
@@ -251,9 +240,9 @@ class ProfiledModel:
 
 
 def _load() -> ctypes.CDLL:
-    path = _library_path()
+    path = file_of_package(LIBRARY)
     if path is None:
-        raise JobError(f"LiteRT's profiler is not there: ai-edge-litert has no {_LIBRARY}")
+        raise JobError(f"LiteRT's profiler is not there: ai-edge-litert has no {LIBRARY}")
     try:
         library = ctypes.CDLL(str(path))
         for name in _FUNCTIONS:

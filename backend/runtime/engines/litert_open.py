@@ -25,8 +25,8 @@ class Numbers:
     inputs: tuple[int, ...]
     """In the job's order."""
     outputs: tuple[int, ...]
-    found: tuple[int, ...]
-    """Those that list what was found in a frame, by rows: the results of WHERE."""
+    row_lists: tuple[int, ...]
+    """The results of WHERE: lists with a row for each element that was found."""
 
 
 class OpenRuns:
@@ -59,7 +59,7 @@ class OpenRuns:
                 self._usual = self._usual or self._sized(plain=False)
                 self._usual.run(inputs)
                 if not self._repeats or all(
-                    self._usual.values(n).size for n in self._numbers.found
+                    self._usual.values(n).size for n in self._numbers.row_lists
                 ):
                     return self._usual
             except _ERRORS as error:

@@ -76,11 +76,16 @@ def _check_delegate(library: str) -> None:
         raise JobError(f"{library} is not a delegate: it lacks tflite_plugin_create_delegate")
 
 
-def has_compiled_models() -> bool:
-    """Return whether the board's LiteRT compiles models for GPUs and NPUs, without loading it."""
+COMPILED_MODELS = "compiled_model.py"
+"""The file that a package has if it compiles models for GPUs and NPUs."""
+
+
+def file_of_package(name: str) -> Path | None:
+    """Return a file of the board's ai-edge-litert, which is not loaded; ``None``: not there."""
     spec = importlib.util.find_spec("ai_edge_litert")
     folders = spec.submodule_search_locations if spec is not None else None
-    return any((Path(folder) / "compiled_model.py").exists() for folder in folders or ())
+    paths = (Path(folder) / name for folder in folders or ())
+    return next((path for path in paths if path.exists()), None)
 
 
 def find_package() -> LiteRtPackage:

@@ -27,6 +27,7 @@ from .litert_kernels import Kernel, KernelRun, ProfiledModel
 from .litert_open import copy_output
 
 _XNNPACK = "XNNPACK"
+_RAN_ON = "a compiled model of LiteRT"
 _PRODUCT = "Convolution"
 _IS_PRODUCT = ("Fully Connected", "Dynamic Fully Connected", _PRODUCT)
 """Kernels of convolutions and matrix products: convolutions of 1 x 1 become products."""
@@ -84,7 +85,7 @@ class ProfiledEngine(InterpreterEngine):
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         super().load(path, inputs, outputs)
-        is_open = any(spec.is_open for spec in (*inputs, *outputs)) or self._found()
+        is_open = any(spec.is_open for spec in (*inputs, *outputs)) or self._row_lists()
         if is_open or self._settings.facts.keeps == VARIABLES:
             return
         sides = self._tensors("input", "shape"), self._tensors("output", "shape")
@@ -169,6 +170,7 @@ def spans_of(runs: Sequence[KernelRun], operators: Sequence[Operator]) -> Operat
         device=DeviceRuns(_XNNPACK, False, tuple(kernel_names), tuple(device), tuple(slack_ns)),
         shapes=tuple(shapes for _, shapes, _ in names),
         kernels=tuple(kernels for _, _, kernels in names),
+        ran_on=_RAN_ON,
     )
 
 

@@ -61,7 +61,6 @@ class CudaFrames:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Take the platform file's options."""
         self._options = dict(options)
         self.without: dict[str, str] = {}
         for name, option in _OPTIONS.items():
@@ -78,8 +77,8 @@ class CudaFrames:
         """The thread that ran the session last."""
 
     def leave_out(self, name: str, reason: str) -> None:
-        for each in (name, *(_NEEDS_BUFFERS if name == BUFFERS else ())):
-            self.without.setdefault(each, reason)
+        for left_out in (name, *(_NEEDS_BUFFERS if name == BUFFERS else ())):
+            self.without.setdefault(left_out, reason)
 
     def give_up(self, reason: str) -> bool:
         """Leave out the next thing that a session may refuse; return whether there was one."""
@@ -135,10 +134,10 @@ class CudaFrames:
             [_Tensor(spec, stream, self.has(PINNED)) for spec in side] for side in (reads, makes)
         )
         binding = session.io_binding()
-        for each in self._inputs:
-            binding.bind_input(*memory_of(each.spec, each.address, device="cuda", of=gpu))
-        for each in self._outputs:
-            binding.bind_output(*memory_of(each.spec, each.address, device="cuda", of=gpu))
+        for tensor in self._inputs:
+            binding.bind_input(*memory_of(tensor.spec, tensor.address, device="cuda", of=gpu))
+        for tensor in self._outputs:
+            binding.bind_output(*memory_of(tensor.spec, tensor.address, device="cuda", of=gpu))
         options = onnxruntime.RunOptions()
         options.add_run_config_entry(_NO_SYNC, "1")
         self._compute = partial(session.run_with_iobinding, binding, options)
@@ -160,9 +159,9 @@ class CudaFrames:
             self._stream.end_capture()
             return " ".join(str(error).split()) or type(error).__name__
         self._thread = thread
-        for each in (*self._inputs, *self._outputs):
-            if each.not_pinned:
-                self.leave_out(PINNED, f"{each.spec.name}: {each.not_pinned}")
+        for tensor in (*self._inputs, *self._outputs):
+            if tensor.not_pinned:
+                self.leave_out(PINNED, f"{tensor.spec.name}: {tensor.not_pinned}")
         return ""
 
     def _pass_frame(
@@ -210,12 +209,12 @@ class _Tensor:
         self._staging: NDArray[Any] | None = None
 
     def slot(self, array: NDArray[Any]) -> _Slot:
-        found = self._slots.get(id(array))
-        if found is None:
+        slot = self._slots.get(id(array))
+        if slot is None:
             if len(self._slots) >= _MAX_SLOTS:
                 return self._staged(array)
-            found = self._slots[id(array)] = self._pinned(array) or self._staged(array)
-        return found
+            slot = self._slots[id(array)] = self._pinned(array) or self._staged(array)
+        return slot
 
     def _pinned(self, array: NDArray[Any]) -> _Slot | None:
         if not self._is_pinned:

@@ -73,7 +73,7 @@ class OnnxRuntimeEngine:
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
-            self._open = OpenRuns(inputs, outputs, foretells=not self._settings.facts.keeps)
+            self._open = OpenRuns(inputs, outputs, predicts=not self._settings.facts.keeps)
         if self._cuda is not None and (reason := self._why_no_graph()):
             self._cuda.leave_out(GRAPH, reason)
         self._start()
@@ -133,14 +133,14 @@ class OnnxRuntimeEngine:
         """Say why copies must be left to onnxruntime: it may copy for operators on the CPU, too."""
         if self._open is not None:
             return OPEN_SIZES
-        found = self._acceleration
-        if self._is_whole or found is None or found.is_full:
+        acceleration = self._acceleration
+        if self._is_whole or acceleration is None or acceleration.is_full:
             return ""
-        if found.operators is None:
+        if acceleration.operators is None:
             return (
                 f"onnxruntime {self._onnxruntime.__version__} does not report what runs on the CPU"
             )
-        return f"on the CPU: {', '.join(found.others)}"
+        return f"on the CPU: {', '.join(acceleration.others)}"
 
     def _create_session(self, *, refuses_cpu: bool = False) -> Any:
         options = session_options(self._onnxruntime, self._settings)
@@ -153,19 +153,19 @@ class OnnxRuntimeEngine:
 
     def _count(self) -> Acceleration:
         """Return what the provider runs; raise if it must run all and does not."""
-        found = count_operators(self._session, self._provider, self._path)
+        acceleration = count_operators(self._session, self._provider, self._path)
         if self._settings.accelerator == "cpu" or self._settings.allow_fallback:
-            return found
-        if found.operators is not None:
-            refuse_fallback(self._path.name, found)
-            return found
+            return acceleration
+        if acceleration.operators is not None:
+            refuse_fallback(self._path.name, acceleration)
+            return acceleration
         # This version does not tell which operators are where, but it can refuse.
         try:
             self._session = self._create_session(refuses_cpu=True)
             self._is_whole = True
         except JobError:
-            refuse_fallback(self._path.name, found)
-        return found
+            refuse_fallback(self._path.name, acceleration)
+        return acceleration
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         try:

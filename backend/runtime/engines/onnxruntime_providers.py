@@ -91,7 +91,7 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
     plugin = options.pop("plugin", "")
     name = _full_name(onnxruntime, wanted, is_known=not plugin)
     _keep_float32(name, options)
-    if not plugin and (name not in onnxruntime.get_available_providers() or is_plugin(name)):
+    if not plugin and (name not in onnxruntime.get_available_providers() or name in _registered):
         plugin = plugin_of(short_name(name))
     if plugin:
         kind = options.pop("device_type", settings.accelerator).upper()
@@ -128,12 +128,11 @@ def _full_name(onnxruntime: Any, wanted: str, *, is_known: bool) -> str:
         return name
     if not is_known:
         return f"{short_name(wanted)}{_SUFFIX}"
-    found = f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}"
-    raise JobError(found + hint(wanted, map(short_name, known.values())))
+    problem = f"onnxruntime {onnxruntime.__version__} knows no provider {wanted!r}"
+    raise JobError(problem + hint(wanted, map(short_name, known.values())))
 
 
 def short_name(name: str) -> str:
-    """Return a provider's name as platform files have it: ``CUDA``."""
     return name.removesuffix(_SUFFIX)
 
 
@@ -223,11 +222,6 @@ def is_library(plugin: str) -> bool:
     return "/" in plugin or plugin.endswith(".so")
 
 
-def is_plugin(name: str) -> bool:
-    """Tell whether a provider, by its full name, comes from a library that is in use."""
-    return name in _registered
-
-
 def find_device(onnxruntime: Any, name: str, plugin: str, wanted: str) -> Any:
     """Return the device of a kind (``CPU``, ``GPU``, ``NPU``) on which a plug-in is to compute.
 
@@ -241,13 +235,13 @@ def find_device(onnxruntime: Any, name: str, plugin: str, wanted: str) -> Any:
     kinds = [device.device.type.name for device in devices]
     if wanted in kinds:
         return devices[kinds.index(wanted)]
-    found = f"the provider of {plugin} offers no {wanted} on this board"
+    problem = f"the provider of {plugin} offers no {wanted} on this board"
     if not kinds:
-        raise JobError(f"{found}: it finds no device that it can use")
+        raise JobError(f"{problem}: it finds no device that it can use")
     offered = " and ".join(dict.fromkeys(kinds))
     raise JobError(
-        f"{found}, only {offered}; if it is to compute on that, add device_type: {kinds[0]} to its"
-        " options"
+        f"{problem}, only {offered}; if it is to compute on that, add device_type: {kinds[0]} to"
+        " its options"
     )
 
 

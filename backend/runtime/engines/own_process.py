@@ -2,7 +2,7 @@
 
 It maps the memory of the slots, so a frame costs two short messages that say where its tensors
 are. The process is started before MPI is, ends when its rank does however that ends, and what goes
-wrong in it is told by the rank.
+wrong in it is reported by the rank.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ class _Served:
         module = importlib.import_module(f".{request['module']}", __package__)
         self._engine = module.open_engine(as_record(EngineSettings, request["settings"]))
         self._engine.load(Path(request["path"]), self._inputs, self._outputs)
-        found = self._engine.acceleration()
-        return {"acceleration": found and asdict(found)}
+        acceleration = self._engine.acceleration()
+        return {"acceleration": acceleration and asdict(acceleration)}
 
     def do_frame(self) -> None:
         message = self._channel.recv_bytes()
@@ -281,8 +281,8 @@ class _Served:
     def _find(self, message: bytes) -> _Frame:
         places = list(_PLACE.iter_unpack(message))
         frame = _Frame([], [], [])
-        sides = [(each, frame.inputs) for each in self._inputs]
-        sides += [(each, frame.outputs) for each in self._outputs]
+        sides = [(spec, frame.inputs) for spec in self._inputs]
+        sides += [(spec, frame.outputs) for spec in self._outputs]
         for (spec, side), (memory, offset) in zip(sides, places, strict=True):
             if memory >= 0:
                 values = self._memories[memory][offset:]

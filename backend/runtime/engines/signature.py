@@ -24,7 +24,7 @@ class FileTensor:
 
 
 def match_tensors(
-    file: str, side: str, planned: Sequence[Tensor], found: Sequence[FileTensor]
+    file: str, side: str, planned: Sequence[Tensor], present: Sequence[FileTensor]
 ) -> list[FileTensor]:
     """Return the file's tensors in the order of the job's.
 
@@ -36,14 +36,14 @@ def match_tensors(
         JobError: a tensor is missing, has another type or shape, or is an input that the job
             lacks.
     """
-    left = list(found)
+    left = list(present)
     matched = [_take(spec.name, left) for spec in planned]
-    times = Counter(tensor.name for tensor in found)
+    times = Counter(tensor.name for tensor in present)
     unclear = [tensor for tensor in left if not tensor.name or times[tensor.name] > 1]
     result = []
     for spec, known in zip(planned, matched, strict=True):
         if known is None and not unclear:
-            names = ", ".join(repr(tensor.name) for tensor in found) or "none"
+            names = ", ".join(repr(tensor.name) for tensor in present) or "none"
             raise JobError(f"{file}: has no {side} {spec.name!r}; it has {names}")
         tensor = known or unclear.pop(0)
         if known is None:
@@ -76,8 +76,8 @@ def _admits(declared: tuple[int, ...] | None, spec: Tensor) -> bool:
         return True
     symbols = spec.symbols or ("",) * len(spec.shape)
     return len(declared) == len(spec.shape) and all(
-        symbol or found in (-1, planned)
-        for found, planned, symbol in zip(declared, spec.shape, symbols, strict=True)
+        symbol or size in (-1, planned)
+        for size, planned, symbol in zip(declared, spec.shape, symbols, strict=True)
     )
 
 

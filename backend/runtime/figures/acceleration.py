@@ -37,13 +37,13 @@ def refuse_fallback(name: str, acceleration: Acceleration) -> None:
     if acceleration.is_full:
         return
     if acceleration.operators is None:
-        found = f"{acceleration.by} does not run all operators, or does not report that it does"
+        extent = f"{acceleration.by} does not run all operators, or does not report that it does"
     else:
-        found = f"{acceleration.by} runs {acceleration.operators} of {acceleration.of} operators"
+        extent = f"{acceleration.by} runs {acceleration.operators} of {acceleration.of} operators"
         if acceleration.others:
-            found += f", but not {', '.join(acceleration.others)}"
+            extent += f", but not {', '.join(acceleration.others)}"
     raise JobError(
-        f"{name}: {found}; map the other layers to a CPU, or let them run on the host core with"
+        f"{name}: {extent}; map the other layers to a CPU, or let them run on the host core with"
         " allow_fallback: true in the platform file"
     )
 

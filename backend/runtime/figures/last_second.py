@@ -18,7 +18,7 @@ from .events import COMPUTE, EVENT, FRAME, HEAD_BYTES, NAME, READ, WAIT, WRITE
 _BLOCK = 256
 """Events that are read at once. Ends are in order but for neighbours."""
 _MAX_USED = 1024
-"""Of the events since the last look, those that are used: the newest."""
+"""Of the events since the last call, those that are used: the newest."""
 _COMPUTES = 0
 _STEPS = frozenset((COMPUTE, READ, WRITE, WAIT))
 _READS_KEPT = 4096
@@ -43,9 +43,9 @@ class EventReader:
         """
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self._file = os.open(f"{NAME}{rank}", flags, dir_fd=folder)
-        found = os.fstat(self._file)
-        self._capacity = (found.st_size - HEAD_BYTES) // EVENT.size
-        if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or self._capacity < 1:
+        status = os.fstat(self._file)
+        self._capacity = (status.st_size - HEAD_BYTES) // EVENT.size
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or self._capacity < 1:
             self.close()
             raise PermissionError(
                 errno.EACCES, "is not a file of events of this user", f"{NAME}{rank}"
@@ -94,10 +94,10 @@ class EventReader:
             self._newest_ns = events[-1].end_ns
         return events, taken > _MAX_USED or taken >= self._capacity
 
-    def _block(self, most: int) -> bytes:
-        most = min(most, self._capacity - self._place)
+    def _block(self, count: int) -> bytes:
+        count = min(count, self._capacity - self._place)
         offset = HEAD_BYTES + self._place * EVENT.size
-        block = os.pread(self._file, most * EVENT.size, offset)
+        block = os.pread(self._file, count * EVENT.size, offset)
         return block[: len(block) // EVENT.size * EVENT.size]
 
     def close(self) -> None:
@@ -109,12 +109,12 @@ def _ends(events: bytes) -> list[int]:
 
 
 class LastSecond:
-    """Makes figures of a rank's events, from one look to the next, about a second later."""
+    """Makes figures of a rank's events, from one call to the next, about a second later."""
 
     def __init__(self, reader: EventReader) -> None:
         """Take the events; those that are there count, too."""
         self._reader = reader
-        self._looked_ns = 0
+        self._last_ns = 0
         self._until_ns = 0
         """End of the last event of the thread that computes."""
         self._read_at: dict[int, int] = {}
@@ -129,11 +129,11 @@ class LastSecond:
         ``latency_p99_ms``, ``frames_inside`` and ``frames_waiting`` (their mean number).
         """
         events, is_cut = self._reader.take()
-        if not events and not self._looked_ns:
+        if not events and not self._last_ns:
             return {}
-        since_ns = events[0].end_ns if is_cut else self._looked_ns or events[0].begin_ns
+        since_ns = events[0].end_ns if is_cut else self._last_ns or events[0].begin_ns
         until_ns = events[-1].end_ns if is_cut else now_ns
-        self._looked_ns = now_ns
+        self._last_ns = now_ns
         span_s = max(1, until_ns - since_ns) / 1e9
         values = {"frames_per_s": _frames(events) / span_s, **self._shares(events, is_cut)}
         return {**values, **self._of_the_job(events, span_s)}
@@ -151,7 +151,7 @@ class LastSecond:
         passed = max(1, self._until_ns - begin_ns)
         kinds = {"compute_share": COMPUTE, "wait_share": WAIT}
         spent = {name: _spent_ns(own, kind, begin_ns) for name, kind in kinds.items()}
-        return {name: min(1.0, each / passed) for name, each in spent.items()}
+        return {name: min(1.0, ns / passed) for name, ns in spent.items()}
 
     def _of_the_job(self, events: list[_Event], span_s: float) -> dict[str, float]:
         waited_ns = 0
@@ -186,9 +186,9 @@ class LastSecond:
 
 def _frames(events: Iterable[_Event]) -> int:
     """Return how many frames a rank has computed: on each route, runs of its busiest segment."""
-    runs = Counter((each.route, each.number) for each in events if each.kind == COMPUTE)
+    runs = Counter((event.route, event.number) for event in events if event.kind == COMPUTE)
     routes = {route for route, _ in runs}
-    return sum(max(runs[each] for each in runs if each[0] == route) for route in routes)
+    return sum(max(runs[run] for run in runs if run[0] == route) for route in routes)
 
 
 def _spent_ns(events: Iterable[_Event], kind: int, since_ns: int) -> int:

@@ -73,6 +73,8 @@ class OperatorSpans:
     """Of the inputs and outputs, by operator; empty: unknown."""
     kernels: tuple[str, ...] = ()
     """What computed the operator, by operator; empty: unknown."""
+    ran_on: str = ""
+    """What ran in the place of the engine, which has no profile; empty: the engine did."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,13 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
             nodes.append(_Event(node, *times, provider, _shapes(args)))
         elif category == "Kernel" or (category == "Api" and event.get("tid") == -1):
             device.append(_Event(_kernel_name(name), *times))
-    queuing = next((each.provider for each in nodes if each.provider in _QUEUING), "")
-    found: DeviceRuns | None = None
+    queuing = next((node.provider for node in nodes if node.provider in _QUEUING), "")
+    device_runs: DeviceRuns | None = None
     if device:
-        found = _on_own_clock(queuing or _CPU, device, len(runs))
+        device_runs = _on_own_clock(queuing or _CPU, device, len(runs))
     elif qnn is not None and qnn.exists():
-        calls = [each for each in nodes if each.provider == _QNN]
-        found = _in_calls(calls, [*_executions(qnn)], runs)
+        calls = [node for node in nodes if node.provider == _QNN]
+        device_runs = _in_calls(calls, [*_executions(qnn)], runs)
     names: dict[tuple[str, str, str], int] = {}
     spans = [
         (names.setdefault((n.name, n.shapes, n.provider), len(names)), n.begin, n.duration)
@@ -132,10 +134,10 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
         names=tuple(name for name, _, _ in names),
         spans=tuple(spans[-MAX_SPANS:]),
         runs=tuple(runs),
-        device=found,
+        device=device_runs,
         queued_by=queuing,
         shapes=tuple(shapes for _, shapes, _ in names),
-        kernels=() if found else tuple(provider for _, _, provider in names),
+        kernels=() if device_runs else tuple(provider for _, _, provider in names),
     )
 
 
@@ -170,14 +172,17 @@ def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None
     first = len(events) - count * runs
     parts = [events[at : at + count] for at in range(first, len(events), max(count, 1))]
     names = [sorted(event.name for event in part) for part in parts]
-    differs = [each != names[-1] for each in names]
+    differs = [of_run != names[-1] for of_run in names]
     if not parts or any(differs[1:]):
         return None
     if differs[0]:
         parts[0] = []
     start = events[0].begin
     spans = [
-        [(each.name, 1000 * (each.begin - start), 1000 * max(each.duration, 0)) for each in part]
+        [
+            (event.name, 1000 * (event.begin - start), 1000 * max(event.duration, 0))
+            for event in part
+        ]
         for part in parts
     ]
     return _device_runs(by, spans, [0] * runs, has_clock=True)
@@ -240,7 +245,7 @@ def _executions(path: Path) -> Iterator[list[tuple[str, float]]]:
             elif kind in ("EXECUTE", "FINALIZE"):
                 if kind == "EXECUTE":
                     scale = 1000 * microseconds / cycles if cycles else 1000.0
-                    yield [(name, scale * each) for name, each in operators if each]
+                    yield [(name, scale * amount) for name, amount in operators if amount]
                 operators, cycles, microseconds = [], 0, 0
 
 

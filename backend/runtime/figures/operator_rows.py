@@ -27,18 +27,20 @@ class OperatorRow:
     p95_ms: float
 
 
-def operator_rows(segment: OperatorSpans) -> Iterator[OperatorRow]:
-    """Yield the operators in the order in which they ran first.
+def operator_rows(segment: OperatorSpans, last: int) -> Iterator[OperatorRow]:
+    """Yield the operators of the ``last`` runs, in the order in which they ran first.
 
     Where an accelerator reports its own times, and the engine's spans only show when work was
     queued, or one span for all, the rows are the accelerator's.
     """
     device = segment.device
     if device is not None and not segment.kernels:
-        spans = [span for run in device.runs for span in run]
-        yield from _rows(device.names, (), device.names, spans, 1e6)
+        kernels = [span for run in device.runs[-last:] for span in run]
+        yield from _rows(device.names, (), device.names, kernels, 1e6)
     else:
-        yield from _rows(segment.names, segment.shapes, segment.kernels, segment.spans, 1e3)
+        begin = min((begin for begin, _ in segment.runs[-last:]), default=0)
+        spans = [span for span in segment.spans if span[1] >= begin]
+        yield from _rows(segment.names, segment.shapes, segment.kernels, spans, 1e3)
 
 
 def _rows(

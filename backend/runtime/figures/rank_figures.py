@@ -54,7 +54,10 @@ Steady: TypeAlias = Annotated[
 
 
 def _shown(heading: str, unit: str) -> dict[str, str]:
-    """Say that tables of ranks show a field; the unit is ``ms`` or ``MB``."""
+    """Let all tables of ranks have a column for a field, unless it is ``None`` for all ranks.
+
+    The heading has to name units other than ``ms`` and ``MB``.
+    """
     return {"heading": heading, "unit": unit}
 
 

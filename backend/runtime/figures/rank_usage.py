@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..job import ALL, Turns
+from ..system.board.energy import SensorError, find_sensor
+from ..system.board.nvml import find_nvml
 from ..system.processes import cpu_s_of, memory_of
-from .energy import SensorError, find_sensor
 from .histogram import SORTED_AT_ONCE, Histogram
-from .nvml import find_nvml
 from .rank_figures import EnergyFigures
 
 _T = TypeVar("_T")
@@ -104,8 +104,8 @@ def cpu_s() -> float:
 
 def peak_memory_mb() -> float:
     """Return the peak resident memory in 10^6 bytes; ``ru_maxrss`` would count the launcher's."""
-    found = memory_of("self", "VmHWM")
-    return (found + sum(memory_of(process, "VmHWM") for process in helper_processes)) / 1e6
+    own = memory_of("self", "VmHWM")
+    return (own + sum(memory_of(process, "VmHWM") for process in helper_processes)) / 1e6
 
 
 class GpuMemory:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..system.board.hardware import Hardware
+from ..system.board.nvml import LIBRARY
 from ..system.files import ROOT
 from ..system.processes import stat_of
 from .events import NAME
-from .hardware import Hardware
 from .last_second import EventReader, LastSecond
-from .nvml import LIBRARY
 
 PERIOD_S = 1.0
 _END_S = 2.0
@@ -42,8 +42,8 @@ OnSample = Callable[[str, Sample], None]
 def split_name(name: str) -> tuple[str, int | str]:
     """Return the quantity that a name of a value has, and the number of the rank, or the part."""
     quantity, _, part = name.partition(".")
-    found = re.fullmatch(r"rank(\d{1,9})", part)
-    return quantity, int(found[1]) if found else part
+    rank = re.fullmatch(r"rank(\d{1,9})", part)
+    return quantity, int(rank[1]) if rank else part
 
 
 class Sampler:
@@ -65,7 +65,9 @@ class Sampler:
     def _find_ranks(self) -> None:
         names = [entry.name for entry in os.scandir(self._folder)]
         numbers = (name[len(NAME) :] for name in names if name.startswith(NAME))
-        for number in {int(each) for each in numbers if each.isdecimal()} - self._ranks.keys():
+        for number in {
+            int(number) for number in numbers if number.isdecimal()
+        } - self._ranks.keys():
             with contextlib.suppress(OSError):  # its ring is being made
                 self._ranks[number] = _Rank(EventReader(self._folder, number))
 

@@ -37,7 +37,7 @@ from ..recording import Recorder
 from ..sinks import open_sinks
 from ..sizes import OpenSlot, is_aligned
 from ..sources import Source, open_source
-from ..sources.arrival_times import most_in_a_second, read_arrival_times
+from ..sources.arrival_times import max_in_a_second, read_arrival_times
 from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
 from ..sources.switching import (
     ROUTE_NAMES,
@@ -340,7 +340,7 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
     if rhythm is None:
         samples = options.samples_per_query
         return Pulled(source.frames) if samples is None else Queries(source.frames, samples)
-    in_a_second = rhythm if isinstance(rhythm, float | int) else most_in_a_second(rhythm)
+    in_a_second = rhythm if isinstance(rhythm, float | int) else max_in_a_second(rhythm)
     queue = queue_of(options, setup.windows, math.ceil(in_a_second))
     return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
 

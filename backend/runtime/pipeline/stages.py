@@ -416,7 +416,7 @@ class SourceStage(Stage):
                     self.lacks = self.lacks or ROOM
         if not self._looks:
             return not self.lacks or arrivals.is_over
-        is_waiting = arrivals.look(self.frame, came_out)
+        is_waiting = arrivals.poll(self.frame, came_out)
         if is_waiting is None:
             return True
         has_room = not self.lacks

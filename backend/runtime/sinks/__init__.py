@@ -18,8 +18,6 @@ from ..frame_records import Failure
 from ..job import Job
 from ..options import RunOptions
 
-__all__ = ["Sink", "open_sinks"]
-
 
 class Sink(ABC):
     """A receiver of the model's outputs, on the rank where they leave."""

@@ -30,17 +30,14 @@ class KeeperSink(Sink):
         self._connection = connect(ROLE_SINK)
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Send one frame's outputs."""
         sizes = self._form.sizes_of(outputs)
         head = self._form.head.pack(frame, time.monotonic(), *sizes)
         self._send(head, [np.ascontiguousarray(values) for values in outputs])
 
     def fail(self, frame: int, failure: Failure) -> None:
-        """Send why one frame has failed."""
         self._send(head_without_sizes(self._form, frame | FAILED) + failure.to_bytes(), ())
 
     def finish(self) -> None:
-        """Send that these were all."""
         self._send(head_without_sizes(self._form, END), ())
 
     def _send(self, head: bytes, tensors: Sequence[NDArray[Any]]) -> None:
@@ -52,7 +49,6 @@ class KeeperSink(Sink):
         self.waited_s += time.perf_counter() - begin
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

@@ -24,7 +24,6 @@ class ProgressSink(Sink):
 
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
-        """Return it if ``--progress`` is given."""
         return cls() if options.progress else None
 
     def __init__(self) -> None:
@@ -32,13 +31,11 @@ class ProgressSink(Sink):
         self._next_s = 0.0
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Count one frame."""
         self._completed += 1
         if time.monotonic() >= self._next_s:
             self.finish()
 
     def finish(self) -> None:
-        """Print the number."""
         # mpirun's daemon may have been killed; the watchdog and the launcher tell of that.
         with contextlib.suppress(OSError):
             os.write(1, f"completed {self._completed}\n".encode())

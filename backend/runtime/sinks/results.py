@@ -95,12 +95,12 @@ class _Frames(Sequence[NDArray[Any]]):
         if isinstance(frame, slice):
             return [self[number] for number in range(*frame.indices(len(self)))]
         begin = self._begins[frame]
-        found = self._form.outputs_of(self._form.sizes(self._raw, begin))
-        begin += self._form.head.size + sum(spec.nbytes for spec in found[: self._output])
-        return typed_view(found[self._output], self._raw[begin:])
+        specs = self._form.outputs_of(self._form.sizes(self._raw, begin))
+        begin += self._form.head.size + sum(spec.nbytes for spec in specs[: self._output])
+        return typed_view(specs[self._output], self._raw[begin:])
 
 
-def most_bytes(outputs: Sequence[Tensor], frames: int) -> int:
+def max_bytes(outputs: Sequence[Tensor], frames: int) -> int:
     """Return how large a results file of so many frames can be."""
     record = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
     return len(MAGIC) + _MAX_HEAD + frames * record
@@ -126,8 +126,8 @@ def read_results(path: Path) -> Results:
             offset = file.tell()
         job_sha256 = head["job_sha256"]
         outputs = tuple(_output(*output) for output in head["outputs"])
-        found = _open_records if any(spec.is_open for spec in outputs) else _fixed_records
-        records, frames = found(path, offset, outputs)
+        read = _open_records if any(spec.is_open for spec in outputs) else _fixed_records
+        records, frames = read(path, offset, outputs)
     except OSError as error:
         raise JobError(f"{path}: {error.strerror}") from None
     # SyntaxError: numpy reads the name of a type as if it were Python.
@@ -149,11 +149,11 @@ def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] 
     return spec
 
 
-_Found: TypeAlias = "tuple[NDArray[np.void], tuple[Sequence[NDArray[Any]], ...]]"
+_Records: TypeAlias = "tuple[NDArray[np.void], tuple[Sequence[NDArray[Any]], ...]]"
 """The records, and their values by output and frame."""
 
 
-def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found:
+def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Records:
     """Find records of one size."""
     names = [f"output_{number}" for number in range(len(outputs))]
     values = [(name, *spec.storage) for name, spec in zip(names, outputs, strict=True)]
@@ -162,7 +162,7 @@ def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found
     return records, tuple(np.asarray(records[name]) for name in names)  # type: ignore[misc]
 
 
-def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Found:
+def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Records:
     """Find records each of which has its size."""
     form = RecordForm(outputs)
     raw = _mapped(path, offset, np.dtype(np.uint8))

@@ -32,7 +32,6 @@ class ResultsWriter(Sink):
         return None if is_kept(options.inputs) else cls(options.results, job.sha256, job.outputs)
 
     def __init__(self, path: Path, job_sha256: str, outputs: Sequence[Tensor]) -> None:
-        """Create the file and write its head."""
         self._path = path
         head = {
             "job_sha256": job_sha256,
@@ -76,7 +75,6 @@ class ResultsWriter(Sink):
             data = data[self._file.write(data) :]
 
     def close(self) -> None:
-        """Close the file."""
         with suppress(OSError):
             self._file.close()
 

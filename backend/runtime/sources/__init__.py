@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..discovery import find_kinds
 from ..errors import JobError
-from .arrivals import Arrivals, EndOfStreamError
+from .arrivals import Arrivals, EndOfStreamError as EndOfStreamError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
-
-__all__ = [
-    "EndOfStreamError",
-    "Source",
-    "accepted",
-    "find_source",
-    "open_source",
-    "usage",
-]
 
 
 class Source(ABC):
@@ -112,11 +103,11 @@ class Source(ABC):
         """Return what reads a frame, given its number, into these slots."""
         return lambda index: self.read(index, slots)
 
-    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
+    def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
         """Return, by model input, the arrays of all frames that there are, if they stay in memory.
 
         Frames beyond their number begin again at the first. None are returned if sizes are open,
-        or if there are more than ``most``.
+        or if there are more than ``limit``.
         """
         return ()
 
@@ -135,14 +126,14 @@ class Source(ABC):
         """Release what was opened."""
 
 
-def refuse_others(where: str, given: Iterable[str], inputs: Sequence[Tensor]) -> None:
+def refuse_others(where: str, present: Iterable[str], inputs: Sequence[Tensor]) -> None:
     """Refuse the names of values, in a place that messages name, that no model input has.
 
     Raises:
         JobError: there are such names; nothing would read their values.
     """
     names = [spec.name for spec in inputs]
-    for name in given:
+    for name in present:
         if name not in names:
             raise JobError(
                 f"{where}: has values for {name!r}, and the model's inputs are"

@@ -56,7 +56,7 @@ def read_arrival_times(path: Path) -> list[float]:
     return times_s
 
 
-def most_in_a_second(times_s: Sequence[float]) -> int:
+def max_in_a_second(times_s: Sequence[float]) -> int:
     """Return how many frames arrive within a second at most."""
-    found = (bisect_left(times_s, begin + 1.0) - at for at, begin in enumerate(times_s))
-    return max(found, default=0)
+    counts = (bisect_left(times_s, begin + 1.0) - at for at, begin in enumerate(times_s))
+    return max(counts, default=0)

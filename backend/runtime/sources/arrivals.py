@@ -14,10 +14,10 @@ from ..errors import JobError
 PATIENCE_S = 40.0
 """Time for the watches to name a silent or hanging rank, which takes them up to 31 s."""
 
-MOST_DROPPED = 100_000
+MAX_DROPPED = 100_000
 """Numbers of dropped frames that are kept: a stream may have no end."""
 
-_LOOK_EVERY_S = 0.1
+_POLL_S = 0.1
 """While the cause of a full queue is unknown."""
 _IDLE_S = 1.0
 
@@ -44,7 +44,7 @@ class Arrivals(ABC):
     def __init__(self, frames: int | None) -> None:
         """Begin with frame 0; ``frames``: their number, ``None`` if unknown."""
         self.dropped: list[int] = []
-        """Numbers of the first :data:`MOST_DROPPED` frames that found no room, in order."""
+        """Numbers of the first :data:`MAX_DROPPED` frames that found no room, in order."""
         self.more_dropped = 0
         """How many others found none."""
         self._frames = math.inf if frames is None else frames
@@ -62,7 +62,7 @@ class Arrivals(ABC):
         """Whether the last frame has been taken."""
 
     @abstractmethod
-    def look(self, entered: int, came_out: int) -> bool | None:
+    def poll(self, entered: int, came_out: int) -> bool | None:
         """Return whether an arrived frame has not been taken yet; ``None``: none will come.
 
         So many frames have ``entered`` the pipeline, and so many ``came_out``.
@@ -97,7 +97,6 @@ class Pulled(Arrivals):
         self.is_over = frames == 0
 
     def end(self) -> None:
-        """Have none left."""
         self._frames = 0
         self.is_over = True
 
@@ -105,15 +104,12 @@ class Pulled(Arrivals):
         """None arrives before it is taken."""
 
     def is_exhausted(self) -> bool:
-        """Whether all frames have been taken."""
         return self.is_over
 
-    def look(self, entered: int, came_out: int) -> bool | None:
-        """Return whether there is another frame."""
+    def poll(self, entered: int, came_out: int) -> bool | None:
         return None if self.is_over else True
 
     def take(self) -> tuple[int, float]:
-        """Return the next frame, arriving now."""
         if self.is_over:
             raise EndOfStreamError
         index = self._next
@@ -135,13 +131,11 @@ class Queries(Pulled):
         self._samples = samples
         self._issued_s = 0.0
 
-    def look(self, entered: int, came_out: int) -> bool | None:
-        """Return whether a frame of a query has not been taken yet, or another query begins."""
+    def poll(self, entered: int, came_out: int) -> bool | None:
         self.awaits_results = self._next % self._samples == 0 and came_out < self._next
         return None if self.is_over else not self.awaits_results
 
     def take(self) -> tuple[int, float]:
-        """Return the next frame, which arrived with its query."""
         index, now_s = super().take()
         if index % self._samples == 0:
             self._issued_s = now_s
@@ -172,7 +166,6 @@ class _Queued(Arrivals):
         self._entered_by_then: int | None = None
 
     def end(self) -> None:
-        """Keep those that wait."""
         self._frames = self._arrived
 
     def end_at(self, frames: int) -> None:
@@ -185,13 +178,11 @@ class _Queued(Arrivals):
         self._arrived = self._frames = frames
 
     def is_exhausted(self) -> bool:
-        """Whether all frames have arrived and none waits."""
         self._arrive()
         self.is_over = self._arrived >= self._frames and not self._queue
         return self.is_over
 
-    def look(self, entered: int, came_out: int) -> bool | None:
-        """Return whether a frame waits; ``None``: none will come."""
+    def poll(self, entered: int, came_out: int) -> bool | None:
         if self.is_exhausted():
             return None
         self._judge(entered, came_out)
@@ -224,15 +215,12 @@ class _Queued(Arrivals):
             )
 
     def pause_s(self) -> float | None:
-        """Seconds until the next arrival, or until the cause of a full queue is checked again."""
-        return None if self._lost_s is None else _LOOK_EVERY_S
+        return None if self._lost_s is None else _POLL_S
 
     def counts(self) -> tuple[int, int]:
-        """Return how many frames have arrived, and how many of them wait."""
         return self._arrived, len(self._queue)
 
     def take(self) -> tuple[int, float]:
-        """Return the frame that waits longest."""
         if self.is_exhausted():
             raise EndOfStreamError
         return self._queue.popleft()
@@ -251,7 +239,7 @@ class _Queued(Arrivals):
         if has_room:
             self._queue.append((self._arrived, arrived_s))
         elif self._overflow == "drop":
-            if len(self.dropped) < MOST_DROPPED:
+            if len(self.dropped) < MAX_DROPPED:
                 self.dropped.append(self._arrived)
             else:
                 self.more_dropped += 1
@@ -263,7 +251,7 @@ class _Queued(Arrivals):
 
 
 class Timed(_Queued):
-    """Frames arrive by the clock, from the first look on."""
+    """Frames arrive by the clock, from the first poll on."""
 
     def __init__(
         self,
@@ -317,7 +305,7 @@ class Timed(_Queued):
 
 
 class Live(_Queued):
-    """Frames arrive when a thread of the source hands them over, from the first look on."""
+    """Frames arrive when a thread of the source hands them over, from the first poll on."""
 
     def __init__(
         self,
@@ -327,7 +315,6 @@ class Live(_Queued):
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Wait for frames; see :class:`Timed`."""
         super().__init__(frames, capacity, overflow, clock, patience_s)
         self.content: dict[int, Any] = {}
         """What the source has of each frame that waits; it takes it out."""
@@ -356,7 +343,6 @@ class Live(_Queued):
         self.on_arrival()
 
     def _judge(self, entered: int, came_out: int) -> None:
-        """Report that no more frames come, too."""
         super()._judge(entered, came_out)
         if self._failure and not self._queue and self._arrived < self._frames:
             raise JobError(self._failure)

@@ -38,7 +38,6 @@ class CameraSource(CapturedSource):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether an input is a camera."""
         return any(name.startswith(_PREFIX) for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
@@ -85,7 +84,6 @@ class CameraSource(CapturedSource):
         return pixels
 
     def close(self) -> None:
-        """Stop to capture, and close the camera."""
         self._is_closed = True
         if self._thread is not None:
             self._thread.join(_JOIN_TIMEOUT_S)
@@ -104,11 +102,11 @@ class CameraSource(CapturedSource):
 
 def _device(name: str) -> Path:
     """Return the device file of a camera."""
-    given = name.removeprefix(_PREFIX)
-    if given.isascii() and given.isdigit() and len(given) < 4:
-        return Path(f"/dev/video{int(given)}")
-    if given.startswith("/dev/"):
-        return Path(given)
+    device = name.removeprefix(_PREFIX)
+    if device.isascii() and device.isdigit() and len(device) < 4:
+        return Path(f"/dev/video{int(device)}")
+    if device.startswith("/dev/"):
+        return Path(device)
     raise JobError(f"--input: {name!r} names no camera; expected camera:0 or camera:/dev/video0")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PREFIX = "follow:"
 _NUMPY = ".npy"
 _EVERY_S = 0.05
-"""Between two looks into the folder."""
+"""Between two readings of the folder."""
 _MAX_FILES = 1 << 20
 """In the folder; some 200 bytes of memory each."""
 
@@ -37,7 +37,8 @@ class FollowSource(Source):
     """Images and ``.npy`` files of a folder on the source's board, and those that appear in it.
 
     They are taken in the order of their last change, then by name, each once. A file is complete
-    when two looks in succession see the same size and time of change. Hidden files are left out.
+    when two readings in succession find the same size and time of change. Hidden files are left
+    out.
     """
 
     usage = ("follow:FOLDER",)
@@ -47,7 +48,6 @@ class FollowSource(Source):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether an input is a folder to follow."""
         return any(name.startswith(_PREFIX) for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
@@ -57,7 +57,7 @@ class FollowSource(Source):
         self._preprocessing = options.preprocessing
         self.frames = options.frames
         self._seen: dict[str, _State] = {}
-        """What the last look saw of files that have not been taken."""
+        """What the last reading found of files that have not been taken."""
         self._taken: set[str] = set()
         self._names: dict[int, str] = {}
         self._ready: deque[str] = deque()
@@ -65,8 +65,7 @@ class FollowSource(Source):
         self._next = 0
 
     def start(self, arrivals: object) -> None:
-        """Look into the folder."""
-        self._look()
+        self._poll()
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         """Wait for a complete file and read it; those before it are left out."""
@@ -91,7 +90,6 @@ class FollowSource(Source):
         return self._names.get(index) or super().label(index)
 
     def end(self) -> None:
-        """Take no further file."""
         self._ended.set()
 
     def _take(self) -> str:
@@ -100,25 +98,25 @@ class FollowSource(Source):
         while not self._ready:
             if self._ended.wait(_EVERY_S):
                 raise EndOfStreamError
-            self._look()
+            self._poll()
         self.waited_s += time.perf_counter() - begin
         return self._ready.popleft()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Find the files that have become complete."""
         present: set[str] = set()
         seen: dict[str, _State] = {}
         try:
             with os.scandir(self.folder) as entries:
-                frames = (each for each in entries if is_frame(each.name, (*SUFFIXES, _NUMPY)))
+                frames = (entry for entry in entries if is_frame(entry.name, (*SUFFIXES, _NUMPY)))
                 for entry in frames:
                     present.add(entry.name)
                     if len(present) > _MAX_FILES:
                         raise JobError(f"{self.folder}: has more than {_MAX_FILES} files")
                     if entry.name not in self._taken:
                         with suppress(FileNotFoundError):  # it is gone again
-                            found = entry.stat()
-                            seen[entry.name] = found.st_mtime_ns, found.st_size
+                            state = entry.stat()
+                            seen[entry.name] = state.st_mtime_ns, state.st_size
         except OSError as error:
             raise JobError(f"{self.folder}: cannot be followed: {reason_of(error)}") from None
         complete = {name for name, state in seen.items() if self._seen.get(name) == state}

@@ -68,11 +68,11 @@ class ImageInput:
             for side, most, is_open in zip(resized, self.size, self.is_open, strict=True)
         )
         if height > self.size[0] or width > self.size[1]:
-            found = f"{name} has" if keeps else "--size gives images of"
+            subject = f"{name} has" if keeps else "--size gives images of"
             at_most = self.spec.at_most(self.frame_shape(resized))
             instead = "resize images (--size), or build" if keeps else "build"
             raise JobError(
-                f"{found} {_text(resized)} pixels; the bound of model input {self.spec.name!r} is"
+                f"{subject} {_text(resized)} pixels; the bound of model input {self.spec.name!r} is"
                 f" {_text(self.size)}: {instead} with a larger one ({at_most})"
             )
         if resized[0] < height or resized[1] < width:
@@ -143,15 +143,15 @@ def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
         )
     size = (spec.shape[height], spec.shape[width])
     is_open = (bool(symbols[height]), bool(symbols[width]))
-    found = ImageInput(spec, preprocessing, spec.shape[channels], size, is_open)
+    takes = ImageInput(spec, preprocessing, spec.shape[channels], size, is_open)
     if preprocessing.keep_size and not all(is_open):
         raise JobError(
             f"--keep-size: model input {spec.name!r} of shape {list(spec.shape)} leaves height and"
             " width not both open, so images must be resized"
         )
     if preprocessing.size is not None:
-        found.fit(preprocessing.size, "")
-    return found
+        takes.fit(preprocessing.size, "")
+    return takes
 
 
 def input_values(pixels: NDArray[np.float32], takes: ImageInput) -> NDArray[Any]:
@@ -171,18 +171,18 @@ def input_values(pixels: NDArray[np.float32], takes: ImageInput) -> NDArray[Any]
     if dtype.kind == "f":
         return values
     limits = np.iinfo(dtype)
-    least, most = float(limits.min), float(limits.max)
+    low, high = float(limits.min), float(limits.max)
     is_unquantised_int8 = dtype == np.int8 and not takes.spec.quantisation
-    ends = [step * (limit - zero_point) for limit in (least, most)]
+    ends = [step * (limit - zero_point) for limit in (low, high)]
     if options.mean or options.scale or not (is_unquantised_int8 or _is_usual(*ends)):
         values = values / step + zero_point
     else:
-        values = least + pixels * ((most - least) / 255)
+        values = low + pixels * ((high - low) / 255)
     rounded = np.rint(values.astype(np.float64))
     with np.errstate(invalid="ignore"):
-        found = rounded.clip(least, most).astype(dtype)
-    found[rounded >= most] = limits.max  # a float64 cannot hold that of 64 bits
-    return found
+        quantised = rounded.clip(low, high).astype(dtype)
+    quantised[rounded >= high] = limits.max  # a float64 cannot hold that of 64 bits
+    return quantised
 
 
 def _is_usual(begin: float, end: float) -> bool:

@@ -49,7 +49,6 @@ class ImageSource(Source):
         return all(Path(name).exists() for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Look for the files."""
         paths = [image for name in options.inputs for image in _images(Path(name))]
         spec = only_input(options, inputs)
         if not paths:
@@ -67,15 +66,12 @@ class ImageSource(Source):
                 self._takes.fit(size, path.name)
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Decode the frame's file into the slot."""
         load_image(self.path(index), self._takes, slots[0])
 
     def label(self, index: int) -> str:
-        """Return the name of the frame's file."""
         return self.path(index).name
 
     def path(self, index: int) -> Path:
-        """Return the frame's file."""
         return self._paths[index % len(self._paths)]
 
     def note(self) -> str:

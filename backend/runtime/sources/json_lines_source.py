@@ -84,41 +84,41 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDA
         raise FrameError(f"{name}: {error}") from None
 
 
-def _array(given: Any, spec: Tensor) -> NDArray[Any]:
+def _array(value: Any, spec: Tensor) -> NDArray[Any]:
     """Return the values of an input in its type and in the shape that they have in the frame."""
     import numpy as np
 
     dtype = spec.storage[0]
     try:
         # Of words, numpy would make an array in which each takes as much memory as the longest.
-        found = np.array(given if _is_of_numbers(given) else None)
+        array = np.array(value if _is_of_numbers(value) else None)
     except (ValueError, OverflowError, RecursionError):
-        found = np.array(None)
-    is_empty = not found.size and found.dtype.kind == "f"
-    if found.dtype.kind not in _KINDS.get(dtype.kind, "") and not is_empty:
+        array = np.array(None)
+    is_empty = not array.size and array.dtype.kind == "f"
+    if array.dtype.kind not in _KINDS.get(dtype.kind, "") and not is_empty:
         raise JobError(
             f"{spec.name!r} is not {spec.dtype} numbers in lists of equal lengths; expected the"
             f" shape {list(spec.shape)}{', or smaller' if spec.is_open else ''}"
         )
-    if dtype.kind in "iu" and found.size:
+    if dtype.kind in "iu" and array.size:
         limits = np.iinfo(dtype)
-        least, most = found.min(), found.max()
-        if least < limits.min or most > limits.max:
+        low, high = array.min(), array.max()
+        if low < limits.min or high > limits.max:
             raise JobError(f"{spec.name!r} has values beyond {dtype}")
     axis_0_is_1 = spec.shape[:1] == (1,) or any(spec.symbols[:1])
-    if found.ndim == len(spec.shape) - 1 and axis_0_is_1:  # tokenizers leave the batch out
-        found = found[np.newaxis]
-    spec.of_shape(found.shape)
+    if array.ndim == len(spec.shape) - 1 and axis_0_is_1:  # tokenizers leave the batch out
+        array = array[np.newaxis]
+    spec.of_shape(array.shape)
     with np.errstate(over="ignore"):
-        return found.astype(dtype)
+        return array.astype(dtype)
 
 
-def _is_of_numbers(given: Any) -> bool:
+def _is_of_numbers(value: Any) -> bool:
     """Return whether a value of JSON is a number, or (nested) lists of numbers."""
-    if type(given) is not list:
-        return type(given) in _NUMBERS
-    kinds = set(map(type, given))
-    return kinds <= _NUMBERS or (kinds == {list} and all(map(_is_of_numbers, given)))
+    if type(value) is not list:
+        return type(value) in _NUMBERS
+    kinds = set(map(type, value))
+    return kinds <= _NUMBERS or (kinds == {list} and all(map(_is_of_numbers, value)))
 
 
 SOURCE = JsonLinesSource

@@ -26,7 +26,6 @@ class KeeperSource(Source):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether the input is the keeper."""
         return is_kept(inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
@@ -35,7 +34,6 @@ class KeeperSource(Source):
         self._connection: socket.socket | None = None
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Receive the next frame into the memory of the slots."""
         from ..sizes import shaped
 
         if self._connection is None:
@@ -57,7 +55,6 @@ class KeeperSource(Source):
             raise JobError("the program that has the frames has ended")
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 

@@ -49,8 +49,8 @@ class LinesSource(Source):
                 ]
             except JobError as error:
                 raise JobError(f"{name}: {error}") from None
-            if found := differing_size(zip(inputs, shapes, strict=True)):
-                raise JobError(f"{name}: {found}")
+            if problem := differing_size(zip(inputs, shapes, strict=True)):
+                raise JobError(f"{name}: {problem}")
         self.frames = self._count if options.frames is None else options.frames
 
     def _find_lines(self, longest: int) -> None:
@@ -95,16 +95,13 @@ class LinesSource(Source):
         return self._values(line.rstrip(b"\r\n"), self._name(index))
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Write a line's values."""
         from ..sizes import shaped
 
         for values, slot in zip(self._frame(index % self._count), slots, strict=True):
             shaped(slot, values.shape)[...] = values
 
     def label(self, index: int) -> str:
-        """Return file and line."""
         return f"{self._path.name}:{index % self._count + 1}"
 
     def close(self) -> None:
-        """Close the file."""
         self._close()

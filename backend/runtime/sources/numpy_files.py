@@ -34,9 +34,9 @@ MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
 
 _MAX_NAMES = 10
-_LONGEST_REASON = 200
+_MAX_REASON_LETTERS = 200
 """Letters of an error's text, which may repeat what a file has."""
-_MOST_LENT_BYTES = 32 << 20
+_MAX_LENT_BYTES = 32 << 20
 """Of an ``.npy`` file that is read before frame 0, and of frames that are copied to be aligned."""
 
 _UNREADABLE = (
@@ -99,11 +99,9 @@ class Stack:
     """What the user is told of them; empty: nothing."""
 
     def __len__(self) -> int:
-        """Return the number of frames."""
         return len(self.frames)
 
     def shape_of(self, index: int) -> tuple[int, ...]:
-        """Return the shape of a frame."""
         return self.frames[index].shape
 
     def read(self, index: int, slot: Slot) -> None:
@@ -116,7 +114,7 @@ class Stack:
         frames = [np.asarray(frame) for frame in self.frames]
         if all(map(is_aligned, frames)):
             return frames
-        is_small = sum(frame.nbytes for frame in frames) <= _MOST_LENT_BYTES
+        is_small = sum(frame.nbytes for frame in frames) <= _MAX_LENT_BYTES
         return [_aligned(frame) for frame in frames] if is_small else ()
 
     def close(self) -> None:
@@ -136,11 +134,9 @@ class FileStack:
         self._close = weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
-        """Return the number of frames."""
         return self._division.frames
 
     def shape_of(self, index: int) -> tuple[int, ...]:
-        """Return the shape of a frame."""
         division = self._division
         return division.last if index == division.frames - 1 else division.shape
 
@@ -160,7 +156,6 @@ class FileStack:
         return ()
 
     def close(self) -> None:
-        """Close the file."""
         self._close()
 
 
@@ -177,7 +172,7 @@ def open_npy(path: Path, spec: Tensor) -> FileStack | Stack:
             if promised > size - file.tell():
                 raise ValueError(f"it has {size} bytes, its header promises {promised} of values")
             division = _division(path, "its array", shape, dtype, spec)
-            if promised > _MOST_LENT_BYTES and not is_fortran:
+            if promised > _MAX_LENT_BYTES and not is_fortran:
                 return FileStack(path, file.tell(), division, spec)
             _check_memory(path, promised)
             file.seek(0)
@@ -226,13 +221,13 @@ def read_npz(path: Path, specs: Sequence[Tensor]) -> list[Stack]:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
-                present = {each.filename.removesuffix(".npy"): each for each in members}
+                present = {member.filename.removesuffix(".npy"): member for member in members}
                 names = [_names_of(path, present, spec.name, inputs) for spec in specs]
                 refuse_others(str(path), (_input_of(name, inputs) for name in present), specs)
-                _check_memory(path, sum(each.file_size for each in members))
+                _check_memory(path, sum(member.file_size for member in members))
                 return [
-                    _read_arrays(path, archive, {name: present[name] for name in found}, spec)
-                    for found, spec in zip(names, specs, strict=True)
+                    _read_arrays(path, archive, {name: present[name] for name in arrays}, spec)
+                    for arrays, spec in zip(names, specs, strict=True)
                 ]
         except _UNREADABLE as error:
             raise JobError(
@@ -246,17 +241,17 @@ def _names_of(
 ) -> list[str]:
     """Return the name of an input's array, or those of its frames' arrays, by their numbers."""
     numbered = re.compile(re.escape(name) + r"/(0|[1-9][0-9]*)").fullmatch
-    count = sum(1 for each in present if numbered(each) and each not in inputs)
+    count = sum(1 for array in present if numbered(array) and array not in inputs)
     if name in present and count:
-        found = f"has an array {name!r} and arrays for its frames"
-        raise JobError(f"{path}: {found}; leave one of them out")
+        problem = f"has an array {name!r} and arrays for its frames"
+        raise JobError(f"{path}: {problem}; leave one of them out")
     names = [f"{name}/{number}" for number in range(count)] or [name]
-    lacks = next((each for each in names if each not in present), None)
+    lacks = next((array for array in names if array not in present), None)
     if lacks is None:
         return names
     if count:
-        found = f"has {count} arrays {name + '/N'!r}, but none {lacks!r}"
-        raise JobError(f"{path}: {found}; number them from 0 without a gap")
+        problem = f"has {count} arrays {name + '/N'!r}, but none {lacks!r}"
+        raise JobError(f"{path}: {problem}; number them from 0 without a gap")
     others = sorted(present)
     more = f" and {len(others) - _MAX_NAMES} more" if len(others) > _MAX_NAMES else ""
     raise JobError(f"{path}: has no array {lacks!r}; it has {others[:_MAX_NAMES]}{more}")
@@ -324,8 +319,8 @@ def _division(
     if dtype != expected:
         raise JobError(f"{path}: {name} is {dtype}; the model takes {expected}")
     if spec.is_open and len(bound) != len(spec.shape):
-        found = f"{name} cannot say which shape its frames have, as the model takes {spec.dtype}"
-        raise JobError(f"{path}: {found}: build the model with fixed sizes (--shape)")
+        problem = f"{name} cannot say which shape its frames have, as the model takes {spec.dtype}"
+        raise JobError(f"{path}: {problem}: build the model with fixed sizes (--shape)")
     stored = replace(spec, shape=bound)
     division = _divided(shape, stored) if is_stack else _Division(1, shape, shape)
     if len(division.shape) == len(bound):
@@ -370,5 +365,5 @@ def _sizes(spec: Tensor) -> str:
 def _reason(error: BaseException) -> str:
     """Return an error's text, but not numpy's advice on how to read files that run code."""
     text = str(error).partition(" when allow_pickle")[0]
-    text = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
+    text = text if len(text) <= _MAX_REASON_LETTERS else f"{text[:_MAX_REASON_LETTERS]}..."
     return f" ({text})" if text and "pickle" not in text else ""

@@ -32,7 +32,6 @@ class NumpySource(Source):
     frames: int
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Read or open the arrays."""
         from .numpy_files import open_npy, read_npz
 
         self._path = path = Path(options.inputs[0])
@@ -57,11 +56,10 @@ class NumpySource(Source):
 
         for index in range(self._count):
             shapes = [stack.shape_of(index) for stack in self._stacks]
-            if found := differing_size(zip(inputs, shapes, strict=True)):
-                raise JobError(f"{self._path}: frame {index}: {found}")
+            if problem := differing_size(zip(inputs, shapes, strict=True)):
+                raise JobError(f"{self._path}: frame {index}: {problem}")
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Copy the frame's arrays."""
         for stack, slot in zip(self._stacks, slots, strict=True):
             stack.read(index, slot)
 
@@ -71,23 +69,20 @@ class NumpySource(Source):
             return super().into(slots)
         return partial(self._stacks[0].read, slot=slots[0])
 
-    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
+    def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
         """Return the arrays; those of a ``.npy`` file are read for that, if they are small."""
-        if self._has_open_sizes or self._count > most:
+        if self._has_open_sizes or self._count > limit:
             return ()
         frames = [stack.lent() for stack in self._stacks]
         return frames if all(frames) else ()
 
     def label(self, index: int) -> str:
-        """Return file and position."""
         return f"{self._path.name}[{index % self._count}]"
 
     def note(self) -> str:
-        """Return how an array is cut into frames; empty: none is."""
         return next((stack.note for stack in self._stacks if stack.note), "")
 
     def close(self) -> None:
-        """Close the file."""
         for stack in self._stacks:
             stack.close()
 

@@ -71,7 +71,7 @@ class CapturedSource(Source):
         """Check height and width of the frames of an opened ``cv2.VideoCapture``; return them."""
         cv2 = load_opencv()
         height, width = (
-            int(capture.get(each)) for each in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
+            int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
         )
         if not 0 < height * width <= MAX_PIXELS:
             raise JobError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .arrivals import Arrivals
 
 _FRAMES = 100
-_POOL_BYTES, _MOST_IN_POOL, _FEWEST_IN_POOL = 32 << 20, 1024, 4
+_POOL_BYTES, _MAX_POOL_FRAMES, _MIN_POOL_FRAMES = 32 << 20, 1024, 4
 """The pool of frames takes at most that memory. Where it would hold fewer, there is none."""
 
 
@@ -39,7 +39,6 @@ class RandomSource(Source):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether the input is ``random``."""
         return list(inputs) in ([], ["random"])
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
@@ -49,21 +48,19 @@ class RandomSource(Source):
         self._seed = options.seed
         self._bounds = _bounds(inputs)
         fitting = _POOL_BYTES // max(1, sum(spec.nbytes for spec in inputs))
-        self._distinct = min(fitting, _MOST_IN_POOL) if fitting >= _FEWEST_IN_POOL else None
+        self._distinct = min(fitting, _MAX_POOL_FRAMES) if fitting >= _MIN_POOL_FRAMES else None
         self._pool: list[list[NDArray[Any]]] = []
 
     def start(self, arrivals: Arrivals) -> None:
-        """Draw the frames of the pool."""
         from ..sizes import make_slot, private_memory, slot_bytes, values_in
 
-        for index in range(min(self._distinct or 0, self.frames or _MOST_IN_POOL)):
+        for index in range(min(self._distinct or 0, self.frames or _MAX_POOL_FRAMES)):
             memory = [private_memory(slot_bytes(spec)) for spec in self._inputs]
             slots = [make_slot(*each) for each in zip(self._inputs, memory, strict=True)]
             self._draw(index, slots)
             self._pool.append([values_in(slot) for slot in slots])
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        """Fill the slots with the values of frame ``index``."""
         from ..sizes import shaped
 
         index %= self._distinct or index + 1
@@ -89,13 +86,11 @@ class RandomSource(Source):
             values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
             _fill(values, spec.dtype, generator)
 
-    def lent(self, most: int) -> Sequence[Sequence[NDArray[Any]]]:
-        """Return the pool."""
+    def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
         is_open = any(spec.is_open for spec in self._inputs)
-        return () if is_open or len(self._pool) > most else [*zip(*self._pool, strict=True)]
+        return () if is_open or len(self._pool) > limit else [*zip(*self._pool, strict=True)]
 
     def label(self, index: int) -> str:
-        """Return a name with the frame's number."""
         return f"random {index}"
 
 

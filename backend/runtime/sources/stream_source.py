@@ -38,7 +38,6 @@ class StreamSource(Source):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether the input is ``-``."""
         return is_streamed(inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
@@ -48,7 +47,6 @@ class StreamSource(Source):
         self._next = 0
 
     def start(self, arrivals: object) -> None:
-        """Connect to the launcher."""
         if VARIABLE not in os.environ:
             raise JobError(
                 f"--input {STREAM}: 'rankslice run' alone can read standard input, not the mpirun"
@@ -94,7 +92,6 @@ class StreamSource(Source):
                 self._connection.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -106,7 +103,6 @@ class _Waiting(io.RawIOBase):
         self._source, self._connection = source, connection
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]

@@ -17,11 +17,11 @@ USUAL, SURGE = range(2)
 """Numbers of the routes."""
 ROUTE_NAMES = ("normal", "surge")
 
-_FEWEST_GAPS, _MOST_GAPS = 10, 60
+_MIN_GAPS, _MAX_GAPS = 10, 60
 """The rate of arrivals is that of so many at least and at most."""
 _PRECISE = 0.1
 """Relative standard error at which no more arrivals are needed: regular ones need the fewest."""
-_FEWEST_RESULTS = 3
+_MIN_RESULTS = 3
 """So many have to come out while others wait, to tell the rate of the usual route."""
 _FIRST_TRIAL_S = 30.0
 """After this time of a surge the usual route is tried, if its rate was learnt; then after twice the
@@ -67,12 +67,10 @@ class Fixed:
     """All frames take one route."""
 
     def __init__(self, route: int, reason: str = "as --switch says") -> None:
-        """Choose a route, and say why."""
         self._route = route
         self._reason = reason
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
-        """Return the route, and why it is chosen."""
         return self._route, self._reason
 
 
@@ -85,7 +83,7 @@ class Automatic:
         self._surge_queue = surge_queue(options, window)
         self.normal_fps = options.normal_fps
         """Rate of the usual route, as far as it is known."""
-        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MOST_GAPS + 1)
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MAX_GAPS + 1)
         self._last_out: int | None = None
         """How many had come out at the last decision on the usual route; not after a change."""
         self._busy_since: tuple[float, int] | None = None
@@ -98,7 +96,6 @@ class Automatic:
         self._calm_since_s: float | None = None
 
     def decide(self, route: int, seen: Seen) -> tuple[int, str]:
-        """Return the route that frames should take, and why."""
         options = self._options
         if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
             self._arrivals.append((seen.now_s, seen.arrived))
@@ -131,9 +128,9 @@ class Automatic:
     def _begin(self, seen: Seen, reason: str) -> tuple[int, str]:
         self._busy_since = self._calm_since_s = None
         self._began_s, self._began_fps = seen.now_s, None
-        if len(self._arrivals) > _FEWEST_GAPS:
+        if len(self._arrivals) > _MIN_GAPS:
             # More of them would be from before.
-            (first_s, first), (last_s, last) = self._arrivals[-1 - _FEWEST_GAPS], self._arrivals[-1]
+            (first_s, first), (last_s, last) = self._arrivals[-1 - _MIN_GAPS], self._arrivals[-1]
             self._began_fps = (last - first) / (last_s - first_s) if last_s > first_s else None
         return SURGE, reason
 
@@ -159,7 +156,7 @@ class Automatic:
         It is the rate of as few arrivals as tell it precisely. A frame that is late counts as
         arriving now.
         """
-        if len(self._arrivals) <= _FEWEST_GAPS:
+        if len(self._arrivals) <= _MIN_GAPS:
             return None, 0.0
         last_s, last = later_s, later = self._arrivals[-1]
         mean_s = error = squares = 0.0
@@ -168,7 +165,7 @@ class Automatic:
         ):
             squares += (later_s - time_s) ** 2 / (later - number)
             later_s, later = time_s, number
-            if gaps < _FEWEST_GAPS:
+            if gaps < _MIN_GAPS:
                 continue
             count = last - number
             mean_s = (last_s - time_s) / count
@@ -196,7 +193,7 @@ class Automatic:
         elif came_out and self._busy_since is not None:
             since_s, before = self._busy_since
             count, passed_s = seen.came_out - before, seen.now_s - since_s
-            if count >= _FEWEST_RESULTS and passed_s > 0:
+            if count >= _MIN_RESULTS and passed_s > 0:
                 self.normal_fps = count / passed_s
 
 

@@ -79,10 +79,10 @@ def _token_input(inputs: Sequence[Tensor]) -> Tensor:
     others = [spec for spec in inputs if _plain(spec.name) not in _FILLED]
     whole = [spec for spec in named or others if spec.dtype.startswith(("int", "uint"))]
     if len(whole) != 1:
-        found = [spec.name for spec in whole]
+        names = [spec.name for spec in whole]
         raise JobError(
             "--input: a .txt file feeds models with one input of token numbers, such as"
-            f" input_ids; this one has {found or 'none'}: give an .npz or .jsonl file with values"
+            f" input_ids; this one has {names or 'none'}: give an .npz or .jsonl file with values"
             " for each"
         )
     return whole[0]

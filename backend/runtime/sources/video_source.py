@@ -27,7 +27,7 @@ _MAX_FPS = 1000.0
 _MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
 """Begins the head and the segment."""
 
-_MOST_PARTS = 1 << 16
+_MAX_PARTS = 1 << 16
 """That are looked at: a video has a part for each of its fragments, and few others."""
 
 
@@ -44,7 +44,6 @@ class VideoSource(CapturedSource):
     can_replay = True
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
-        """Open the file."""
         super().__init__(options, inputs)
         self._path = Path(options.inputs[0])
         self._begins_again = options.frames is not None or options.unlimited
@@ -75,9 +74,11 @@ class VideoSource(CapturedSource):
             self._advance()
         _, pixels = self._capture.retrieve()
         if pixels is None or pixels.shape[:2] != self.size:
-            found = "cannot be decoded" if pixels is None else f"has the shape {pixels.shape}"
+            problem = "cannot be decoded" if pixels is None else f"has the shape {pixels.shape}"
             height, width = self.size
-            raise JobError(f"{self._path}: frame {index} {found}; expected {height}x{width} pixels")
+            raise JobError(
+                f"{self._path}: frame {index} {problem}; expected {height}x{width} pixels"
+            )
         return np.asarray(pixels)
 
     def fit(self) -> Fit:
@@ -85,15 +86,12 @@ class VideoSource(CapturedSource):
         return self._takes.fit(self.size, self._path.name)
 
     def label(self, index: int) -> str:
-        """Return file and position."""
         return f"{self._path.name}[{index}]"
 
     def note(self) -> str:
-        """Return what is done to frames of another size than the model's."""
         return self._takes.note(self._path.name, self.size)
 
     def close(self) -> None:
-        """Close the file."""
         self._capture.release()
 
     def _opened(self) -> Any:
@@ -159,7 +157,7 @@ def is_cut_short(path: Path) -> bool:
     place = 0
     with open_ordinary(path) as file:
         size = os.fstat(file.fileno()).st_size
-        for _ in range(_MOST_PARTS):
+        for _ in range(_MAX_PARTS):
             file.seek(place)
             length = _part_bytes(file.read(16).ljust(16, b"\0"))
             place += length

@@ -14,12 +14,12 @@ from ..figures.rank_figures import RankFigures, SourceFigures, ends_of
 from ..job import ALL, Turns
 from ..job.strict import vars_of
 from ..job.wording import digits, joined
-from .texts import frames_text
-from .throughput import (
+from .rates import (
     BOTH_ROUTES,
     STEADY,
     SURGE,
     TOO_FEW,
+    frames_text,
     frames_to_fill,
     stretches,
     throughput_fps,
@@ -91,10 +91,10 @@ def busiest(loads: Iterable[Load]) -> Load:
     others: list[Load] = []
     for load in loads:
         (cores if load.kind == "core" else others).append(load)
-    other = max(others, key=lambda each: each.share)
+    other = max(others, key=lambda load: load.share)
     if not cores:
         return other
-    core = max(cores, key=lambda each: each.share)
+    core = max(cores, key=lambda load: load.share)
     if core.share < BUSY:
         return other
     if other.kind == "rank" and other.share >= BUSY and {*other.ranks} <= {*core.ranks}:

@@ -13,7 +13,7 @@ from ..keeper import is_kept
 from ..options import RunOptions
 from ..sinks.results import Results, results_of
 from .bottleneck import pace_of
-from .texts import (
+from .rates import (
     are_shares,
     compute_texts,
     frames_text,

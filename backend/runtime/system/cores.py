@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from .files import ROOT, beginning_of, number_in, text_of
+from .files import ROOT, beginning_of, number_in, paths_below, text_of
 
 CORES = "sys/devices/system/cpu"
 """Folder of the cores, below the root."""
@@ -69,6 +69,17 @@ def named_in_cpuinfo(*names: str, root: Path = ROOT) -> str:
     """First value of a field with one of some names; empty: there is none."""
     fields = ((name, value) for block in cpuinfo(root) for name, value in block.items())
     return next((value.strip() for name, value in fields if name in names and value), "")
+
+
+def throttle_counters(kind: str, root: Path = ROOT) -> list[Path]:
+    """Return the files that count how often each ``core``, or each ``package``, was throttled."""
+    folders = paths_below(root, f"{CORES}/cpu[0-9]*/thermal_throttle")
+    if kind == "package":  # all cores of a package show its counter
+        by_package = {
+            text_of(each.parent / "topology/physical_package_id"): each for each in folders
+        }
+        folders = [*by_package.values()]
+    return [folder / f"{kind}_throttle_count" for folder in folders]
 
 
 def processor_times(root: Path = ROOT) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Sensors of power and energy, as Linux shows them."""
+"""Sensors of temperature, power and energy, as Linux shows them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ POWERCAP = "powercap"
 """Device of the counters of processors, such as Intel's RAPL."""
 _WHOLE_BOARD = ("vdd_in", "pom_5v_in", "psys", "total")
 """Labels of channels that measure the whole board."""
+
+
+@dataclass(frozen=True)
+class ThermalZone:
+    path: Path
+    kind: str
+    """Its type, as the driver calls it; empty: unknown."""
+
+    @property
+    def millicelsius_path(self) -> Path:
+        return self.path / "temp"
+
+
+def thermal_zones(root: Path = ROOT) -> list[ThermalZone]:
+    paths = paths_below(root, "sys/class/thermal/thermal_zone*")
+    return [ThermalZone(path, text_of(path / "type")) for path in paths]
 
 
 @dataclass(frozen=True)

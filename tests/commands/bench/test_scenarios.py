@@ -79,4 +79,4 @@ def test_a_scenario_says_what_it_needs(tmp_path: Path) -> None:
             rankslice.bench_scenario(tmp_path, name, **options)
     with pytest.raises(RankSliceError, match="661 are too few to determine p99"):
         rankslice.bench_scenario(tmp_path, "server", target_fps=9, latency_limit_ms=9, frames=661)
-    assert 5296 == SCENARIOS["multi"].least_frames
+    assert 5296 == SCENARIOS["multi"].min_frames

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import math
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice
+from litert_engines import needs_litert
 from needed import NEEDS_FIRST_CORES
 from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
@@ -65,6 +68,28 @@ def test_operators_are_shown_within_the_steps_of_their_segments(tmp_path: Path) 
         assert step.begin_ns <= each.begin_ns <= each.end_ns <= step.end_ns
     (note,) = shown.notes
     assert note.startswith("timestamps of operators are accurate to ")
+
+
+@pytest.mark.ci
+@needs_litert
+def test_operators_and_kernels_of_litert_are_shown_and_written(tmp_path: Path) -> None:
+    mapping = {
+        "local_cpu0": ["CONV_2D_0..MAX_POOL_2D_2"],
+        "local_cpu0.2": ["CONV_2D_3..SOFTMAX_10"],
+    }
+    rankslice_package.build(
+        DIGITS.with_suffix(".tflite"), mapping, out=tmp_path / "out", share_cores=True
+    )
+    table, record = tmp_path / "operators.csv", tmp_path / "trace.json"
+    given = ("--frames", str(FRAMES), "--operators", "--csv", table, "--json", record)
+    ended = rankslice("trace", tmp_path / "out", *given)
+    assert 0 == ended.code, ended.err
+    assert "ranks 0 and 1 ran on a compiled model of LiteRT" in ended.out.replace("\n", " ")
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert {"local_cpu0", "local_cpu0.2"} == {row["accelerator"] for row in rows}
+    assert all(float(row["p50_ms"]) <= float(row["p95_ms"]) for row in rows)
+    assert any(row["kernel"].startswith("Convolution (NHWC, F32)") for row in rows)
+    assert len(rows) == len(json.loads(record.read_text())["operators"])
 
 
 @pytest.mark.ci

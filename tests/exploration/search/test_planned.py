@@ -15,8 +15,9 @@ from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.problem.devices import Device
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
-from rankslice.exploration.search.methods import SearchOptions, find_mappings
+from rankslice.exploration.search.methods import find_mappings
 from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
+from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.platform import Link
 

@@ -10,16 +10,11 @@ from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.search.methods import (
-    SearchOptions,
-    SearchResult,
-    default_genetics,
-    find_mappings,
-)
-from rankslice.exploration.search.space import GeneticOptions
+from rankslice.exploration.search.methods import SearchResult, find_mappings
+from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.framework.errors import RankSliceError
 
-SMALL = GeneticOptions(population=8, generations=12)
+SMALL = SearchOptions(method="nsga2", population=8, generations=12)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +33,7 @@ def slow_gpus(candidate: Candidate) -> Candidate:
 def found_by(
     problem: Problem, method: str, evaluations: int = 64, objectives: tuple[str, ...] = ()
 ) -> SearchResult:
-    wanted = SearchOptions(method=method, genetics=SMALL, evaluate="run", evaluations=evaluations)
+    wanted = replace(SMALL, method=method, evaluate="run", evaluations=evaluations)
     return find_mappings(problem, ("throughput", *objectives), wanted, slow_gpus)
 
 
@@ -75,9 +70,7 @@ def test_nsga2_stops_when_no_more_mappings_may_be_tried(two_boards: Problem) -> 
 
 def test_nsga2_tries_what_is_best_by_the_model_first(two_boards: Problem) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
-    model = find_mappings(
-        two_boards, ("throughput",), SearchOptions(method="nsga2", genetics=SMALL)
-    )
+    model = find_mappings(two_boards, ("throughput",), SMALL)
     found = found_by(two_boards, "nsga2", evaluations=1)
     assert 1 == found.tried
     assert model.candidates[0].mapping == found.candidates[0].mapping
@@ -119,10 +112,9 @@ def test_exact_plans_that_fail_are_no_choice(two_boards: Problem) -> None:
 
 
 def test_the_paper_says_how_much_the_model_evaluates_and_the_budget_how_much_is_tried() -> None:
-    assert (100, 400) == sizes(default_genetics("model", 0))
-    assert (31, 66) == sizes(default_genetics("simulator", 1000))
-    assert (8, 14) == sizes(default_genetics("run", 50))
-
-
-def sizes(genetics: GeneticOptions) -> tuple[int, int]:
-    return genetics.population, genetics.generations
+    sizes = [
+        (genetics.population, genetics.generations)
+        for evaluate in ("model", "simulator", "run")
+        for genetics in [SearchOptions(evaluate=evaluate).genetics]
+    ]
+    assert [(100, 400), (31, 66), (8, 14)] == sizes

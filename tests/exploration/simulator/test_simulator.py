@@ -13,9 +13,8 @@ from placements import many_placements, placements
 from plans import FIGURE_2, FIGURE_2_RANKS, planned, plans
 from predicted_plans import predict_plan
 from problems import CHAIN, GIGABIT, assigned_problems, board, platform, problem
-from simulated_jobs import FREE, links, took
+from simulated_jobs import FREE, links, steps_of, took
 
-from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.runtime_costs import BOUNDS, FrameBytes, LinkSpeeds, Overheads
@@ -157,7 +156,7 @@ def test_a_tensor_for_several_ranks_of_another_board_crosses_the_cable_once():
 def test_inside_a_board_a_rank_holds_a_slot_of_the_writer_until_it_is_done():
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1})
     found = simulate(plan, took(0.001, 1.0), links(wake_up_s=0.0001), frames=4, traced=4)
-    steps = {(step.rank, step.frame): step for step in found.of(COMPUTE)}
+    steps = {(step.rank, step.frame): step for step in steps_of(found)}
     assert steps[1, 0].begin_s == pytest.approx(steps[0, 0].end_s + 0.0001)
     # Three slots: the fourth frame takes that of the first one.
     assert steps[0, 2].end_s < 0.01
@@ -306,7 +305,7 @@ def test_frames_that_come_by_the_clock_are_let_in_while_the_first_rank_computes(
 def test_steps_of_the_first_frames_are_kept():
     found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, traced=2)
     assert [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] == sorted(
-        (step.rank, step.frame) for step in found.of(COMPUTE)
+        (step.rank, step.frame) for step in steps_of(found)
     )
 
 

@@ -15,13 +15,12 @@ from line_graphs import line_graph, opened
 from placements import placements
 from plans import planned, plans
 from problems import CHAIN
-from simulated_jobs import links, took
+from simulated_jobs import links, steps_of, took
 
 from rankslice.backend.codegen import render_driver
-from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.summary.throughput import throughput_fps
+from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import Overheads
 from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import Arrivals, at_rate, jittered, simulate
@@ -50,7 +49,7 @@ def simulated(plan: Plan, *seconds: float, **more: object) -> Simulation:
 def frames_of(found: Simulation) -> dict[int, list[int]]:
     """Return the frames of each rank, in the order in which it computed them."""
     frames = defaultdict(list)
-    for step in sorted(found.of(COMPUTE), key=lambda step: step.begin_s):
+    for step in steps_of(found):
         frames[step.rank].append(step.frame)
     return dict(frames)
 
@@ -199,9 +198,7 @@ def test_every_frame_passes_its_ranks_in_any_plan_and_window(
     assert (13, ()) == (found.completed, found.dropped)
     assert np.all(np.diff(found.completed_s) >= 0)
     for segment in plan.segments:
-        steps = [
-            s for s in found.of(COMPUTE) if (s.rank, s.number) == (segment.rank, segment.index)
-        ]
+        steps = [s for s in steps_of(found) if (s.rank, s.segment) == (segment.rank, segment.index)]
         assert handled(plan, segment.rank, 13) == [step.frame for step in steps]
 
 

@@ -24,15 +24,6 @@ def test_percentiles_are_exact_to_one_per_mille(times: list[int]) -> None:
     assert max(times) - min(times) == pytest.approx(found.jitter_ns, rel=2e-3, abs=max(times) / 500)
 
 
-@settings(max_examples=25)
-@given(TIMES, TIMES)
-def test_merged_histograms_count_as_if_they_were_one(first: list[int], second: list[int]) -> None:
-    merged, whole = DurationHistogram(first), DurationHistogram([*first, *second])
-    merged.merge(DurationHistogram(second))
-    assert whole.count == merged.count
-    assert [*map(whole.percentile_ns, PERCENTS)] == [*map(merged.percentile_ns, PERCENTS)]
-
-
 @pytest.mark.parametrize(
     ("times", "text"),
     [
@@ -60,13 +51,14 @@ def test_a_duration_lies_in_its_bucket(end: int) -> None:
     """Widths double at each power of two: on both sides of it nothing is lost."""
     for time in (2**end - 1, 2**end, 2**end + 1):
         found = DurationHistogram([time])
-        assert found.least_ns <= time <= found.largest_ns
-        assert found.largest_ns - found.least_ns <= time / 1024
+        assert found.min_ns <= time <= found.max_ns
+        assert found.max_ns - found.min_ns <= time / 1024
 
 
 def test_a_curve_ends_at_the_last_frame() -> None:
-    curve = DurationHistogram(range(1, 101)).curve([50, 90, 99.9])
-    assert [50, 90, 99] == [round(percent, 9) for percent, _ in curve]
+    curve = DurationHistogram(range(1, 101)).curve()
+    assert (0, 99) == (curve[0][0], curve[-1][0])
+    assert (1, 100) == (curve[0][1], round(curve[-1][1] + 1, -1))
 
 
 def test_all_durations_lie_in_some_bin() -> None:
@@ -75,5 +67,5 @@ def test_all_durations_lie_in_some_bin() -> None:
 
 
 def test_nothing_was_counted() -> None:
-    found = DurationHistogram()
-    assert (0, 0.0, 0, 0) == (found.count, found.mean_ns, found.jitter_ns, found.percentile_ns(99))
+    found = DurationHistogram([])
+    assert (0, 0, 0) == (found.count, found.jitter_ns, found.percentile_ns(99))

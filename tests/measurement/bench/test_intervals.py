@@ -19,7 +19,6 @@ from rankslice.measurement.bench.intervals import (
     components,
     is_significant,
     mean_interval,
-    median_interval,
     paired_ratio,
     percentile,
     percentile_interval,
@@ -129,19 +128,6 @@ def test_starts_without_any_spread_are_compared() -> None:
     assert is_significant(paired_ratio([2.0, 2.0], [1.0, 1.0]))
     assert is_significant(unpaired_ratio([2.0, 2.0], [1.0, 1.0]))
     assert not is_significant(paired_ratio([2.0, 2.0], [2.0, 2.0]))
-
-
-def test_the_bounds_of_a_median_are_values() -> None:
-    found = median_interval(range(100))
-    assert (49.5, 40, 60) == (found.value, found.low, found.high)
-
-
-def test_the_bounds_of_a_median_hold_it_as_often_as_they_say() -> None:
-    for count in (3, 4, 5, *range(6, 200)):
-        found = median_interval(range(count))
-        inside = sum(math.comb(count, n) for n in range(int(found.low) + 1, int(found.high) + 1))
-        told = {3: 0.75, 4: 0.875, 5: 0.9375}.get(count, 0.947)
-        assert told <= inside / 2**count
 
 
 TRIALS = 500

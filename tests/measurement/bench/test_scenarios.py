@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.early_stopping import (
-    overruns_allowed,
-    proven_latency,
-    queries_needed,
-)
 from rankslice.measurement.bench.scenarios import (
     SCENARIOS,
     arrival_times,
     figures_of,
+    overruns_allowed,
+    proven_latency,
+    queries_needed,
     refuse_too_few,
 )
 

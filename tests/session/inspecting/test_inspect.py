@@ -26,7 +26,7 @@ from rankslice.session.inspecting.rank_costs import rank_costs
 from rankslice.views.inspection import inspection_parts
 from rankslice.views.inspection_json import inspection_to_json
 from rankslice.views.model_picture import picture_of
-from rankslice.views.terminal import show_whole
+from rankslice.views.terminal import show
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1.0, 2.0, 3.0}>
@@ -59,7 +59,7 @@ def shown(
 ) -> str:
     console = Console(width=width, force_terminal=terminal, color_system=None, highlight=False)
     with console.capture() as captured:
-        show_whole(console, *inspection_parts(inspection, console, cuts, summary=summary))
+        show(console, *inspection_parts(inspection, console, cuts, summary=summary), max_cell=None)
     return captured.get()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import rankslice
 from litert_engines import (
     NPU_ENVIRONMENT,
     NPU_OPTIONS,
@@ -18,6 +21,7 @@ from litert_engines import (
 )
 
 from rankslice.exploration.times.span_times import Slice, first_spans
+from rankslice.framework.errors import RankSliceError
 from rankslice.framework.profile import ProfiledKind
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler
@@ -37,6 +41,30 @@ def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
     assert "litert" == kind.engine
     assert len(first_spans(profiler.layers)) == len(kind.spans)
     assert all(len(span.samples_ns) >= 5 for span in kind.spans)
+
+
+@pytest.mark.ci
+@needs_litert
+@pytest.mark.parametrize("model", ["digits.tflite", "digits.onnx"])
+def test_operators_of_the_whole_model_are_measured_and_written(model: str, tmp_path: Path) -> None:
+    table, profile = tmp_path / "operators.csv", tmp_path / "profile.json"
+    typed = (DIGITS.with_name(model), "--accelerators", f"local_cpu{CORE}", "--seconds", "1")
+    ended = rankslice("profile", *typed, "--no-refine", "-o", profile, "--operators", table)
+    assert 0 == ended.code, ended.err
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert {("local", f"local_cpu{CORE}")} == {(row["board"], row["accelerator"]) for row in rows}
+    assert {"CONV_2D", "Conv"} & {row["operator"].split()[0] for row in rows}
+    assert all(row["shapes"] and row["kernel"] for row in rows)
+    # Each operator runs once in a frame; those without a name of their own are one row.
+    assert 20 <= min(int(row["count"]) for row in rows)
+
+
+@pytest.mark.ci
+def test_an_engine_that_does_not_report_operators_is_named(tmp_path: Path) -> None:
+    boards = platform(tmp_path, cpu={"engine": "null"})
+    refusal = pytest.raises(RankSliceError, match="the engine null does not report operators")
+    with Profiler(DIGITS, boards, None, ProfileOptions(alone=True)) as profiler, refusal:
+        profiler.operators()
 
 
 def platform(folder: Path, **accelerators: Any) -> Path:

@@ -119,7 +119,7 @@ def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
         run(engine, target, np.array([0, 9]))
     assert [7, 8] == run(engine, target, np.array([2, 3]))
     assert engine._open is not None
-    assert engine._open._foretells
+    assert engine._open._predicts
 
 
 def litert(path: Path, given: Tensor, made: Tensor, keeps: str = "") -> Engine:

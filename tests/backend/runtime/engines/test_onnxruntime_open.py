@@ -67,7 +67,7 @@ def test_shapes_that_follow_from_the_inputs_are_bound_from_the_second_frame_on(
         np.testing.assert_allclose(values.sum(), values_in(total)[0, 0], atol=1e-5)
     runs = engine._open
     assert runs is not None
-    assert runs._foretells
+    assert runs._predicts
     assert 9 == len(runs._known)
 
 
@@ -81,7 +81,7 @@ def test_shapes_that_data_decide_are_taken_as_they_come(
         np.testing.assert_array_equal(np.nonzero(values > 0), values_in(slots[0]))
         np.testing.assert_array_equal(2 * values, values_in(slots[1]))
     assert engine._open is not None
-    assert not engine._open._foretells
+    assert not engine._open._predicts
     assert ("", "") == capfd.readouterr(), "a frame that was run twice is no error"
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.sinks.results import Results, most_bytes, read_results
+from rankslice.backend.runtime.sinks.results import Results, max_bytes, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 
 DTYPES = [
@@ -132,7 +132,7 @@ def test_frames_of_any_shapes_are_read_and_those_cut_short_left_out(
         results = read_results(path)
         assert tuple(specs) == results.outputs
         assert_has(results, frames)
-        assert ends[-1] <= most_bytes(specs, len(frames))
+        assert ends[-1] <= max_bytes(specs, len(frames))
         cut = data.draw(st.integers(ends[0], ends[-1]))
         path.write_bytes(path.read_bytes()[:cut])
         whole = sum(end <= cut for end in ends[1:])

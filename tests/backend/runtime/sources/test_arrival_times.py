@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.sources.arrival_times import most_in_a_second, read_arrival_times
+from rankslice.backend.runtime.sources.arrival_times import max_in_a_second, read_arrival_times
 
 
 def test_a_trace_has_a_time_a_line_and_comments(tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ def test_a_trace_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     [([], 0), ([5.0], 1), ([0.0, 0.5, 1.0], 2), ([0.0, 0.5, 0.9, 1.4, 1.45], 4), ([1.0] * 7, 7)],
 )
 def test_the_most_arrivals_in_a_second_are_counted(times_s: list[float], most: int) -> None:
-    assert most == most_in_a_second(times_s)
+    assert most == max_in_a_second(times_s)

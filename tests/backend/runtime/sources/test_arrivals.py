@@ -21,7 +21,7 @@ class Clock:
 def timed(clock: Clock, *, frames: int = 10, capacity: int = 3, overflow: str = "fail") -> Timed:
     """Return arrivals every 0.5 s from 1000 s on."""
     arrivals = Timed(frames, 2.0, capacity, overflow, clock)
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     return arrivals
 
 
@@ -33,9 +33,9 @@ def test_frames_arrive_by_the_clock_and_leave_in_order_with_their_time_of_arriva
     clock = Clock()
     arrivals = timed(clock)
     clock.now = 1001.25
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert [(0, 1000.0), (1, 1000.5), (2, 1001.0)] == [arrivals.take() for _ in range(3)]
-    assert not arrivals.look(0, 0)
+    assert not arrivals.poll(0, 0)
 
 
 def test_no_frame_waits_before_the_next_one_is_due() -> None:
@@ -43,7 +43,7 @@ def test_no_frame_waits_before_the_next_one_is_due() -> None:
     arrivals = timed(clock)
     arrivals.take()
     clock.now = 1000.49
-    assert not arrivals.look(0, 0)
+    assert not arrivals.poll(0, 0)
     assert 0.01 == pytest.approx(arrivals.pause_s())
 
 
@@ -72,16 +72,16 @@ def overloaded(clock: Clock) -> Timed:
     """Return arrivals whose frame 2 has found two waiting, while 7 others were inside."""
     arrivals = timed(clock, capacity=2)
     clock.now = 1001
-    assert arrivals.look(entered=7, came_out=0)
+    assert arrivals.poll(entered=7, came_out=0)
     return arrivals
 
 
 def test_a_full_queue_fails_the_job_once_a_frame_that_came_later_is_out() -> None:
     arrivals = overloaded(Clock())
     for came_out in range(8):
-        arrivals.look(entered=9, came_out=came_out)
+        arrivals.poll(entered=9, came_out=came_out)
     with pytest.raises(JobError) as error:
-        arrivals.look(entered=9, came_out=8)
+        arrivals.poll(entered=9, came_out=8)
     assert (
         "frame 2 arrived while 2 frames were waiting: the pipeline is slower than 2 frames/s"
         " (--overflow drop would leave frames out)" == str(error.value)
@@ -92,11 +92,11 @@ def test_a_pipeline_that_stands_still_is_left_to_the_watches_for_a_while() -> No
     clock = Clock()
     arrivals = overloaded(clock)
     clock.now += 39.9
-    arrivals.look(entered=7, came_out=7)
+    arrivals.poll(entered=7, came_out=7)
     assert 0 < arrivals.pause_s() < 1
     clock.now += 0.1
     with pytest.raises(JobError) as error:
-        arrivals.look(entered=7, came_out=7)
+        arrivals.poll(entered=7, came_out=7)
     assert (
         "frame 2 arrived while 2 frames were waiting, and no frame that entered after it has come"
         " out for 40 s" == str(error.value)
@@ -116,19 +116,19 @@ def test_a_queue_with_room_lets_the_pipeline_take_its_time() -> None:
     clock = Clock()
     arrivals = timed(clock, frames=2)
     clock.now += 3600
-    arrivals.look(entered=1, came_out=0)
-    assert arrivals.look(0, 0)
+    arrivals.poll(entered=1, came_out=0)
+    assert arrivals.poll(0, 0)
 
 
 def test_a_full_queue_drops_what_arrives_and_keeps_what_waits() -> None:
     clock = Clock()
     arrivals = timed(clock, capacity=2, overflow="drop")
     clock.now = 1001.6
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert [2, 3] == arrivals.dropped
     assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
     clock.now = 1002
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert (4, 1002.0) == arrivals.take()
 
 
@@ -136,7 +136,7 @@ def test_a_stream_whose_last_frames_were_dropped_is_exhausted() -> None:
     clock = Clock()
     arrivals = timed(clock, frames=3, capacity=1, overflow="drop")
     clock.now = 1009
-    arrivals.look(0, 0)
+    arrivals.poll(0, 0)
     arrivals.take()
     assert [1, 2] == arrivals.dropped
     assert arrivals.is_exhausted()
@@ -149,7 +149,7 @@ def test_pulled_frames_arrive_when_they_are_taken_and_never_by_the_clock() -> No
     assert [0, 1] == [first[0], second[0]]
     assert first[1] <= second[1]
     assert arrivals.is_exhausted()
-    assert not arrivals.look(0, 0)
+    assert not arrivals.poll(0, 0)
     assert [] == arrivals.dropped
 
 
@@ -164,7 +164,7 @@ def test_frames_arrive_at_given_times() -> None:
     assert not arrivals.is_exhausted()
     assert (1, 1) == arrivals.counts()
     clock.now = 1000.25
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert (3, 3) == arrivals.counts()
     assert [(0, 1000.0), (1, 1000.25), (2, 1000.25)] == [arrivals.take() for _ in range(3)]
     assert (3, 0) == arrivals.counts()
@@ -179,26 +179,26 @@ def test_frames_arrive_at_given_times() -> None:
 def test_given_times_bring_no_more_frames_than_there_are() -> None:
     clock = Clock()
     arrivals = Timed(2, [0.0, 0.0, 0.0], 3, "fail", clock)
-    assert [0, 1] == [arrivals.take()[0] for _ in range(2) if arrivals.look(0, 0)]
+    assert [0, 1] == [arrivals.take()[0] for _ in range(2) if arrivals.poll(0, 0)]
     assert arrivals.is_exhausted()
 
 
 def test_a_full_queue_of_frames_with_given_times_is_told() -> None:
     clock = Clock()
     arrivals = Timed(None, [0.0, 0.1, 0.2], 1, "fail", clock)
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     clock.now = 1000.5
-    assert arrivals.look(0, 0)
-    arrivals.look(1, 0)
+    assert arrivals.poll(0, 0)
+    arrivals.poll(1, 0)
     with pytest.raises(JobError, match="frame 1 arrived while 1 frames were waiting"):
-        arrivals.look(2, 2)
+        arrivals.poll(2, 2)
 
 
 def test_arrivals_that_were_dropped_count_as_arrived() -> None:
     clock = Clock()
     arrivals = timed(clock, overflow="drop")
     clock.now = 1002.0
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert (5, 3) == arrivals.counts()
 
 
@@ -213,7 +213,7 @@ def test_after_the_end_what_waits_still_enters_and_nothing_else_arrives() -> Non
     clock = Clock()
     arrivals = timed(clock)
     clock.now = 1000.5
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     arrivals.end()
     clock.now = 1009
     assert not arrivals.is_exhausted()
@@ -233,11 +233,11 @@ def test_nothing_arrives_by_itself_after_the_end() -> None:
 def test_of_any_number_of_dropped_frames_the_first_ones_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rankslice.backend.runtime.sources.arrivals.MOST_DROPPED", 2)
+    monkeypatch.setattr("rankslice.backend.runtime.sources.arrivals.MAX_DROPPED", 2)
     clock = Clock()
     arrivals = timed(clock, capacity=3, overflow="drop")
     clock.now = 1009
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     assert ([3, 4], 5) == (arrivals.dropped, arrivals.more_dropped)
 
 
@@ -245,7 +245,7 @@ def live(clock: Clock, overflow: str = "fail", frames: int | None = None) -> Liv
     """Return arrivals of which two may wait; what comes before the first look is no frame."""
     arrivals = Live(frames, 2, overflow, clock)
     arrivals.arrive("too early")
-    assert not arrivals.look(0, 0)
+    assert not arrivals.poll(0, 0)
     return arrivals
 
 
@@ -269,16 +269,16 @@ def test_of_frames_that_come_by_themselves_those_without_room_are_dropped() -> N
     arrivals.take()
     arrivals.arrive("d")
     assert ([2], {0: "a", 1: "b", 3: "d"}) == (arrivals.dropped, arrivals.content)
-    arrivals.look(3, 3)
+    arrivals.poll(3, 3)
 
 
 def test_a_frame_without_room_that_may_not_be_dropped_fails_the_job() -> None:
     arrivals = live(Clock())
     for name in "abcd":
         arrivals.arrive(name)
-    arrivals.look(1, 0)
+    arrivals.poll(1, 0)
     with pytest.raises(JobError, match="frame 2 arrived while 2 frames were waiting: the"):
-        arrivals.look(2, 2)
+        arrivals.poll(2, 2)
 
 
 def test_frames_come_by_themselves_up_to_a_number() -> None:
@@ -288,33 +288,33 @@ def test_frames_come_by_themselves_up_to_a_number() -> None:
     assert (0, 1000.0) == arrivals.take()
     assert arrivals.is_exhausted()
     arrivals.fail("gone")
-    arrivals.look(1, 1)
+    arrivals.poll(1, 1)
 
 
 def test_what_ends_the_frames_is_told_after_those_that_wait() -> None:
     arrivals = live(Clock())
     arrivals.arrive("a")
     arrivals.fail("gone")
-    arrivals.look(0, 0)
+    arrivals.poll(0, 0)
     arrivals.take()
     with pytest.raises(JobError, match="gone"):
-        arrivals.look(1, 0)
+        arrivals.poll(1, 0)
 
 
 def test_a_query_arrives_at_once_when_the_one_before_has_come_out() -> None:
     arrivals = Queries(5, 2)
-    assert arrivals.look(0, 0)
+    assert arrivals.poll(0, 0)
     first, second = arrivals.take(), arrivals.take()
     assert [0, 1] == [first[0], second[0]]
     assert first[1] == second[1]
-    arrivals.look(2, 1)
+    arrivals.poll(2, 1)
     assert arrivals.awaits_results
-    assert not arrivals.look(0, 0)
-    arrivals.look(2, 2)
+    assert not arrivals.poll(0, 0)
+    arrivals.poll(2, 2)
     assert not arrivals.awaits_results
     third, fourth = arrivals.take(), arrivals.take()
     assert second[1] <= third[1] == fourth[1]
-    arrivals.look(4, 4)
+    arrivals.poll(4, 4)
     assert 4 == arrivals.take()[0]
     assert arrivals.is_exhausted()
-    assert not arrivals.look(0, 0)
+    assert not arrivals.poll(0, 0)

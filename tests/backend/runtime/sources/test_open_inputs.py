@@ -76,7 +76,7 @@ def test_a_batch_beyond_the_bound_is_cut_into_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     if kind == "large npy":
-        monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 0)
+        monkeypatch.setattr(numpy_files, "_MAX_LENT_BYTES", 0)
     values = np.arange(20, dtype=np.float32).reshape(10, 2)
     path = tmp_path / f"f.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "npz":

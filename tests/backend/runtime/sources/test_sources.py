@@ -125,7 +125,7 @@ def test_frames_that_would_not_be_aligned_are_lent_as_copies_if_they_are_small(
     (frames,) = source.lent(3)
     np.testing.assert_array_equal(values, np.array(frames))
     assert [0, 0, 0] == [frame.ctypes.data % 64 for frame in frames]
-    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 23)
+    monkeypatch.setattr(numpy_files, "_MAX_LENT_BYTES", 23)
     assert () == source.lent(3)
 
 
@@ -371,7 +371,7 @@ def test_an_npy_file_holds_one_frame_or_a_stack_of_them(
     frames: int,
     most_bytes: int,
 ) -> None:
-    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", most_bytes)
+    monkeypatch.setattr(numpy_files, "_MAX_LENT_BYTES", most_bytes)
     path = npy(tmp_path / "f.npy", array)
     assert frames == open_source([path], [X]).frames
     for index in range(frames):
@@ -412,7 +412,7 @@ def test_an_npy_file_that_is_none_is_told(tmp_path: Path) -> None:
 def test_a_large_npy_file_that_is_cut_short_meanwhile_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_files, "_MOST_LENT_BYTES", 0)
+    monkeypatch.setattr(numpy_files, "_MAX_LENT_BYTES", 0)
     path = npy(tmp_path / "f.npy", np.zeros((100_000, 2), np.float32))
     source = open_source([path], [X])
     os.truncate(path, 700_000)

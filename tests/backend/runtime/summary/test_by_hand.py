@@ -14,7 +14,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.summary.by_hand import print_summary
-from rankslice.backend.runtime.summary.texts import are_shares, scores_classes
+from rankslice.backend.runtime.summary.rates import are_shares, scores_classes
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.summary import RunSummary, summarise
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toys import toy_library
 
-from rankslice.backend.runtime.figures.hardware import Hardware
+from rankslice.backend.runtime.system.board.hardware import Hardware
 
 
 def put(folder: Path, **files: str | int) -> Path:

@@ -12,7 +12,7 @@ LIBRARY = "libnvidia-ml.so.1"
 _OK = 0
 _MAX_PROCESSES = 1024
 _OF_THE_GPU = ctypes.c_uint(0)
-_NOT_TOLD = 2**64 - 1
+_UNKNOWN = 2**64 - 1
 
 
 class _Memory(ctypes.Structure):
@@ -88,9 +88,9 @@ class Nvml:
         It uses the host's process numbers, which may differ in a container.
         """
         with suppress(_SilentError):
-            found = [each for gpu in self._gpus for each in self._processes(gpu)]
-            used = [each.used for each in found if each.pid in processes]
-            return sum(used) if used and _NOT_TOLD not in used else None
+            running = (process for gpu in self._gpus for process in self._processes(gpu))
+            used = [process.used for process in running if process.pid in processes]
+            return sum(used) if used and _UNKNOWN not in used else None
         return None
 
     def _gpu(self, number: int) -> ctypes.c_void_p:
@@ -107,21 +107,21 @@ class Nvml:
         self, function: str, result: Any, field: str = "value", *arguments: object
     ) -> list[int]:
         """Return a number of each GPU; none at all if the library does not report that of one."""
-        found = []
+        numbers = []
         with suppress(_SilentError):
             for gpu in self._gpus:
                 self._call(function, gpu, *arguments, ctypes.byref(result))
-                found.append(int(getattr(result, field)))
-            return found
+                numbers.append(int(getattr(result, field)))
+            return numbers
         return []
 
     def _processes(self, gpu: ctypes.c_void_p) -> Iterator[_Process]:
-        found = (_Process * _MAX_PROCESSES)()
+        running = (_Process * _MAX_PROCESSES)()
         count = ctypes.c_uint(_MAX_PROCESSES)
         name = "nvmlDeviceGetComputeRunningProcesses_v"
         newest = hasattr(self._library, f"{name}3")
-        self._call(f"{name}{3 if newest else 2}", gpu, ctypes.byref(count), found)
-        yield from found[: count.value]
+        self._call(f"{name}{3 if newest else 2}", gpu, ctypes.byref(count), running)
+        yield from running[: count.value]
 
     def _call(self, function: str, *arguments: object) -> None:
         called = getattr(self._library, function, None)

@@ -1,4 +1,4 @@
-"""What a board tells of its hardware: temperatures, clocks, throttling, memory, power, GPUs.
+"""A board's hardware: temperatures, clocks, throttling, memory, power, GPUs.
 
 It needs only the standard library and its neighbours, as boards load it without the other parts.
 """
@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from ..system.cores import processor_times
-from ..system.files import ROOT, beginning_of, number_in, paths_below, text_of
-from ..system.processes import meminfo
+from ..cores import CORES, processor_times, throttle_counters
+from ..files import ROOT, beginning_of, number_in, paths_below, text_of
+from ..processes import meminfo
+from ..sensors import thermal_zones
 from .energy import find_sensor
 from .nvml import LIBRARY, find_nvml
 
-_Look = Callable[[], "float | None"]
+_Read = Callable[[], "float | None"]
 """Returns a value; ``None`` if there is none now."""
 
 _MAX_SERIES = 64
@@ -28,7 +29,7 @@ _AT_ONCE = 32
 """Counters that are summed."""
 _NAME_LETTERS = 48
 _MIN_C, _MAX_C = -60.0, 250.0
-"""Zones that tell something else are not connected."""
+"""Zones with other values are not connected."""
 _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
 """Parts of the names of cooling devices that cool by slowing something down; a fan does not."""
 _PI_STATES = 0b1111
@@ -47,43 +48,42 @@ class Hardware:
         self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
     ) -> None:
         """``root``: under which Linux shows ``sys`` and ``proc``."""
-        system = root / "sys"
-        kinds: dict[str, Iterator[tuple[str, _Look]]] = {
-            "temperature": _temperatures(system),
-            "frequency": _frequencies(system),
-            "throttling": _throttling(system),
+        kinds: dict[str, Iterator[tuple[str, _Read]]] = {
+            "temperature": _temperatures(root),
+            "frequency": _frequencies(root),
+            "throttling": _throttling(root),
             "processor": (
-                (name, partial(_of_processor, root, place))
+                (name, partial(_processor_s, root, place))
                 for place, name in enumerate(("processor_busy_s", "processor_steal_s"))
             ),
             "memory": iter([("memory_available_mb", partial(_memory_mb, root))]),
-            "GPU": _gpus(system, nvml),
+            "GPU": _gpus(root, nvml),
         }
-        self._looks: dict[str, _Look] = {}
+        self._reads: dict[str, _Read] = {}
         absent = []
         for kind, series in kinds.items():
-            readable = [(name, look) for name, look in series if look() is not None][:_MAX_SERIES]
-            self._looks.update(_told_apart(readable))
+            readable = [(name, read) for name, read in series if read() is not None][:_MAX_SERIES]
+            self._reads.update(_numbered(readable))
             if not readable:
                 absent.append(kind)
         power = find_sensor(root, nvml=nvml)
         if power is not None:
-            self._looks["power_w"] = power.watts
+            self._reads["power_w"] = power.watts
         else:
             absent.append("power")
-        by_tegrastats = {"GPU", "power"} & {*absent}
         self._tegra: _Tegrastats | None = None
-        with contextlib.suppress(OSError):
-            self._tegra = _Tegrastats(tegrastats) if by_tegrastats else None
-        is_told = by_tegrastats if self._tegra is not None else set()
-        self.absent = tuple(kind for kind in absent if kind not in is_told)
+        if by_tegrastats := {"GPU", "power"} & {*absent}:
+            with contextlib.suppress(OSError):
+                self._tegra = _Tegrastats(tegrastats)
+                absent = [kind for kind in absent if kind not in by_tegrastats]
+        self.absent = tuple(absent)
         """Kinds of values of which this account can read none."""
 
     def values(self) -> dict[str, float]:
-        looks = {name: look() for name, look in self._looks.items()}
-        values = {name: value for name, value in looks.items() if value is not None}
-        if self._tegra is not None:
-            values = {**self._tegra.values, **values}
+        values = dict(self._tegra.values) if self._tegra is not None else {}
+        for name, read in self._reads.items():
+            if (value := read()) is not None:
+                values[name] = value
         return values
 
     def close(self) -> None:
@@ -91,47 +91,43 @@ class Hardware:
             self._tegra.close()
 
 
-def _temperatures(system: Path) -> Iterator[tuple[str, _Look]]:
-    zones = paths_below(system / "class/thermal", "thermal_zone*")
+def _temperatures(root: Path) -> Iterator[tuple[str, _Read]]:
+    zones = thermal_zones(root)
     for zone in zones:
-        kind = text_of(zone / "type") or zone.name
-        yield f"temperature_c.{_plain(kind)}", partial(_celsius, str(zone / "temp"))
+        name = _printable(zone.kind or zone.path.name)
+        yield f"temperature_c.{name}", partial(_celsius, str(zone.millicelsius_path))
     if zones:
         return
-    for path in paths_below(system / "class/hwmon", "hwmon*/temp*_input"):
+    for path in paths_below(root, "sys/class/hwmon/hwmon*/temp*_input"):
         label = text_of(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        name = _plain(f"{text_of(path.with_name('name'))} {label}")
+        name = _printable(f"{text_of(path.with_name('name'))} {label}")
         yield f"temperature_c.{name}", partial(_celsius, str(path))
 
 
-def _frequencies(system: Path) -> Iterator[tuple[str, _Look]]:
-    for policy in paths_below(system / "devices/system/cpu/cpufreq", "policy*"):
+def _frequencies(root: Path) -> Iterator[tuple[str, _Read]]:
+    for policy in paths_below(root, f"{CORES}/cpufreq/policy*"):
         path = policy / "scaling_cur_freq"
         yield f"frequency_mhz.{policy.name}", partial(_scaled, str(path), 1e-3)
 
 
-def _throttling(system: Path) -> Iterator[tuple[str, _Look]]:
+def _throttling(root: Path) -> Iterator[tuple[str, _Read]]:
     """Yield counters of throttling, states of brakes, and what a Raspberry Pi's firmware says."""
-    cores = paths_below(system / "devices/system/cpu", "cpu[0-9]*/thermal_throttle")
-    # All cores of a package tell the same of it.
-    packages = {text_of(each.parent / "topology/physical_package_id"): each for each in cores}
-    for kind, folders in (("core", cores), ("package", [*packages.values()])):
-        paths = [str(folder / f"{kind}_throttle_count") for folder in folders]
-        yield f"throttle_count.{kind}", _Counters(paths)
-    events = [str(path) for path in paths_below(system / "class/hwmon", "hwmon*/oc*_event_cnt")]
-    yield "throttle_count.over_current", _Counters(events)
+    counters = {kind: throttle_counters(kind, root) for kind in ("core", "package")}
+    counters["over_current"] = paths_below(root, "sys/class/hwmon/hwmon*/oc*_event_cnt")
+    for kind, paths in counters.items():
+        yield f"throttle_count.{kind}", _Counters([*map(str, paths)])
     by_kind: dict[str, list[str]] = {}
-    for device in paths_below(system / "class/thermal", "cooling_device*"):
+    for device in paths_below(root, "sys/class/thermal/cooling_device*"):
         kind = text_of(device / "type")
         if "fan" not in kind.lower() and any(part in kind.lower() for part in _BRAKES):
-            by_kind.setdefault(_plain(kind), []).append(str(device / "cur_state"))
-    for kind, paths in by_kind.items():
-        yield f"cooling_state.{kind}", partial(_largest, paths)
-    for path in paths_below(system / "devices/platform", "soc*/*firmware/get_throttled"):
+            by_kind.setdefault(_printable(kind), []).append(str(device / "cur_state"))
+    for kind, states in by_kind.items():
+        yield f"cooling_state.{kind}", partial(_largest, states)
+    for path in paths_below(root, "sys/devices/platform/soc*/*firmware/get_throttled"):
         yield "throttled.firmware", partial(_parsed, str(path), _is_throttled)
 
 
-def _of_processor(root: Path, place: int) -> float | None:
+def _processor_s(root: Path, place: int) -> float | None:
     times = processor_times(root)
     return None if times is None else times[place]
 
@@ -140,11 +136,11 @@ def _memory_mb(root: Path) -> float | None:
     return _times(meminfo(root).get("MemAvailable"), 1e-6)
 
 
-def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
+def _gpus(root: Path, library: str) -> Iterator[tuple[str, _Read]]:
     """Yield what Linux tells of a GPU of the chip, or NVIDIA's driver of all GPUs together."""
-    for path in paths_below(system / "class/devfreq", "*/device/load"):  # of Jetson boards
+    for path in paths_below(root, "sys/class/devfreq/*/device/load"):  # of Jetson boards
         yield "gpu_utilisation_percent", partial(_scaled, str(path), 0.1)
-    for path in paths_below(system / "class/kgsl", "kgsl-3d0/gpu_busy_percentage"):  # Adreno
+    for path in paths_below(root, "sys/class/kgsl/kgsl-3d0/gpu_busy_percentage"):  # Adreno
         yield "gpu_utilisation_percent", partial(_parsed, str(path), _percentage)
     nvml = find_nvml(library)
     if nvml is not None:
@@ -154,25 +150,25 @@ def _gpus(system: Path, library: str) -> Iterator[tuple[str, _Look]]:
 
 
 class _Counters:
-    """Sums counters. Of many it reads a part at each look, in turn; all of them at the first."""
+    """Sums counters. Of many it reads a part each time, in turn; all of them at first."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._counts: dict[str, int] = {}
-        self._looks = 0
+        self._turn = 0
 
     def __call__(self) -> float | None:
-        parts = -(-len(self._paths) // _AT_ONCE) if self._counts else 1
-        for path in self._paths[self._looks % max(1, parts) :: max(1, parts)]:
+        parts = max(1, -(-len(self._paths) // _AT_ONCE)) if self._counts else 1
+        for path in self._paths[self._turn % parts :: parts]:
             value = number_in(path)
             if value is not None:
                 self._counts[path] = value
-        self._looks += 1
+        self._turn += 1
         return float(sum(self._counts.values())) if self._counts else None
 
 
 class _Tegrastats:
-    """NVIDIA's program, which tells on Jetson boards what Linux does not."""
+    """NVIDIA's program, which reports on Jetson boards what Linux does not."""
 
     def __init__(self, program: str) -> None:
         self.values: dict[str, float] = {}
@@ -186,7 +182,13 @@ class _Tegrastats:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             while line := lines.readline(4096):
-                self.values = dict(_told_by_tegrastats(line))
+                values = {}
+                for match in _TEGRA.finditer(line):
+                    if match["gpu"]:
+                        values["gpu_utilisation_percent"] = float(match["gpu"])
+                    else:
+                        values["power_w"] = int(match["mw"]) / 1e3
+                self.values = values
         self.values = {}
 
     def close(self) -> None:
@@ -194,23 +196,15 @@ class _Tegrastats:
         self._process.wait()
 
 
-def _told_by_tegrastats(line: bytes) -> Iterator[tuple[str, float]]:
-    for match in _TEGRA.finditer(line):
-        if match["gpu"]:
-            yield "gpu_utilisation_percent", float(match["gpu"])
-        else:
-            yield "power_w", int(match["mw"]) / 1e3
-
-
-def _told_apart(series: Iterable[tuple[str, _Look]]) -> Iterator[tuple[str, _Look]]:
+def _numbered(series: Iterable[tuple[str, _Read]]) -> Iterator[tuple[str, _Read]]:
+    """Number series of the same name: ``temperature_c.soc``, ``temperature_c.soc 2``."""
     seen: dict[str, int] = {}
-    for name, look in series:
+    for name, read in series:
         seen[name] = seen.get(name, 0) + 1
-        yield (name if seen[name] == 1 else f"{name} {seen[name]}"), look
+        yield (name if seen[name] == 1 else f"{name} {seen[name]}"), read
 
 
-def _plain(name: str) -> str:
-    """Return a device's name in letters that any program can show."""
+def _printable(name: str) -> str:
     return re.sub(r"[^ -~]", "?", name)[:_NAME_LETTERS]
 
 
@@ -228,9 +222,9 @@ def _celsius(path: str) -> float | None:
 
 
 def _largest(paths: list[str]) -> float | None:
-    # intel_powerclamp tells -1 while it does nothing.
-    found = [max(0, value) for value in map(number_in, paths) if value is not None]
-    return float(max(found)) if found else None
+    # intel_powerclamp reports -1 while it does nothing.
+    values = [max(0, value) for value in map(number_in, paths) if value is not None]
+    return float(max(values)) if values else None
 
 
 def _parsed(path: str, parse: Callable[[bytes], float]) -> float | None:

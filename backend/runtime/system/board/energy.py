@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..system.files import ROOT, number_in
-from ..system.sensors import POWERCAP, Channel, channels
+from ..files import ROOT, number_in
+from ..sensors import POWERCAP, Channel, channels
 from .nvml import LIBRARY, find_nvml
 
 _PERIOD_S = 0.005
@@ -28,8 +28,8 @@ class SensorError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Meter:
     name: str
-    look: Callable[[], int | None]
-    """Returns it; ``None`` if it cannot be read."""
+    read_once: Callable[[], int | None]
+    """Returns the value; ``None``: it cannot be read."""
     unit_w: float | None
     """Of power; ``None``: it counts microjoules."""
     limit_uj: int = 0
@@ -37,7 +37,7 @@ class _Meter:
 
     def read(self) -> int:
         for _ in range(_TRIES):
-            value = self.look()
+            value = self.read_once()
             if value is not None:
                 return value
             time.sleep(_PAUSE_S)  # a bus may be busy
@@ -57,16 +57,16 @@ class _Meter:
 
 
 class Sensor:
-    """Counts energy while it is entered: a context manager, as a thread looks at the meters.
+    """Counts energy while it is entered: a context manager, with a thread that reads the meters.
 
-    Otherwise it tells the power whenever it is asked.
+    Otherwise :meth:`watts` returns the power.
     """
 
     def __init__(self, meters: Sequence[_Meter], period_s: float) -> None:
         self.name = " + ".join(meter.name for meter in meters)
         """The sensor, by the system's own names."""
         self.seconds = 0.0
-        """Time between the first and the last look."""
+        """Between the first and the last reading."""
         self._meters = meters
         are_counters = all(meter.unit_w is None for meter in meters)
         self._period_s = _COUNTER_PERIOD_S if are_counters else period_s
@@ -81,7 +81,7 @@ class Sensor:
         self._stop.clear()
         try:
             self._begin()
-            self._look()
+            self._read()
         except SensorError as error:
             self._reason = str(error)
         else:
@@ -110,13 +110,13 @@ class Sensor:
         return sum(self._joules)
 
     def watts(self) -> float | None:
-        """Return the mean power since the last call, in watts; ``None`` if it cannot be told.
+        """Return the mean power since the last call, in watts.
 
-        It cannot at the first call, nor after one at which the sensor could not be read.
+        ``None`` at the first call, and after one at which the sensor could not be read.
         """
         self._begin()
         with suppress(SensorError):
-            self._look()
+            self._read()
             return sum(self._joules) / self.seconds if self.seconds else None
         return None
 
@@ -125,14 +125,14 @@ class Sensor:
 
     def _watch(self) -> None:
         try:
-            # Uneven, so that looks do not keep step with frames.
+            # Uneven, so that readings do not keep step with frames.
             while not self._stop.wait(random.uniform(0.5, 1.5) * self._period_s):
-                self._look()
-            self._look()
+                self._read()
+            self._read()
         except SensorError as error:
             self._reason = str(error)
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         before, self._last = self._last, None
         self._last = values, now_s = [meter.read() for meter in self._meters], time.perf_counter()
         if before is None:
@@ -154,15 +154,15 @@ def find_sensor(
     """
     readable: list[Channel] = []
     with suppress(OSError):
-        readable += (each for each in channels(root) if each.value() is not None)
-    processors = [each for each in readable if each.device == POWERCAP]
-    # A package may be told twice: by its registers, and by its memory.
-    packages = {each.label: each for each in processors if each.label.startswith("package")}
-    whole = [each for each in readable if each.is_whole][:1]
+        readable += (channel for channel in channels(root) if channel.value() is not None)
+    processors = [channel for channel in readable if channel.device == POWERCAP]
+    # A package may be listed twice: by its registers, and by its memory.
+    packages = {one.label: one for one in processors if one.label.startswith("package")}
+    whole = [channel for channel in readable if channel.is_whole][:1]
     gpus = [] if whole else _gpus(nvml)
     chosen = whole or [*packages.values()]
     if not chosen and not gpus:  # a channel of a board with such a GPU may be of anything
-        chosen = [each for each in readable if each not in processors][:1]
+        chosen = [channel for channel in readable if channel not in processors][:1]
     meters = [*map(_meter, chosen), *gpus]
     return Sensor(meters, period_s) if meters else None
 
@@ -178,4 +178,4 @@ def _gpus(library: str) -> list[_Meter]:
         return []
     name = f"NVML {', '.join(nvml.names)}"
     meters = _Meter(name, nvml.energy_uj, None), _Meter(name, nvml.power_mw, 1e-3)
-    return [meter for meter in meters if meter.look() is not None][:1]
+    return [meter for meter in meters if meter.read_once() is not None][:1]

@@ -9,9 +9,9 @@ import pytest
 from toys import toy_library
 
 from rankslice.backend.runtime.figures import rank_usage
-from rankslice.backend.runtime.figures.energy import Sensor, find_sensor
-from rankslice.backend.runtime.figures.nvml import Nvml, find_nvml
 from rankslice.backend.runtime.figures.rank_usage import GpuMemory
+from rankslice.backend.runtime.system.board.energy import Sensor, find_sensor
+from rankslice.backend.runtime.system.board.nvml import Nvml, find_nvml
 
 
 @pytest.fixture(scope="module")

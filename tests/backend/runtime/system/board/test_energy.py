@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankslice.backend.runtime.figures.energy import Sensor, SensorError, find_sensor
+from rankslice.backend.runtime.system.board.energy import Sensor, SensorError, find_sensor
 
 
 def put(folder: Path, **files: str | int) -> Path:
@@ -187,7 +187,7 @@ def test_a_counter_that_goes_wrong_is_no_energy(
 def test_a_sensor_that_does_not_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankslice.backend.runtime.figures.energy._ANSWER_S", 0.1)
+    monkeypatch.setattr("rankslice.backend.runtime.system.board.energy._ANSWER_S", 0.1)
     chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     with found(tmp_path) as sensor:
         (chip / "power1_input").unlink()

@@ -1,0 +1,1 @@
+"""A board's sensors, read again and again: temperatures, clocks, power and energy, GPUs."""

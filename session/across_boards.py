@@ -104,7 +104,7 @@ def _fetch_files(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> 
             _fetch_of_ranks(prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES)
     if options.record is not None:
         frames = recording.recorded_frames(job, options)
-        most_bytes = partial(recording.most_bytes, job, frames=frames)
+        most_bytes = partial(recording.max_bytes, job, frames=frames)
         _fetch_of_ranks(prepared, boards, folder, recording.NAME, most_bytes)
 
 

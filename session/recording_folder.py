@@ -206,7 +206,7 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
         wanted = recording.recorded_frames(job, options)
     except JobError as error:
         raise RankSliceError(Mistake(_OPTION, str(error))) from None
-    tensors = sum(recording.most_bytes(job, rank.rank, wanted) for rank in job.ranks)
+    tensors = sum(recording.max_bytes(job, rank.rank, wanted) for rank in job.ranks)
     place, here = _existing(target), prepared.folder.stat().st_dev
     copied = place.stat().st_dev != here  # else sub-models become links
     models = submodel_bytes(prepared.folder, prepared.plan, wanted.route) if copied else 0

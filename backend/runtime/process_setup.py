@@ -12,7 +12,7 @@ from .system.cores import CORES
 from .system.files import ROOT, text_of
 from .system.processes import threads_of
 
-_MOST_CORES = 1 << 13
+_MAX_CORES = 1 << 13
 """More than Linux can have."""
 
 
@@ -44,7 +44,7 @@ def bind_to_cores(cores: Sequence[int]) -> None:
     """
     before = os.sched_getaffinity(0)
     if _bound(0, cores) != set(cores):
-        usable = sorted(_bound(0, range(_MOST_CORES)))
+        usable = sorted(_bound(0, range(_MAX_CORES)))
         os.sched_setaffinity(0, before)
         lacking = sorted(set(cores).difference(usable))
         raise JobError(

@@ -48,7 +48,7 @@ class KeptTensor:
     """Those in which the rank makes it, or lets it in; ``None``: none of them."""
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         return RECORD.size + _SIZE_BYTES * len(self.spec.shape) + self.spec.nbytes
 
 
@@ -107,11 +107,11 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
     return tuple(tensors.values())
 
 
-def most_bytes(job: Job, rank: int, frames: RecordedFrames) -> int:
+def max_bytes(job: Job, rank: int, frames: RecordedFrames) -> int:
     """Largest size of a rank's file."""
     head = len(head_of(job, rank, frames))
     tensors = kept_tensors(job, rank, frames.route)
-    return head + sum(tensor.most_bytes * _frames_in(tensor.turns, frames) for tensor in tensors)
+    return head + sum(tensor.max_bytes * _frames_in(tensor.turns, frames) for tensor in tensors)
 
 
 def _frames_in(turns: Turns, frames: RecordedFrames) -> int:
@@ -158,7 +158,7 @@ class Recorder:
             raise self._failure(error) from None
         self._end = 0
         try:
-            os.posix_fallocate(self._file, 0, most_bytes(job, rank, frames))
+            os.posix_fallocate(self._file, 0, max_bytes(job, rank, frames))
             self._append(head_of(job, rank, frames))
         except OSError as error:
             self.close()

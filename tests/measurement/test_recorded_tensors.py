@@ -32,7 +32,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, bytes]:
 
 
 def record_bytes(job: Job) -> int:
-    return kept_tensors(job, RANK)[0].most_bytes
+    return kept_tensors(job, RANK)[0].max_bytes
 
 
 DAMAGED: dict[str, Callable[[Job, bytes], bytes]] = {

@@ -21,7 +21,7 @@ WRITTEN, FREED, ENDED = range(3)
 """Kinds: so many frames have been written; a reader is done with so many; so many are all."""
 
 _TOKEN = struct.Struct("=iiqq")
-_MOST_BYTES = 4096 // _TOKEN.size * _TOKEN.size
+_MAX_BYTES = 4096 // _TOKEN.size * _TOKEN.size
 """Of tokens written or read at once: so writes are never mixed, and reads end between tokens."""
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 
@@ -77,7 +77,7 @@ class Inbox:
         After so many that one read does not take them all, the rest makes the pipe readable.
         """
         try:
-            data = os.read(self.descriptor, _MOST_BYTES)
+            data = os.read(self.descriptor, _MAX_BYTES)
         except BlockingIOError:
             return False
         for kind, channel, count, stamp in _TOKEN.iter_unpack(data):
@@ -131,10 +131,10 @@ class Outbox:
             tokens = pending[entry]
             while tokens and not self._is_closed:
                 try:
-                    os.write(entry, tokens[:_MOST_BYTES])
+                    os.write(entry, tokens[:_MAX_BYTES])
                 except BrokenPipeError:  # a rank that has died is named by those who watch it
                     break
-                tokens = tokens[_MOST_BYTES:]
+                tokens = tokens[_MAX_BYTES:]
 
     def close(self) -> None:
         """Send nothing any more: descriptors are closed, and their numbers used again."""

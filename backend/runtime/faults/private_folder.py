@@ -76,11 +76,11 @@ def _has_alone(lock: int) -> bool:
     return True
 
 
-def in_memory(least_bytes: int = _MIN_BYTES) -> Path:
+def in_memory(min_bytes: int = _MIN_BYTES) -> Path:
     """Choose a folder in memory, or that for temporary files if memory has no room."""
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
-        has_room = room.f_bavail * room.f_frsize >= least_bytes
+        has_room = room.f_bavail * room.f_frsize >= min_bytes
         has_names = not room.f_files or room.f_favail >= _MIN_FILES
         if has_room and has_names and os.access(_MEMORY, os.W_OK | os.X_OK):
             return _MEMORY

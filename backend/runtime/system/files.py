@@ -7,21 +7,21 @@ import re
 from pathlib import Path
 
 ROOT = Path("/")
-_MOST_BYTES = 1 << 20
-_LARGEST = 10**18
+_MAX_BYTES = 1 << 20
+_MAX_NUMBER = 10**18
 """No file of the system holds a larger number that means something."""
 
 
 def text_of(path: Path) -> str:
     """Read and strip a file, with spaces for zero bytes; empty: it cannot be read."""
     try:
-        content = path.read_bytes()[:_MOST_BYTES]
+        content = path.read_bytes()[:_MAX_BYTES]
     except OSError:
         return ""
     return content.decode("utf-8", "replace").replace("\0", " ").strip()
 
 
-def beginning_of(path: str | Path, most: int = 4096) -> bytes:
+def beginning_of(path: str | Path, max_bytes: int = 4096) -> bytes:
     """Read the beginning of a file, with less work than Python's files.
 
     Raises:
@@ -29,7 +29,7 @@ def beginning_of(path: str | Path, most: int = 4096) -> bytes:
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(file, most)
+        return os.read(file, max_bytes)
     finally:
         os.close(file)
 
@@ -40,7 +40,7 @@ def number_in(path: str | Path) -> int | None:
         number = int(beginning_of(path, 64))
     except (OSError, ValueError):
         return None
-    return number if abs(number) < _LARGEST else None
+    return number if abs(number) < _MAX_NUMBER else None
 
 
 def paths_below(root: Path, pattern: str) -> list[Path]:

@@ -16,7 +16,7 @@ from rankslice.backend.runtime import recording
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Job, Rank, Segment, Tensor
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.recording import RecordedFrames, Recorder, most_bytes
+from rankslice.backend.runtime.recording import RecordedFrames, Recorder, max_bytes
 from rankslice.backend.runtime.sizes import OpenSlot, Slot, make_slot, values_in
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recorded_tensors import read_rank_tensors
@@ -63,7 +63,7 @@ def test_values_of_every_type_come_back_bit_by_bit(dtype: str, tmp_path: Path) -
             values = found.values(frame, name)
             assert (expected.dtype, expected.shape) == (values.dtype, values.shape)
             assert expected.tobytes() == values.tobytes()
-    assert found.path.stat().st_size == most_bytes(job, 0, frames)
+    assert found.path.stat().st_size == max_bytes(job, 0, frames)
 
 
 def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> No
     recorder.close()
     found = read_rank_tensors(tmp_path, job, 0, frames, 1)
     assert [(0, 3), (0, 2)] == [found.values(0, name).shape for name in "xy"]
-    assert found.path.stat().st_size < most_bytes(job, 0, frames)
+    assert found.path.stat().st_size < max_bytes(job, 0, frames)
 
 
 def test_ranks_have_what_they_read_and_make_of_the_first_frames(

@@ -74,26 +74,26 @@ def is_readable(descriptor: int, limit_s: float = 0.0) -> bool:
 
 def test_all_ranks_of_a_board_are_neighbours() -> None:
     def step(rank: int, share: Share) -> tuple[Discovery, list[int]]:
-        found = connect(rank, share)
-        ranks = [each.rank for each in found.neighbours.values() if each.process == os.getpid()]
-        close(*found.neighbours.values())
-        return found, ranks
+        discovery = connect(rank, share)
+        ranks = [each.rank for each in discovery.neighbours.values() if each.process == os.getpid()]
+        close(*discovery.neighbours.values())
+        return discovery, ranks
 
-    for rank, (found, others) in enumerate(as_threads(8, step)):
+    for rank, (discovery, others) in enumerate(as_threads(8, step)):
         assert [other for other in range(8) if other != rank] == others
-        assert set(combinations(range(8), 2)) == found.pairs
-        assert set() == found.foreign
+        assert set(combinations(range(8), 2)) == discovery.pairs
+        assert set() == discovery.foreign
 
 
 def test_a_rank_that_wants_none_has_none() -> None:
     def step(rank: int, share: Share) -> Discovery:
-        found = connect(rank, share, wants=rank != 1)
-        close(*found.neighbours.values())
-        return found
+        discovery = connect(rank, share, wants=rank != 1)
+        close(*discovery.neighbours.values())
+        return discovery
 
-    found = as_threads(4, step)
-    assert [{2, 3}, set(), {0, 3}, {0, 2}] == [set(each.neighbours) for each in found]
-    assert [{(0, 2), (0, 3), (2, 3)}] * 4 == [each.pairs for each in found]
+    discovery = as_threads(4, step)
+    assert [{2, 3}, set(), {0, 3}, {0, 2}] == [set(each.neighbours) for each in discovery]
+    assert [{(0, 2), (0, 3), (2, 3)}] * 4 == [each.pairs for each in discovery]
 
 
 @pytest.mark.parametrize("odd", [0, 2])
@@ -101,13 +101,13 @@ def test_a_rank_with_another_process_number_is_no_neighbour(odd: int) -> None:
     """As between containers that share the network."""
 
     def step(rank: int, share: Share) -> Discovery:
-        found = connect(rank, share, process=1 if rank == odd else None)
-        close(*found.neighbours.values())
-        return found
+        discovery = connect(rank, share, process=1 if rank == odd else None)
+        close(*discovery.neighbours.values())
+        return discovery
 
-    for found in as_threads(3, step):
-        assert {pair for pair in combinations(range(3), 2) if odd not in pair} == found.pairs
-        assert set() == found.foreign
+    for discovery in as_threads(3, step):
+        assert {pair for pair in combinations(range(3), 2) if odd not in pair} == discovery.pairs
+        assert set() == discovery.foreign
 
 
 def test_a_rank_in_another_network_namespace_is_no_neighbour() -> None:
@@ -155,11 +155,11 @@ for end in ends:
                 assert stranger.stdout is not None
                 assert "called\n" == stranger.stdout.readline()
             share(None)
-            found = find_neighbours(rank, [os.getpid()] * 2, listener, addresses, share)
+            discovery = find_neighbours(rank, [os.getpid()] * 2, listener, addresses, share)
             if rank == 0:
                 assert "0\n" * 3 == stranger.communicate("\n", timeout=20)[0]
-        close(*found.neighbours.values())
-        return set(found.neighbours)
+        close(*discovery.neighbours.values())
+        return set(discovery.neighbours)
 
     assert [{1}, {0}] == as_threads(2, step)
 
@@ -171,7 +171,7 @@ def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
         caller.send(struct.pack("=I", 1))
         caller.close()
         answers = iter([[[], [0], [0]], [[1], [0], [0]], [[], [], []]])
-        found = find_neighbours(
+        discovery = find_neighbours(
             0,
             [os.getpid()] * 3,
             listener,
@@ -179,10 +179,10 @@ def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
             lambda _: next(answers),
         )
     # Rank 1 called and hung up, rank 2 only said that it had called.
-    assert {(0, 1)} == found.pairs
+    assert {(0, 1)} == discovery.pairs
     with pytest.raises(JobError, match=r"rank 1: its process \(number \d+\) has ended"):
-        found.neighbours[1].receive()
-    close(*found.neighbours.values())
+        discovery.neighbours[1].receive()
+    close(*discovery.neighbours.values())
 
 
 # Messages.

@@ -68,16 +68,16 @@ def test_all_tokens_that_may_be_under_way_have_room(most: int, sizes: list[int])
     inbox.handle(FREED, 1, taken.append)
     inbox.make_room()
     outbox = Outbox()
-    told = 0
+    sent = 0
     for _ in range(3):
-        while told - len(taken) < most:
-            for _ in range(min(sizes[told % len(sizes)], most - told + len(taken))):
-                told += 1
-                add(outbox, inbox.entry, FREED, 1, told)
+        while sent - len(taken) < most:
+            for _ in range(min(sizes[sent % len(sizes)], most - sent + len(taken))):
+                sent += 1
+                add(outbox, inbox.entry, FREED, 1, sent)
             outbox.flush()
         while inbox.take():
             pass
-    assert list(range(1, told + 1)) == taken
+    assert list(range(1, sent + 1)) == taken
     inbox.close()
 
 

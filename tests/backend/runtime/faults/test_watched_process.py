@@ -25,10 +25,10 @@ def sleepers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def watched(processes: list[subprocess.Popen[bytes]]) -> tuple[Deaths, list[Process]]:
     deaths = Deaths()
-    found = [Process(process.pid, process_start(process.pid)) for process in processes]
-    for process in found:
+    watching = [Process(process.pid, process_start(process.pid)) for process in processes]
+    for process in watching:
         deaths.watch(process)
-    return deaths, found
+    return deaths, watching
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -66,23 +66,23 @@ def maybe_without_descriptors(
 
 def test_processes_that_ended_in_between_are_noticed_in_the_order_of_their_ends() -> None:
     with sleepers(4) as processes:
-        deaths, found = watched(processes)
+        deaths, watching = watched(processes)
         for number in (2, 0, 3):
             end(processes[number])
         assert deaths.wait(0)
-        assert [found[2], found[0], found[3]] == deaths.ended
+        assert [watching[2], watching[0], watching[3]] == deaths.ended
         end(processes[1])
         assert deaths.wait(0)
-        assert [found[2], found[0], found[3], found[1]] == deaths.ended
+        assert [watching[2], watching[0], watching[3], watching[1]] == deaths.ended
         assert not deaths.wait(0)
 
 
 def test_a_death_ends_the_wait() -> None:
     with sleepers(2) as processes:
-        deaths, found = watched(processes)
+        deaths, watching = watched(processes)
         processes[1].kill()
         assert deaths.wait(10 * PATIENCE_S)
-        assert [found[1]] == deaths.ended
+        assert [watching[1]] == deaths.ended
 
 
 @pytest.mark.usefixtures("maybe_without_descriptors")

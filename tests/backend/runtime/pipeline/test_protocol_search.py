@@ -146,9 +146,9 @@ class Frames:
     @staticmethod
     def _check(frame: int, slots: Sequence[NDArray[Any]]) -> None:
         for values in slots:
-            found = values.tolist()
-            if found not in ([frame], [frame] * _size(frame)):
-                raise WrongFrameError(f"frame {frame} expected, found {found}")
+            numbers = values.tolist()
+            if numbers not in ([frame], [frame] * _size(frame)):
+                raise WrongFrameError(f"frame {frame} expected, found {numbers}")
 
     def pass_on(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         """Write the frame that the inputs have, which is a later one than the last."""
@@ -186,8 +186,8 @@ class Sunk(Frames):
         super().write(frame, slots)
 
     def fail(self, frame: int, failure: Failure) -> None:
-        found = failure.rank, failure.segment
-        if found not in self.failing.get(frame, ()) or failure.reason != REASON:
+        place = failure.rank, failure.segment
+        if place not in self.failing.get(frame, ()) or failure.reason != REASON:
             raise WrongFrameError(f"frame {frame} has failed: {failure}")
 
 
@@ -371,8 +371,8 @@ def _has_any(inboxes: Sequence[Inbox]) -> bool:
 
 
 def _waiting_bytes(inbox: Inbox) -> int:
-    found = fcntl.ioctl(inbox.descriptor, termios.FIONREAD, b"\0" * 4)
-    return int(struct.unpack("i", found)[0])
+    waiting = fcntl.ioctl(inbox.descriptor, termios.FIONREAD, b"\0" * 4)
+    return int(struct.unpack("i", waiting)[0])
 
 
 def _contents(inbox: Inbox) -> tuple[tuple[int, int, int], ...]:
@@ -406,7 +406,7 @@ def handed_over(
                 neighbours[rank][other] = Neighbour(other, end, sends_first=rank < other)
                 streams.callback(neighbours[rank][other].close)
         channels = [
-            DirectChannels(*each, joined=joined) for each in zip(wirings, neighbours, strict=True)
+            DirectChannels(*ends, joined=joined) for ends in zip(wirings, neighbours, strict=True)
         ]
         if direct:
             with ThreadPoolExecutor(len(wirings)) as pool:
@@ -462,7 +462,7 @@ class World:
         wirings = [_small(wiring) for wiring in wire_all(job, window, direct)]
         joined = ("source", "sink") if has_one_thread else ()
         self._channels = handed_over(wirings, direct, joined)
-        self.rings = [ring for each in self._channels for ring in each.rings]
+        self.rings = [ring for channels in self._channels for ring in channels.rings]
         self.inboxes: dict[Thread, Inboxes] = {}
         outgoing: dict[int, Outgoing] = {}
         incoming: dict[int, Incoming] = {}
@@ -484,7 +484,9 @@ class World:
                 executor = Executor(thread, stages, on_failure=lambda *_: None, post=post)
                 self.inboxes[rank, thread] = Inboxes(executor, post)
             self.inboxes[rank, MAIN] = Inboxes(None, channels.post(MAIN))
-            wake = {each: partial(self.woken.add, (rank, each)) for each in thread_of.values()}
+            wake = {
+                thread: partial(self.woken.add, (rank, thread)) for thread in thread_of.values()
+            }
             wakes = {name: wake[thread] for name, thread in thread_of.items()}
             connect(wiring, rings, wakes, lambda: None, self._take_credits)
             for s in wiring.sends:
@@ -509,7 +511,7 @@ class World:
             for stage, (rank, _) in zip(self.stages, self.threads, strict=True):
                 stage.rank = rank
         self._flags = [(part, name) for part in parts for name in _flags(part)]
-        self._lists = [found for part in parts for found in _lists(part)]
+        self._lists = [kept for part in parts for kept in _lists(part)]
         self._memory = [
             raw if ring.tensor.is_open else raw[:1]
             for ring in self.rings
@@ -522,7 +524,9 @@ class World:
             if not isinstance(ring, View) and failing
             for record in ring.records
         ]
-        self.pipes = [pipe for each in self.inboxes.values() for pipe in (*each.news, *each.room)]
+        self.pipes = [
+            pipe for inboxes in self.inboxes.values() for pipe in (*inboxes.news, *inboxes.room)
+        ]
 
     def close(self) -> None:
         """Release all pipes."""
@@ -534,16 +538,17 @@ class World:
             self.source = self._make_source(wiring, rings)
             self.stages.append(self.source)
         for segment, spec in wiring.segments:
-            number = next(n for n, each in enumerate(self._routes) if segment in each)
+            number = next(n for n, segments in enumerate(self._routes) if segment in segments)
             turns = turns_of[number]
             engine = (PassingFrames if self.is_routed else Frames)(self.frames, turns)
             step = segment.rank, segment.index
             engine.fails = {frame for frame, steps in self._failing.items() if step in steps}
             engine.lost = {f for f, steps in self._failing.items() if self._before[step] & {*steps}}
             self._engines.append(engine)
-            outputs, given = [rings[ring] for ring in spec.outputs], make_inputs(spec.inputs, rings)
+            outputs = [rings[ring] for ring in spec.outputs]
+            inputs = make_inputs(spec.inputs, rings)
             self.stages.append(
-                SegmentStage(segment.index, engine, given, outputs, lambda *_: None, turns)
+                SegmentStage(segment.index, engine, inputs, outputs, lambda *_: None, turns)
             )
         if wiring.sink is not None:
             credit_ring = rings[wiring.sink.outputs[0]]
@@ -573,7 +578,7 @@ class World:
         frames.fails = {f for f, steps in self._failing.items() if own & {*steps}}
         if not self.is_routed:
             return SourceStage(frames, self._arrivals, self.window, credit, entries[0])
-        routes = [Entry(*each) for each in zip(entries, self._windows, strict=True)]
+        routes = [Entry(*parts) for parts in zip(entries, self._windows, strict=True)]
         source = RoutedSource(frames, self._arrivals, routes, credit, self._whim)
         # When they were made is no part of a state.
         source.choice.changes = deque(maxlen=0)  # type: ignore[assignment]
@@ -680,8 +685,8 @@ class World:
         values = iter(state)
         for part, name in self._flags:
             setattr(part, name, next(values))
-        for found in self._lists:
-            found[:] = next(values)
+        for kept in self._lists:
+            kept[:] = next(values)
         for memory in self._memory:
             memory[:] = np.frombuffer(next(values), memory.dtype)
         for pipe in self.pipes:
@@ -732,17 +737,17 @@ _RECORD_HEAD = 20
 def _before(job: Job) -> dict[Step, set[Step]]:
     """Return the steps on which each one depends: the source, and segments."""
     source = job.source, -1
-    found: dict[Step, set[Step]] = {source: set()}
+    before: dict[Step, set[Step]] = {source: set()}
     for route in job.routes:
         makers: dict[str, list[PlacedSegment]] = {}
         for segment in route.segments:
             step = segment.rank, segment.index
-            found[step] = {source}
+            before[step] = {source}
             for maker in (each for name in segment.inputs for each in makers.get(name, [])):
-                found[step] |= {(maker.rank, maker.index), *found[maker.rank, maker.index]}
+                before[step] |= {(maker.rank, maker.index), *before[maker.rank, maker.index]}
             for name in segment.outputs:
                 makers.setdefault(name, []).append(segment)
-    return found
+    return before
 
 
 def _small(wiring: Wiring) -> Wiring:
@@ -893,7 +898,7 @@ BETWEEN_FOUR = frozenset(combinations(range(4), 2))
 NONE: Pairs = frozenset()
 
 
-def found(
+def searched(
     case: str, window: int | None, frames: int, manner: str, *direct: tuple[int, int]
 ) -> Searched:
     with closing(World(CASES[case], window, frames, manner, direct=frozenset(direct))) as world:
@@ -937,7 +942,7 @@ def test_no_reachable_state_is_a_deadlock_if_the_end_is_found_by_reading(case: s
 def test_no_reachable_state_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, manner: str, least_states: int
 ) -> None:
-    assert found(case, window, frames, manner).states > least_states
+    assert searched(case, window, frames, manner).states > least_states
 
 
 @pytest.mark.parametrize(
@@ -967,7 +972,7 @@ def test_no_reachable_state_is_a_deadlock_or_overflows(
 def test_no_reachable_state_of_direct_channels_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, direct: Pairs, least_states: int
 ) -> None:
-    assert found(case, window, frames, "prompt", *direct).states > least_states
+    assert searched(case, window, frames, "prompt", *direct).states > least_states
 
 
 @pytest.mark.ci
@@ -993,7 +998,7 @@ def test_no_reachable_state_of_direct_channels_is_a_deadlock_or_overflows(
 def test_no_reachable_state_of_ranks_in_turn_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, direct: Pairs
 ) -> None:
-    assert found(case, window, frames, "prompt", *direct).states > 100
+    assert searched(case, window, frames, "prompt", *direct).states > 100
 
 
 @pytest.mark.parametrize(
@@ -1019,7 +1024,7 @@ def test_no_reachable_state_of_ranks_in_turn_is_a_deadlock_or_overflows(
 def test_no_reachable_state_of_two_routes_is_a_deadlock_or_overflows(
     case: str, window: int | None, frames: int, direct: Pairs
 ) -> None:
-    seen = found(case, window, frames, "prompt", *direct)
+    seen = searched(case, window, frames, "prompt", *direct)
     assert seen.states > 500
     # The route may have changed never, once or twice, before any frame.
     assert seen.ends > frames
@@ -1048,7 +1053,7 @@ def test_no_reachable_state_is_a_deadlock_if_a_rank_has_one_thread(
         assert search(world).states > 500
 
 
-def found_failing(
+def searched_failing(
     case: str,
     window: int,
     frames: int,
@@ -1102,7 +1107,7 @@ def test_no_reachable_state_is_a_deadlock_if_frames_fail(
     direct: Pairs,
     manner: str,
 ) -> None:
-    seen = found_failing(case, window, frames, failing, direct, manner)
+    seen = searched_failing(case, window, frames, failing, direct, manner)
     print(case, seen)
     assert seen.states > 100
 
@@ -1135,7 +1140,7 @@ def test_tokens_that_overtake_each_other_do_no_harm() -> None:
 def test_no_reachable_state_of_larger_jobs_with_direct_channels_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, manner: str, direct: Pairs
 ) -> None:
-    assert found(case, window, frames, manner, *direct).states > 3000
+    assert searched(case, window, frames, manner, *direct).states > 3000
 
 
 @pytest.mark.slow
@@ -1160,7 +1165,7 @@ def test_no_reachable_state_of_larger_jobs_with_direct_channels_is_a_deadlock_or
 def test_no_reachable_state_of_larger_jobs_is_a_deadlock_or_overflows(
     case: str, window: int, frames: int, manner: str
 ) -> None:
-    assert found(case, window, frames, manner).states > 10_000
+    assert searched(case, window, frames, manner).states > 10_000
 
 
 def failing_steps(job: Job, frames: int) -> st.SearchStrategy[dict[int, list[Step]]]:
@@ -1168,11 +1173,11 @@ def failing_steps(job: Job, frames: int) -> st.SearchStrategy[dict[int, list[Ste
 
     def some(frame: int) -> st.SearchStrategy[list[Step]]:
         segments = [each for each in job.segments if job.ranks[each.rank].turns.has(frame)]
-        steps = [(job.source, -1), *((each.rank, each.index) for each in segments)]
+        steps = [(job.source, -1), *((segment.rank, segment.index) for segment in segments)]
         return st.lists(st.sampled_from(steps), unique=True, max_size=2)
 
     chosen = st.fixed_dictionaries({frame: some(frame) for frame in range(frames)})
-    return chosen.map(lambda found: {frame: steps for frame, steps in found.items() if steps})
+    return chosen.map(lambda drawn: {frame: steps for frame, steps in drawn.items() if steps})
 
 
 @given(st.data(), plans(), st.integers(1, 6), st.integers(0, 9), st.booleans())
@@ -1206,11 +1211,11 @@ def test_any_plan_comes_to_its_end_whatever_happens_first(
 
 def test_a_writer_that_does_not_ask_for_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_ready(stage: SegmentStage) -> bool:
-        return all(each.is_settled() for each in stage._inputs)
+        return all(part.is_settled() for part in stage._inputs)
 
     monkeypatch.setattr(SegmentStage, "is_ready", is_ready)
     with pytest.raises(WrongFrameError):
-        found("chain", 3, 3, "prompt")
+        searched("chain", 3, 3, "prompt")
 
 
 def test_receives_into_slots_that_are_still_read_are_found(
@@ -1228,7 +1233,7 @@ def test_receives_into_slots_that_are_still_read_are_found(
 
     monkeypatch.setattr(Incoming, "advance", hasty)
     with pytest.raises(WrongFrameError):
-        found("chain", 3, 3, "prompt")
+        searched("chain", 3, 3, "prompt")
 
 
 def test_a_source_that_does_not_count_frames_is_found() -> None:
@@ -1241,20 +1246,20 @@ def test_a_source_that_does_not_count_frames_is_found() -> None:
 def test_a_change_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ring, "subscribe", lambda ring, reader, call: None)
     with pytest.raises(AsleepError):
-        found("chain", 3, 3, "prompt")
+        searched("chain", 3, 3, "prompt")
 
 
 def test_a_freed_slot_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Ring.free
 
     def silent(ring: Ring, reader: int) -> None:
-        told, ring.on_freed = ring.on_freed, ()
+        calls, ring.on_freed = ring.on_freed, ()
         honest(ring, reader)
-        ring.on_freed = told
+        ring.on_freed = calls
 
     monkeypatch.setattr(Ring, "free", silent)
     with pytest.raises(AsleepError):
-        found("chain", 3, 3, "prompt")
+        searched("chain", 3, 3, "prompt")
 
 
 def test_messages_that_overtake_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1266,13 +1271,13 @@ def test_messages_that_overtake_each_other_are_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Wire, "send", overtaking)
     with pytest.raises(WrongFrameError, match="expected, found"):
-        found("chain", 3, 3, "prompt")
+        searched("chain", 3, 3, "prompt")
 
 
 def test_a_source_that_gets_no_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceStage, "take_credits", lambda stage: False)
     with pytest.raises(StuckError):
-        found("chain", 2, 3, "prompt")
+        searched("chain", 2, 3, "prompt")
 
 
 def test_slots_that_are_not_given_back_after_a_send_are_found(
@@ -1283,7 +1288,7 @@ def test_slots_that_are_not_given_back_after_a_send_are_found(
         Outgoing, "complete", lambda end, slot, is_end: is_end and honest(end, slot, is_end)
     )
     with pytest.raises(StuckError):
-        found("chain", 2, 3, "prompt")
+        searched("chain", 2, 3, "prompt")
 
 
 def test_a_rank_that_waits_for_a_particular_segment_is_found(
@@ -1307,7 +1312,7 @@ def test_a_rank_that_waits_for_a_particular_segment_is_found(
 def test_the_way_into_a_deadlock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceStage, "take_credits", lambda stage: False)
     with pytest.raises(StuckError, match=r"source \(stage 0\)\n(.*\n)*sink \(stage 3\)"):
-        found("chain", 1, 2, "prompt")
+        searched("chain", 1, 2, "prompt")
 
 
 def without(monkeypatch: pytest.MonkeyPatch, kind: int, count: int | None = None) -> None:
@@ -1333,7 +1338,7 @@ def test_a_token_that_is_lost_is_found(
 ) -> None:
     without(monkeypatch, kind, count)
     with pytest.raises(StuckError):
-        found("chain", 2, 3, "prompt", (0, 1))
+        searched("chain", 2, 3, "prompt", (0, 1))
 
 
 def test_a_receiver_that_does_not_learn_of_slots_freed_by_other_ranks_is_found(
@@ -1341,7 +1346,7 @@ def test_a_receiver_that_does_not_learn_of_slots_freed_by_other_ranks_is_found(
 ) -> None:
     without(monkeypatch, FREED)
     with pytest.raises(StuckError):
-        found("skip channel", 1, 2, "prompt", (1, 2))
+        searched("skip channel", 1, 2, "prompt", (1, 2))
 
 
 def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
@@ -1357,7 +1362,7 @@ def test_a_slot_that_is_told_to_be_free_while_it_is_read_is_found(
 
     monkeypatch.setattr(View, "free", hasty)
     with pytest.raises(WrongFrameError, match="expected, found"):
-        found("read by two threads", 5, 5, "prompt", (0, 1))
+        searched("read by two threads", 5, 5, "prompt", (0, 1))
 
 
 def test_a_thread_that_does_not_look_for_the_room_it_lacks_is_found(
@@ -1365,7 +1370,7 @@ def test_a_thread_that_does_not_look_for_the_room_it_lacks_is_found(
 ) -> None:
     monkeypatch.setattr(SegmentStage, "lacks", property(lambda stage: "", lambda *_: None), False)
     with pytest.raises(AsleepError, match="does not look at its tokens"):
-        found("chain", 1, 2, "prompt", (0, 1))
+        searched("chain", 1, 2, "prompt", (0, 1))
 
 
 def test_counters_that_go_back_when_tokens_overtake_each_other_are_found(
@@ -1384,13 +1389,13 @@ def test_an_end_that_is_told_instead_of_the_last_frame_is_found(
     honest = Outbox.add_written
 
     def hasty(outbox: Outbox, ring: Ring, entry: int, channel: int) -> None:
-        told, ring.end = ring.end, 3 if ring.written == 3 else None
+        end, ring.end = ring.end, 3 if ring.written == 3 else None
         honest(outbox, ring, entry, channel)
-        ring.end = told
+        ring.end = end
 
     monkeypatch.setattr(Outbox, "add_written", hasty)
     with pytest.raises(StuckError):
-        found("chain", 2, 3, "prompt", (0, 1))
+        searched("chain", 2, 3, "prompt", (0, 1))
 
 
 def test_credits_that_nobody_takes_once_the_sources_thread_has_ended_are_found() -> None:
@@ -1415,7 +1420,7 @@ def test_a_pipe_without_room_for_a_token_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Inbox, "expect", narrow)
     with pytest.raises(WrongFrameError, match="more tokens under way"):
-        found("chain", 2, 3, "prompt", (0, 1))
+        searched("chain", 2, 3, "prompt", (0, 1))
 
 
 def test_a_writer_that_is_not_woken_by_a_reader_that_leaves_frames_out_is_found(
@@ -1429,9 +1434,9 @@ def test_a_writer_that_is_not_woken_by_a_reader_that_leaves_frames_out_is_found(
                 notify()
 
     monkeypatch.setattr(Ring, "free", free)
-    assert found("chain", 2, 3, "prompt").ends
+    assert searched("chain", 2, 3, "prompt").ends
     with pytest.raises(AsleepError):
-        found("two in turn", 4, 4, "prompt")
+        searched("two in turn", 4, 4, "prompt")
 
 
 @pytest.mark.parametrize("direct", [(), ((0, 1), (0, 2), (1, 2))])
@@ -1445,7 +1450,7 @@ def test_a_reader_that_waits_for_frames_of_others_is_found(
 
     monkeypatch.setattr(Turns, "steps_in", each_from_the_first)
     with pytest.raises((StuckError, WrongFrameError)):
-        found("second of two in turn", 2, 3, "prompt", *direct)
+        searched("second of two in turn", 2, 3, "prompt", *direct)
 
 
 def test_results_that_are_taken_as_they_come_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1454,7 +1459,7 @@ def test_results_that_are_taken_as_they_come_are_found(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(MergedInput, "_next", first_there)
     with pytest.raises((StuckError, WrongFrameError, JobError)):
-        found("three in turn", 2, 3, "prompt")
+        searched("three in turn", 2, 3, "prompt")
 
 
 def test_an_end_that_only_the_reader_of_the_last_frame_gets_is_found(
@@ -1463,16 +1468,16 @@ def test_an_end_that_only_the_reader_of_the_last_frame_gets_is_found(
     honest = Outgoing.advance
 
     def advance(end: Outgoing, transport: Any, lane: int) -> bool:
-        ring, told = end._ring, end._ring.end
-        ring.end = told if told == end._next else None
+        ring, true_end = end._ring, end._ring.end
+        ring.end = true_end if true_end == end._next else None
         try:
             return honest(end, transport, lane)
         finally:
-            ring.end = told
+            ring.end = true_end
 
     monkeypatch.setattr(Outgoing, "advance", advance)
     with pytest.raises(StuckError):
-        found("second of two in turn", 2, 3, "prompt")
+        searched("second of two in turn", 2, 3, "prompt")
 
 
 def test_tokens_of_frames_that_others_handle_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1481,7 +1486,7 @@ def test_tokens_of_frames_that_others_handle_are_found(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Ring, "subscribe", subscribe)
     with pytest.raises(WrongFrameError, match="more tokens under way"):
-        found("second of two in turn", 2, 4, "prompt", (0, 1), (0, 2), (1, 2))
+        searched("second of two in turn", 2, 4, "prompt", (0, 1), (0, 2), (1, 2))
 
 
 def test_ranks_that_count_their_own_frames_only_are_found(
@@ -1489,7 +1494,7 @@ def test_ranks_that_count_their_own_frames_only_are_found(
 ) -> None:
     monkeypatch.setattr(Turns, "frame", lambda turns, index: index)
     with pytest.raises((StuckError, WrongFrameError, JobError)):
-        found("three in turn", 2, 4, "prompt")
+        searched("three in turn", 2, 4, "prompt")
 
 
 def test_a_route_that_changes_while_frames_are_inside_is_found(
@@ -1501,7 +1506,7 @@ def test_a_route_that_changes_while_frames_are_inside_is_found(
 
     monkeypatch.setattr(RoutedSource, "_choose", hasty)
     with pytest.raises((StuckError, WrongFrameError, JobError)):
-        found("whole, or in two", 2, 3, "prompt")
+        searched("whole, or in two", 2, 3, "prompt")
 
 
 def test_a_sink_that_looks_at_one_route_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1511,7 +1516,7 @@ def test_a_sink_that_looks_at_one_route_is_found(monkeypatch: pytest.MonkeyPatch
         lambda sink: sink._exits[0] if all(map(Input.has_frame, sink._exits[0])) else (),
     )
     with pytest.raises(StuckError):
-        found("whole, or in two", 1, 2, "prompt", (0, 1))
+        searched("whole, or in two", 1, 2, "prompt", (0, 1))
 
 
 def test_a_sink_that_takes_what_is_there_of_a_frame_is_found(
@@ -1522,7 +1527,7 @@ def test_a_sink_that_takes_what_is_there_of_a_frame_is_found(
 
     monkeypatch.setattr(RoutedSink, "_find", take)
     with pytest.raises((WrongFrameError, JobError)):
-        found("whole, or in two, with two outputs", 2, 3, "prompt", (0, 1))
+        searched("whole, or in two, with two outputs", 2, 3, "prompt", (0, 1))
 
 
 def test_a_sink_that_stops_at_the_end_of_one_route_is_found(
@@ -1532,7 +1537,7 @@ def test_a_sink_that_stops_at_the_end_of_one_route_is_found(
         RoutedSink, "_is_over", lambda sink: any(map(Input.has_ended, sink._inputs))
     )
     with pytest.raises(StuckError):
-        found("whole, or in two", 1, 2, "prompt", (0, 1))
+        searched("whole, or in two", 1, 2, "prompt", (0, 1))
 
 
 def test_an_end_that_only_the_route_in_use_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1543,15 +1548,15 @@ def test_an_end_that_only_the_route_in_use_gets_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(RoutedSource, "_end", end)
     with pytest.raises(StuckError):
-        found("whole, or in two", 1, 2, "prompt", (0, 1))
+        searched("whole, or in two", 1, 2, "prompt", (0, 1))
 
 
 either = pytest.mark.parametrize("by_messages", [True, False])
 
 
-def found_open(*, by_messages: bool = True) -> Searched:
+def searched_open(*, by_messages: bool = True) -> Searched:
     """Search a job with an open channel by messages, or a direct one; slots are used again."""
-    return found("open chain", 1, 4, "prompt", *() if by_messages else PAIR)
+    return searched("open chain", 1, 4, "prompt", *() if by_messages else PAIR)
 
 
 def test_an_empty_frame_that_is_sent_as_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1562,7 +1567,7 @@ def test_an_empty_frame_that_is_sent_as_the_end_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Wire, "send_part", without_header)
     with pytest.raises((StuckError, WrongFrameError)):
-        found_open()
+        searched_open()
 
 
 @either
@@ -1580,7 +1585,7 @@ def test_a_header_that_is_not_written_again_is_found(
 
     monkeypatch.setattr(OpenSlot, "shaped", lazy)
     with pytest.raises((JobError, WrongFrameError)):
-        found_open(by_messages=by_messages)
+        searched_open(by_messages=by_messages)
 
 
 @either
@@ -1590,7 +1595,7 @@ def test_values_of_a_larger_frame_before_are_found(
     monkeypatch.setattr(OpenSlot, "read", lambda slot: typed_view(slot.spec, slot._values))
     monkeypatch.setattr(OpenSlot, "check_message", lambda slot, nbytes: None)
     with pytest.raises(WrongFrameError, match="expected, found"):
-        found_open(by_messages=by_messages)
+        searched_open(by_messages=by_messages)
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -1618,7 +1623,7 @@ def test_a_header_that_lies_about_its_size_ends_the_job(
 ) -> None:
     lie(monkeypatch, size)
     with pytest.raises(JobError, match=message):
-        found_open(by_messages=by_messages)
+        searched_open(by_messages=by_messages)
 
 
 @either
@@ -1633,7 +1638,7 @@ def test_a_reader_that_trusts_a_header_beyond_the_bound_is_found(
     monkeypatch.setattr(OpenSlot, "read", trusting)
     monkeypatch.setattr(OpenSlot, "check_message", lambda slot, nbytes: None)
     with pytest.raises(WrongFrameError, match="expected, found"):
-        found_open(by_messages=by_messages)
+        searched_open(by_messages=by_messages)
 
 
 def test_a_message_shorter_than_its_header_says_ends_the_job(
@@ -1646,7 +1651,7 @@ def test_a_message_shorter_than_its_header_says_ends_the_job(
     with pytest.raises(
         JobError, match="message of rank 0, frame 0: tensor 's' came in a message of 65 bytes"
     ):
-        found_open()
+        searched_open()
 
 
 def test_a_send_that_is_over_and_told_of_another_slot_is_found(
@@ -1659,7 +1664,7 @@ def test_a_send_that_is_over_and_told_of_another_slot_is_found(
         Outgoing, "complete", lambda end, slot, is_end: honest(end, min(slot, 0), is_end)
     )
     with pytest.raises((StuckError, WrongFrameError)):
-        found("open chain", 2, 4, "prompt")
+        searched("open chain", 2, 4, "prompt")
 
 
 def test_a_world_releases_its_descriptors() -> None:
@@ -1681,7 +1686,7 @@ def test_a_slot_that_still_says_that_an_older_frame_has_failed_is_found(
     honest = SegmentStage._place
     monkeypatch.setattr(SegmentStage, "_place", lambda stage: honest(stage)._replace(made=[]))
     with pytest.raises(WrongFrameError, match=r"frame \d has failed"):
-        found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
+        searched_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
 
 def test_a_received_slot_that_still_says_that_an_older_frame_has_failed_is_found(
@@ -1696,7 +1701,7 @@ def test_a_received_slot_that_still_says_that_an_older_frame_has_failed_is_found
 
     monkeypatch.setattr(Incoming, "complete", lazy)
     with pytest.raises(WrongFrameError, match=r"frame \d has failed"):
-        found_failing("chain", 1, 3, ONE_FAILS)
+        searched_failing("chain", 1, 3, ONE_FAILS)
 
 
 @pytest.mark.parametrize("case", ["chain", "open chain"])
@@ -1710,7 +1715,7 @@ def test_a_failed_frame_that_is_sent_as_values_is_found(
 
     monkeypatch.setattr(Wire, "send_part", short)
     with pytest.raises((WrongFrameError, JobError)):
-        found_failing(case, 1, 3, ONE_FAILS)
+        searched_failing(case, 1, 3, ONE_FAILS)
 
 
 @either
@@ -1723,7 +1728,7 @@ def test_a_segment_that_computes_from_a_failed_frame_is_found(
     honest = SegmentStage._place
     monkeypatch.setattr(SegmentStage, "_place", lambda stage: honest(stage)._replace(came=[]))
     with pytest.raises(WrongFrameError):
-        found_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
+        searched_failing("chain", 1, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
 
 @either
@@ -1735,7 +1740,7 @@ def test_a_failed_frame_that_is_left_out_is_found(
 
     monkeypatch.setattr(SegmentStage, "_fail", drop)
     with pytest.raises((StuckError, WrongFrameError)):
-        found_failing("chain", 2, 3, ONE_FAILS, NONE if by_messages else PAIR)
+        searched_failing("chain", 2, 3, ONE_FAILS, NONE if by_messages else PAIR)
 
 
 def test_a_failed_frame_without_a_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1744,16 +1749,16 @@ def test_a_failed_frame_without_a_credit_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(SinkStage, "_fail", keep)
     with pytest.raises((StuckError, WrongFrameError)):
-        found_failing("chain", 2, 3, ONE_FAILS)
+        searched_failing("chain", 2, 3, ONE_FAILS)
 
 
 def test_a_reason_that_depends_on_which_input_is_asked_first_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def last(stage: SegmentStage, error: FrameError) -> Failure:
-        found = [failure for each in stage._reads if (failure := each.failure()) is not None]
-        return found[-1] if found else Failure(stage.rank or 0, stage.index, str(error))
+        failures = [failure for part in stage._reads if (failure := part.failure()) is not None]
+        return failures[-1] if failures else Failure(stage.rank or 0, stage.index, str(error))
 
     monkeypatch.setattr(SegmentStage, "_failure", last)
     with pytest.raises(WrongFrameError, match="frame 0 has failed"):
-        found_failing("two branches", 1, 2, {0: [(0, 0), (1, 0)]}, ALL)
+        searched_failing("two branches", 1, 2, {0: [(0, 0), (1, 0)]}, ALL)

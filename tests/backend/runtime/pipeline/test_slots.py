@@ -98,26 +98,26 @@ def test_the_stream_has_ended_for_a_reader_that_has_read_all_its_frames() -> Non
 
 def wakes(ring: Ring) -> list[int]:
     """Return a list that gets the count of its first reader whenever the ring tells of room."""
-    told: list[int] = []
-    ring.on_freed = (lambda: told.append(min(ring.read)),)
-    return told
+    calls: list[int] = []
+    ring.on_freed = (lambda: calls.append(min(ring.read)),)
+    return calls
 
 
 def test_a_writer_is_woken_only_by_room_that_it_lacked() -> None:
     ring = Ring(FOUR_FLOATS, 2, 1)
-    told = wakes(ring)
+    calls = wakes(ring)
     ring.written = 2
     ring.free(0)
     ring.free(0)
-    assert [1] == told
+    assert [1] == calls
 
 
 def test_a_reader_that_gives_back_several_slots_at_once_wakes_the_writer_of_a_full_ring() -> None:
     ring = Ring(FOUR_FLOATS, 3, 1)
-    told = wakes(ring)
+    calls = wakes(ring)
     ring.written = 3
     ring.free_up_to(0, 2)
-    assert [2] == told
+    assert [2] == calls
 
 
 def test_a_count_that_comes_late_takes_nothing_back() -> None:
@@ -153,17 +153,17 @@ def test_a_view_has_the_frames_that_it_was_told_of_in_any_order() -> None:
 
 def test_a_view_tells_of_each_slot_once_when_its_last_reader_is_done() -> None:
     shown = view(2)
-    told = wakes(shown)
+    calls = wakes(shown)
     shown.arrive(2)
     for reader in (0, 0, 1, 1):
         shown.free(reader)
-    assert [1, 2] == told
+    assert [1, 2] == calls
 
 
 def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
     memory = np.zeros(ring_bytes(FOUR_FLOATS, 2), np.uint8)
     shown = SharedView(FOUR_FLOATS, 2, 2, memory)
-    told = wakes(shown)
+    calls = wakes(shown)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
@@ -176,7 +176,7 @@ def test_two_threads_that_read_a_view_tell_of_each_slot_once() -> None:
             list(pool.map(read_all, range(2)))
     finally:
         sys.setswitchinterval(interval)
-    assert (5000, 5000) == (len(told), max(told))
+    assert (5000, 5000) == (len(calls), max(calls))
 
 
 def test_lent_frames_come_again_until_there_are_as_many_slots_as_wanted() -> None:
@@ -223,11 +223,11 @@ def test_a_reader_that_takes_its_first_frame_late_holds_nobody_up_before() -> No
 
 def test_a_reader_has_no_frame_while_those_are_there_that_it_leaves_out() -> None:
     ring = Ring(FOUR_FLOATS, 4, (ODD, LATE))
-    found = []
+    seen = []
     for _ in range(4):
-        found.append((ring.has_frame(0), ring.has_frame(1)))
+        seen.append((ring.has_frame(0), ring.has_frame(1)))
         ring.put()
-    assert [(False, False), (False, False), (True, False), (True, False)] == found
+    assert [(False, False), (False, False), (True, False), (True, False)] == seen
 
 
 @pytest.mark.parametrize("steps", [EVEN, Steps(0, (3, 0, 0)), Steps(0, (5, 0, 0, 0, 0))])
@@ -235,18 +235,18 @@ def test_a_reader_that_jumps_over_the_slot_for_which_the_writer_waits_wakes_it(
     steps: Steps,
 ) -> None:
     ring = Ring(FOUR_FLOATS, 2, (steps,))
-    told = wakes(ring)
+    calls = wakes(ring)
     ring.written = 2
     ring.free(0)
-    assert [steps.after(0)] == told
+    assert [steps.after(0)] == calls
 
 
 def test_a_count_that_jumps_over_the_slot_for_which_the_writer_waits_wakes_it() -> None:
     ring = Ring(FOUR_FLOATS, 2, (EACH,))
-    told = wakes(ring)
+    calls = wakes(ring)
     ring.written = 2
     ring.free_up_to(0, 5)
-    assert [5] == told
+    assert [5] == calls
 
 
 @st.composite
@@ -265,17 +265,17 @@ def test_a_writer_overwrites_nothing_that_is_still_read_and_is_woken_when_it_may
     steps: list[Steps], depth: int, choices: list[int]
 ) -> None:
     ring = Ring(FOUR_FLOATS, depth, steps)
-    told = wakes(ring)
+    calls = wakes(ring)
     content = [-1] * depth
     for choice in choices:
-        had_room, before = ring.has_room(), len(told)
+        had_room, before = ring.has_room(), len(calls)
         if choice == 3 and had_room:
             content[ring.written % depth] = ring.written
             ring.put()
         elif choice < len(steps) and ring.has_frame(choice):
             assert ring.read[choice] == content[ring.read[choice] % depth]
             ring.free(choice)
-            assert had_room or not ring.has_room() or len(told) > before
+            assert had_room or not ring.has_room() or len(calls) > before
 
 
 @given(st.lists(steps_of_readers(), min_size=1, max_size=3), st.integers(0, 12))
@@ -283,17 +283,17 @@ def test_each_reader_is_told_of_the_frames_that_it_takes_and_of_the_end(
     steps: list[Steps], frames: int
 ) -> None:
     ring = Ring(FOUR_FLOATS, 99, steps)
-    told: list[list[int | str]] = [[] for _ in steps]
+    calls: list[list[int | str]] = [[] for _ in steps]
 
     def hear(reader: int) -> None:
-        told[reader].append(ring.written - 1 if ring.end is None else "end")
+        calls[reader].append(ring.written - 1 if ring.end is None else "end")
 
     for reader in range(len(steps)):
         ring.subscribe(reader, partial(hear, reader))
     for _ in range(frames):
         ring.put()
     ring.finish()
-    assert told == [[*filter(each.takes, range(frames)), "end"] for each in steps]
+    assert calls == [[*filter(each.takes, range(frames)), "end"] for each in steps]
 
 
 @given(steps_of_readers(), st.integers(0, 12))
@@ -316,12 +316,12 @@ def test_the_stream_has_ended_for_a_reader_that_has_read_those_it_takes(
 def test_a_view_whose_readers_take_other_frames_tells_of_each_slot_once() -> None:
     memory = np.zeros(ring_bytes(FOUR_FLOATS, 4), np.uint8)
     shown = View(FOUR_FLOATS, 4, (EACH, ODD), memory)
-    told = wakes(shown)
+    calls = wakes(shown)
     shown.arrive(4)
     for reader in (0, 0, 0, 1, 1, 0):
         shown.free(reader)
     # Frame 0 has one reader; frame 1 has two, and the second one frees frame 2 as well.
-    assert [1, 3, 4] == told
+    assert [1, 3, 4] == calls
 
 
 def test_the_end_of_a_view_comes_though_its_readers_take_none_of_the_last_frames() -> None:

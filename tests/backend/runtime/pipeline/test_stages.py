@@ -88,8 +88,8 @@ def rings_of(makers: Sequence[Turns], reader: Turns = ALL, depth: int = 2) -> li
 def merged(rings: Sequence[Ring]) -> MergedInput | Input:
     """Return what the reader sees of the rings."""
     readers = [Reader(number, 0) for number, ring in enumerate(rings) if ring.read]
-    (found,) = make_inputs([readers], rings)
-    return found
+    (reading,) = make_inputs([readers], rings)
+    return reading
 
 
 def test_a_tensor_of_one_maker_is_read_from_its_ring() -> None:
@@ -99,18 +99,18 @@ def test_a_tensor_of_one_maker_is_read_from_its_ring() -> None:
 
 def test_frames_of_several_makers_are_read_in_the_order_of_the_stream() -> None:
     first, second = rings_of(group([2, 1]))
-    found = merged([second, first])
+    reading = merged([second, first])
     put(second, 1)
-    assert not found.is_settled()
+    assert not reading.is_settled()
     put(first, 0)
     put(first, 2)
     read = []
     for _ in range(3):
-        assert found.is_settled()
-        read.append(int(found.values()[0]))
-        found.done()
+        assert reading.is_settled()
+        read.append(int(reading.values()[0]))
+        reading.done()
     assert [0, 1, 2] == read
-    assert not found.is_settled()
+    assert not reading.is_settled()
 
 
 WEIGHTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -127,12 +127,12 @@ def test_whoever_makes_them_a_reader_gets_its_frames_once_in_order_and_then_the_
             put(maker, frame)
         for ring in rings:
             ring.finish()
-        found = merged(rings)
+        reading = merged(rings)
         read = []
-        while not found.has_ended():
-            assert found.is_settled()
-            read.append(int(found.values()[0]))
-            found.done()
+        while not reading.has_ended():
+            assert reading.is_settled()
+            read.append(int(reading.values()[0]))
+            reading.done()
         assert read == [*takewhile(lambda frame: frame < frames, map(reader.frame, count()))]
 
 
@@ -144,17 +144,17 @@ def test_the_end_of_one_maker_ends_nothing_before_the_frames_of_others(
     handled = [[f for f in range(frames) if f % r.turns.period in r.turns.positions] for r in rings]
     steps = [*chain(*([number] * (len(each) + 1) for number, each in enumerate(handled)))]
     random.shuffle(steps)
-    found, read = merged(rings), []
+    reading, read = merged(rings), []
     for number in steps:
         if handled[number]:
             put(rings[number], handled[number].pop(0))
         else:
             rings[number].finish()
-        while found.is_settled() and not found.has_ended():
-            read.append(int(found.values()[0]))
-            found.done()
+        while reading.is_settled() and not reading.has_ended():
+            read.append(int(reading.values()[0]))
+            reading.done()
     assert list(range(frames)) == read
-    assert found.has_ended()
+    assert reading.has_ended()
 
 
 def stage_of(
@@ -164,19 +164,19 @@ def stage_of(
 
     The last is the frames that were told as computed.
     """
-    makers, engine, told = rings_of(group(weights), turns, depth=9), Doubling(), list[int]()
+    makers, engine, computed = rings_of(group(weights), turns, depth=9), Doubling(), list[int]()
     output = Ring(NUMBER, 9, (EACH,), turns=turns)
 
     def note(frame: int, seconds: float) -> None:
         assert seconds >= 0
-        told.append(frame)
+        computed.append(frame)
 
     return (
         SegmentStage(0, engine, [merged(makers)], [output], note, turns),
         makers,
         output,
         engine,
-        told,
+        computed,
     )
 
 
@@ -184,7 +184,7 @@ def stage_of(
 def test_a_segment_handles_its_frames_and_names_them_by_their_numbers_in_the_stream(
     weights: tuple[int, ...],
 ) -> None:
-    stage, makers, output, engine, told = stage_of(Turns(3, (0, 2)), weights)
+    stage, makers, output, engine, computed = stage_of(Turns(3, (0, 2)), weights)
     assert ("segment 0", 0) == (stage.describe(), stage.frame)
     for frame in range(8):
         for maker in makers:
@@ -192,14 +192,14 @@ def test_a_segment_handles_its_frames_and_names_them_by_their_numbers_in_the_str
                 put(maker, frame)
         if stage.is_ready():
             stage.step()
-    assert [0, 2, 3, 5, 6] == engine.given == told
+    assert [0, 2, 3, 5, 6] == engine.given == computed
     assert 8 == stage.frame
     doubled = [int(output.slots[index][0]) for index in range(output.written)]
-    assert [2 * frame for frame in told] == doubled
+    assert [2 * frame for frame in computed] == doubled
 
 
 def test_a_segment_ends_with_the_stream_though_its_next_frame_would_be_far() -> None:
-    stage, (maker,), output, _, told = stage_of(Turns(8, (5,)))
+    stage, (maker,), output, _, computed = stage_of(Turns(8, (5,)))
     assert 5 == stage.frame
     for frame in range(5):
         put(maker, frame)
@@ -207,7 +207,7 @@ def test_a_segment_ends_with_the_stream_though_its_next_frame_would_be_far() -> 
     maker.finish()
     assert stage.is_ready()
     stage.step()
-    assert (True, 0, []) == (stage.finished, output.end, told)
+    assert (True, 0, []) == (stage.finished, output.end, computed)
 
 
 def test_inputs_of_other_makers_that_end_at_different_frames_are_a_mistake() -> None:

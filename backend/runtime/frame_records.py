@@ -79,7 +79,7 @@ class Failure:
     reason: str
     """It may have any characters if it comes from another rank."""
 
-    def told(self, frame: int, ranks: Sequence[Any]) -> str:
+    def describe(self, frame: int, ranks: Sequence[Any]) -> str:
         """Describe it, given the job's ranks: ``rank 1 (key on host): segment 0, frame 17:
         reason``.
         """

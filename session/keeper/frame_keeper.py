@@ -99,7 +99,7 @@ class FailedFrameError(RankSliceError):
         self.segment = failure.segment
         """On its rank."""
         self.reason = printable(failure.reason)
-        super().__init__(printable(failure.told(frame, ranks)))
+        super().__init__(printable(failure.describe(frame, ranks)))
 
 
 @dataclass(slots=True)

@@ -539,7 +539,7 @@ class SinkStage(Stage):
         return SinkFigures(
             postprocess_ms=self.writes.histogram.summary_ms(),
             failed=self.failed,
-            failures=tuple(failure.told(frame, ranks) for frame, failure in self.failures),
+            failures=tuple(failure.describe(frame, ranks) for frame, failure in self.failures),
         )
 
     def _end(self) -> None:

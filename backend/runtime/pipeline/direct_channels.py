@@ -43,10 +43,11 @@ class Post:
     while one of its stages lacks just that, so a slot which is freed wakes nobody without need.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self) -> None:
         self.inboxes: dict[str, Inbox] = defaultdict(Inbox)
         """Those that are used: :data:`NEWS`, :data:`ROOM`, :data:`CREDITS`."""
-        self.outbox = outbox
+        self.outbox = Outbox()
+        """Its thread alone adds tokens and sends them."""
 
 
 class DirectChannels:
@@ -74,8 +75,7 @@ class DirectChannels:
         self._neighbours = neighbours
         self.joined = joined
         self._lent = lent
-        self._outboxes: dict[str, Outbox] = defaultdict(Outbox)
-        self._posts: dict[str, Post] = {}
+        self._posts: dict[str, Post] = defaultdict(Post)
         self._entries: list[int] = []
         self._offsets: dict[int, int] = {}
         self._size = 0
@@ -97,17 +97,10 @@ class DirectChannels:
                 inbox.make_room()
 
     def post(self, thread: str) -> Post:
-        thread = self._thread(thread)
-        if thread not in self._posts:
-            self._posts[thread] = Post(self.outbox(thread))
-        return self._posts[thread]
+        return self._posts[self._thread(thread)]
 
     def _thread(self, stage: str) -> str:
         return "compute" if stage in self.joined else stage
-
-    def outbox(self, thread: str) -> Outbox:
-        """Return the tokens that a thread has for other ranks; it alone adds and sends them."""
-        return self._outboxes[self._thread(thread)]
 
     def _own(self, ring: int, spec: RingSpec) -> Ring:
         if spec.home is not None:  # until memory is handed over
@@ -189,14 +182,14 @@ class DirectChannels:
             if share.destination == rank:
                 entry, number = entry_of[WRITTEN, share.channel], share.reader.ring
                 received = MAIN if share.channel == HEARTBEAT_CHANNEL else POLLS
-                add = self.outbox(writers.get(number, received)).add_written
+                add = self.post(writers.get(number, received)).outbox.add_written
                 ring = self.rings[number]
                 ring.subscribe(share.reader.index, partial(add, ring, entry, share.channel))
         for view in self._wiring.views:
             if view.sender == rank and view.channel != CREDIT_CHANNEL:
                 entry, ring = entry_of[FREED, view.channel], self.rings[view.ring]
                 (thread, *others) = self._readers(view.ring)
-                free = send_freed if others else self.outbox(thread).add_freed
+                free = send_freed if others else self.post(thread).outbox.add_freed
                 ring.on_freed += (partial(free, ring, entry, view.channel),)
 
     def _readers(self, ring: int) -> list[str]:
@@ -214,9 +207,8 @@ class DirectChannels:
 
     def close(self) -> None:
         """Release inboxes and descriptors; memory goes with the last ring that lies in it."""
-        for outbox in self._outboxes.values():
-            outbox.close()
         for post in self._posts.values():
+            post.outbox.close()
             for inbox in post.inboxes.values():
                 inbox.close()
         for entry in (*self._entries, *(memory.descriptor for memory in self.memories)):

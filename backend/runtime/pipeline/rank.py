@@ -93,7 +93,7 @@ class _Rank:
         beats, heard = rings[-2:]
         self._heartbeat = Heartbeat(job.ranks, number, beats, heard, peers.processes)
         self._ticker = Ticker()
-        self._polled = channels.outbox(POLLS)
+        self._polled = channels.post(POLLS).outbox
         outgoing, incoming = _channel_ends(wiring, rings, setup.events)
         ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
         self._frame_ends = [end for end in ends if end.lane.carries_frames]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
-from ..figures.events import EventRing
 from ..figures.rank_figures import SourceFigures
 from ..sinks import Sink
 from ..sources import Source
 from ..sources.arrivals import Arrivals
 from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
 from .slots import Ring
-from .stages import ROOM, Input, SinkStage, SourceStage
+from .stages import ROOM, Entry, Input, SinkStage, SourceStage
 
 UPDATE_PERIOD_S = 0.25
 """In a surge without arrivals."""
@@ -50,12 +49,6 @@ class RouteChoice:
                 self.changes.append(Change(since_s, frame, name, seen.waiting, self._reason))
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    outputs: Sequence[Ring]
-    window: int
-
-
 class RoutedSource(SourceStage):
     _counts_routes = True
 
@@ -66,15 +59,9 @@ class RoutedSource(SourceStage):
         entries: Sequence[Entry],
         credit: Input,
         switching: Switching,
-        *,
-        shares_clock: bool = False,
-        events: EventRing | None = None,
+        **more: Any,
     ) -> None:
-        rings = [ring for entry in entries for ring in entry.outputs]
-        window = max(entry.window for entry in entries)
-        super().__init__(
-            source, arrivals, window, credit, rings, shares_clock=shares_clock, events=events
-        )
+        super().__init__(source, arrivals, entries, credit, **more)
         self._keeps_places = False
         self._entries = entries
         self.choice = RouteChoice(switching)

@@ -49,9 +49,9 @@ from ..sources.switching import (
 )
 from ..transport import Transport
 from .executor import OnStep
-from .routes import Entry, RoutedSink, RoutedSource, Switching
+from .routes import RoutedSink, RoutedSource, Switching
 from .slots import LentRing, Ring, View
-from .stages import Input, SegmentStage, SinkStage, SourceStage, make_inputs
+from .stages import Entry, Input, SegmentStage, SinkStage, SourceStage, make_inputs
 from .wiring import StageSpec, Wiring, threadless_stages
 
 _LIVE_FPS = 30
@@ -300,23 +300,16 @@ def source_stage(
     source, arrivals = opened
     ((credit,),) = wiring.source.inputs
     taken = Input(rings[credit.ring], credit.index)
-    shares_clock = not wiring.receives_credits
-    events = setup.events
     entries = [
         Entry([rings[ring] for ring in outputs], window)
         for outputs, window in zip(wiring.entries, setup.windows, strict=True)
     ]
+    more: dict[str, Any] = {"shares_clock": not wiring.receives_credits, "events": setup.events}
     if len(entries) == 1:
-        (entry,) = entries
-        window, outputs = entry.window, entry.outputs
-        return SourceStage(
-            source, arrivals, window, taken, outputs, shares_clock=shares_clock, events=events
-        )
-    options, is_timed = setup.options, not isinstance(arrivals, Pulled)
-    switching = make_switching(options, setup.windows, is_timed=is_timed)
-    return RoutedSource(
-        source, arrivals, entries, taken, switching, shares_clock=shares_clock, events=events
-    )
+        return SourceStage(source, arrivals, entries, taken, **more)
+    is_timed = not isinstance(arrivals, Pulled)
+    switching = make_switching(setup.options, setup.windows, is_timed=is_timed)
+    return RoutedSource(source, arrivals, entries, taken, switching, **more)
 
 
 def make_switching(options: RunOptions, windows: Sequence[int], *, is_timed: bool) -> Switching:

@@ -6,6 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -335,6 +336,14 @@ class SegmentStage(Stage):
         self._on_computed(self.frame, NOT_COMPUTED)
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the frames of a route enter."""
+
+    outputs: Sequence[Ring]
+    window: int
+
+
 class SourceStage(Stage):
     precedence = 2
     kind = READ
@@ -345,18 +354,19 @@ class SourceStage(Stage):
         self,
         source: Source,
         arrivals: Arrivals,
-        window: int,
+        entries: Sequence[Entry],
         credit: Input,
-        outputs: Sequence[Ring],
         *,
         shares_clock: bool = False,
         events: EventRing | None = None,
     ) -> None:
         """Take an opened source; the frames of ``credit`` count what has left the pipeline.
 
-        ``shares_clock``: the sink is on this board, so its times are comparable. ``events``: told
-        when each frame was under way.
+        ``entries``: by route. ``shares_clock``: the sink is on this board, so its times are
+        comparable. ``events`` gets the time that each frame was under way.
         """
+        outputs = [ring for entry in entries for ring in entry.outputs]
+        window = max(entry.window for entry in entries)
         super().__init__((), outputs)
         self._events = events or EventRing()
         self.latencies = Histogram()

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.stages import Input, SourceStage
+from rankslice.backend.runtime.pipeline.stages import Entry, Input, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.backend.runtime.sources.arrivals import Timed
@@ -171,7 +171,7 @@ def test_frames_that_never_came_were_not_dropped() -> None:
     arrivals = Timed(None, 10.0, 2, "drop", clock=lambda: now)
     source = sources.open_source(RunOptions(("count:4",)), [spec])
     ring, credits = Ring(spec, 9, 0), Ring(CREDIT, 9, 1)
-    stage = SourceStage(source, arrivals, 9, Input(credits, 0), [ring])
+    stage = SourceStage(source, arrivals, [Entry([ring], 9)], Input(credits, 0))
     assert stage.is_ready()
     now = 0.25  # frames 0 and 1 wait, 2 is dropped
     for _ in range(2):

@@ -16,7 +16,7 @@ import pytest
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
 
-from rankslice.backend.runtime.direct.tokens import WRITTEN, Outbox
+from rankslice.backend.runtime.direct.tokens import WRITTEN
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.frame_records import Failure
@@ -366,7 +366,7 @@ def test_a_thread_that_is_awake_for_a_frame_takes_it_though_it_was_woken_meanwhi
 ) -> None:
     monkeypatch.setattr(waiting, "_MARGIN", 1e6)  # awake 30 s before a frame is due
     taken = threading.Event()
-    post = Post(Outbox())
+    post = Post()
     post.inboxes[NEWS].expect(1)
     post.inboxes[NEWS].handle(WRITTEN, 1, lambda _: taken.set())
     executor = Executor(

@@ -56,9 +56,10 @@ from rankslice.backend.runtime.job import (
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, NEWS, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
-from rankslice.backend.runtime.pipeline.routes import Entry, RoutedSink, RoutedSource
+from rankslice.backend.runtime.pipeline.routes import RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.stages import (
+    Entry,
     Input,
     MergedInput,
     SegmentStage,
@@ -576,9 +577,9 @@ class World:
         frames = Frames(self.frames)
         own = {step for step in self._before if step[1] < 0}
         frames.fails = {f for f, steps in self._failing.items() if own & {*steps}}
-        if not self.is_routed:
-            return SourceStage(frames, self._arrivals, self.window, credit, entries[0])
         routes = [Entry(*parts) for parts in zip(entries, self._windows, strict=True)]
+        if not self.is_routed:
+            return SourceStage(frames, self._arrivals, routes, credit)
         source = RoutedSource(frames, self._arrivals, routes, credit, self._whim)
         # When they were made is no part of a state.
         source.choice.changes = deque(maxlen=0)  # type: ignore[assignment]
@@ -648,7 +649,7 @@ class World:
 
     def _send_tokens(self) -> None:
         for channels in self._channels:
-            for outbox in channels._outboxes.values():
+            for outbox in (post.outbox for post in channels._posts.values()):
                 outbox.flush()
 
     def check_sleepers(self, busy: set[Thread]) -> None:

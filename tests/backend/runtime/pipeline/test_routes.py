@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.pipeline.routes import Entry, RoutedSink, RoutedSource
+from rankslice.backend.runtime.pipeline.routes import RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring
-from rankslice.backend.runtime.pipeline.stages import CREDITS, Input
+from rankslice.backend.runtime.pipeline.stages import CREDITS, Entry, Input
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import EndOfStreamError, Source

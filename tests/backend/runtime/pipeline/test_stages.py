@@ -16,6 +16,7 @@ from rankslice.backend.runtime.job import ALL, EACH, Tensor, Turns
 from rankslice.backend.runtime.pipeline import stages as stages_module
 from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import (
+    Entry,
     Input,
     MergedInput,
     SegmentStage,
@@ -282,7 +283,7 @@ class Slow:
 def source_of(source: Slow, arrivals: Arrivals) -> SourceStage:
     """Return a stage with room for all frames, after the first of which its steady state begins."""
     ring, credits = Ring(NUMBER, 50, 0), Ring(CREDIT, 50, 1)
-    stage = SourceStage(source, arrivals, 50, Input(credits, 0), [ring])  # type: ignore[arg-type]
+    stage = SourceStage(source, arrivals, [Entry([ring], 50)], Input(credits, 0))  # type: ignore[arg-type]
     stage.reads = StepTimes(1, 1, clock=source.clock)
     return stage
 

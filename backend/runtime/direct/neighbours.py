@@ -25,6 +25,7 @@ from ..keeper import receive
 
 MAX_DESCRIPTORS = 200
 """With one message; the kernel's limit is 253."""
+_MAX_MESSAGE_BYTES = 256 << 20
 
 _MAX_CALLS = 4096
 """Connections that may wait at a listener, unless the system's own limit is lower."""
@@ -139,6 +140,11 @@ class Neighbour:
                 raise JobError(
                     f"rank {self.rank}: {len(descriptors)} of its {count} descriptors arrived:"
                     " raise the limit of open files (ulimit -n), or run with --no-direct"
+                )
+            if length > _MAX_MESSAGE_BYTES:
+                raise JobError(
+                    f"rank {self.rank}: sent a message of {length} bytes, expected at most"
+                    f" {_MAX_MESSAGE_BYTES}"
                 )
             message = bytearray(length)
             if not receive(self._stream, message):

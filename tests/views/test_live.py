@@ -32,9 +32,7 @@ FPS, SLEEP_MS = 50, 15
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks, each of which is busy for three quarters of the time at 50 frames/s."""
-    folder = chain_folder(tmp_path_factory.mktemp("live"), 2)
-    let_ranks_sleep(folder, SLEEP_MS)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("live"), 2), SLEEP_MS)
 
 
 @pytest.fixture(scope="module")

@@ -169,8 +169,7 @@ def test_frames_come_out_in_order_wherever_the_route_changes(data: st.DataObject
 
 
 def test_a_job_changes_the_route_where_it_is_predicted(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(folder, 3)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 3)
     times_s = [*np.arange(0, 0.6, 0.02), *np.arange(0.6, 1.2, 1 / 150), *np.arange(1.2, 2.2, 0.02)]
     (tmp_path / "trace.txt").write_text("".join(f"{each:.6f}\n" for each in times_s))
     rules = RunOptions(normal_fps=100.0, normal_after_s=0.3)

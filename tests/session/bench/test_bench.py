@@ -40,8 +40,7 @@ class NullEngine(NullEngine):
 
 
 def test_a_stall_delays_no_arrival_and_shows_in_all_frames_behind_it(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 1)
-    let_ranks_sleep(folder, 0.0, engine=STALLING)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 1), 0.0, engine=STALLING)
     measured = Measured("out", folder, RunOptions(frames=FRAMES))
     found = run_start(measured, Load("100 frames/s", 100.0), subject=0, number=0, turn=0)
     spacing = np.diff(np.array(found.arrived_ns))
@@ -62,9 +61,7 @@ def test_a_stall_delays_no_arrival_and_shows_in_all_frames_behind_it(tmp_path: P
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("bench"), 2)
-    let_ranks_sleep(folder, 3.0)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("bench"), 2), 3.0)
 
 
 @pytest.mark.ci
@@ -202,8 +199,7 @@ def test_frames_of_a_camera_are_measured_as_they_come(tmp_path: Path) -> None:
         g (float[1,3,4,4] x) => (float[1,3,4,4] y) { [L0] y = Relu(x) }
         """
     )
-    folder = chain_folder(tmp_path, 1, pictures)
-    let_ranks_sleep(folder, 3.0)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 1, pictures), 3.0)
     code = folder / "runtime" / "sources" / "camera_source.py"
     replace_file(code, code.read_bytes() + CAMERA.encode())
     found = rankslice.bench(folder, folder, input="camera:0", starts=2, frames=40)

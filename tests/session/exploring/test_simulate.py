@@ -29,9 +29,7 @@ from rankslice.session.exploring.simulate import (
 @pytest.fixture
 def sleeping(tmp_path):
     """A build folder of three ranks that sleep for 20 ms."""
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 20)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path, 3), 20)
 
 
 def simulated(*arguments):
@@ -57,9 +55,7 @@ def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
 @pytest.fixture
 def routed(tmp_path):
     """A build folder of a job that needs 20 ms on the normal route, 60 on the other one."""
-    folder = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(folder, 20)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 20)
 
 
 def test_either_route_of_a_job_can_be_simulated(routed):

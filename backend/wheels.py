@@ -83,10 +83,14 @@ def _mistake(board: Board, found: str) -> RankSliceError:
     return RankSliceError(Mistake(f"--wheels, board {board.name} ({kind})", found))
 
 
+def machine_of(arch: str) -> str:
+    """Return the name that Linux and wheels have for an architecture."""
+    return _ARCHITECTURES.get(arch.lower(), arch.lower())
+
+
 def kind_options(board: Board) -> list[str]:
-    """Return pip's options for the board's kind of machine."""
     place = f"board {board.name}"
-    arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
+    arch = machine_of(board.arch)
     if not _ARCHITECTURE.fullmatch(arch):
         found = f"its arch is {quoted(board.arch)}" if board.arch else "its arch is not known"
         raise RankSliceError(Mistake(place, found, "--wheels needs `arch: aarch64`, say"))

@@ -46,7 +46,6 @@ SWITCHING = tuple(
 
 
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
-    """Refuse the choice of a route where there is one."""
     changed = [name for name in SWITCHING if getattr(options, name) != getattr(USUAL, name)]
     if plan.surge is None and changed:
         name = changed[0].removesuffix("_s").replace("_", "-")

@@ -31,8 +31,6 @@ Raises:
 
 @dataclass(frozen=True, slots=True)
 class FailOver:
-    """How a job survives the loss of boards."""
-
     plan_afresh: PlanAfresh
     """For the loss of more boards than the build folder is prepared for."""
     standby: bool = False
@@ -77,8 +75,6 @@ class Restart:
 
 
 class Survivors:
-    """The plans for boards that are left."""
-
     def __init__(
         self,
         folder: Path,

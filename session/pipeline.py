@@ -348,7 +348,6 @@ class Pipeline:
             self.abort()
 
     def _start(self, prepared: PreparedRun) -> int:
-        """Start a job; return its epoch."""
         with self._starting:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended")
@@ -394,7 +393,6 @@ class Pipeline:
             del self._running[keeper.epoch]
 
     def _follow(self, epoch: int, error: RankSliceError) -> int | None:
-        """Return the job that takes over from one that has failed."""
         assert self._survivors is not None
         if self._is_aborted:
             return None
@@ -463,7 +461,6 @@ class Pipeline:
 
 
 def _end(mpirun: subprocess.Popen[str]) -> None:
-    """Have a job ended, within a limit, while others are."""
     threading.Thread(target=end_job, args=(mpirun,), name="end of a job", daemon=True).start()
 
 

@@ -313,7 +313,6 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
 
 
 def _refuse_unknown_arrivals(source: SourceFigures) -> None:
-    """Raise if too many arrivals were dropped for their numbers to be kept."""
     if source.more_dropped:
         found = "too many arrivals were dropped to determine which frames came out"
         raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))

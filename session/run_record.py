@@ -24,7 +24,6 @@ from rankslice.session.versions import versions
 
 
 def keep_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[str]) -> None:
-    """Write the record of a run into its build folder, if it can be written."""
     record = run_record(prepared, summary, command)
     with suppress(OSError), whole_file(prepared.folder / RUN) as file:
         file.write(run_text(record).encode())
@@ -94,7 +93,6 @@ def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:
 
 
 def rank_notes(ranks: Sequence[RankFigures]) -> Iterator[str]:
-    """Yield what is to be said of ranks besides their figures."""
     for rank in ranks:
         if rank.accelerated is not None:
             yield f"rank {rank.rank}: {accelerated_text(rank.accelerated)}"

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, TypeVar
 
-from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import complaint_of, invalid_answer
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probed import (
@@ -24,7 +23,7 @@ from rankslice.backend.boards.probed import (
     Port,
     Route,
 )
-from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell, agent_program
 from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError
@@ -59,11 +58,11 @@ class Conversation:
 
     def complaints(self, count: int, action: str, *, timeout_s: float, **details: Any) -> list[str]:
         """Have several things tried; return a complaint for each, empty if it worked."""
-        told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
-        if len(told) != count:
+        complaints = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
+        if len(complaints) != count:
             board = self.shell.login.full_name
-            raise invalid_answer(board, f"{len(told)} complaints about {count} things")
-        return list(told)
+            raise invalid_answer(board, f"{len(complaints)} complaints about {count} things")
+        return list(complaints)
 
     def close(self) -> None:
         self._process.close()
@@ -82,7 +81,6 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
 
 
 def report_of(conversation: Conversation) -> BoardReport:
-    """Return a board's description of itself."""
     wanted = {"packages": packages_of_jobs(), "searched": searched()}
     return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, **wanted)
 
@@ -174,12 +172,12 @@ class BoardLinks:
             if isinstance(self._ports[target], int):
                 targets.setdefault(source, []).append(target)
         answers = outcomes(lambda source: self._reach(source, targets[source]), list(targets))
-        told = {
+        complaints = {
             (source, target): complaint
             for source, outcome in zip(targets, answers, strict=True)
             for target, complaint in _by_target(targets[source], outcome)
         }
-        return [told.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
+        return [complaints.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
 
     def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
         peers = [(self._addresses[target], self._ports[target]) for target in targets]
@@ -192,12 +190,14 @@ class BoardLinks:
         peer = {"address": self._addresses[target], "port": self._ports[target]}
         details = {**peer, "token": self._token, "seconds": seconds}
         try:
-            told = self._boards[source].ask(Exchange, "exchange", timeout_s=_EXCHANGE_S, **details)
+            measured = self._boards[source].ask(
+                Exchange, "exchange", timeout_s=_EXCHANGE_S, **details
+            )
         except RankSliceError as error:
             return Route(source, target, complaint_of(error))
-        if not told.bits_per_s:
+        if not measured.bits_per_s:
             return Route(source, target, "almost no data arrived")
-        return Route(source, target, "", told.latency_us, told.bits_per_s)
+        return Route(source, target, "", measured.latency_us, measured.bits_per_s)
 
 
 def _by_target(

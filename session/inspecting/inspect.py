@@ -17,8 +17,12 @@ from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
-from rankslice.session.built_model import built_model
+from rankslice.session.build_folder import (
+    built_model,
+    is_build_folder,
+    read_plan,
+    refuse_other_folders,
+)
 from rankslice.session.inspecting.rank_costs import RankCost, rank_costs
 
 if TYPE_CHECKING:

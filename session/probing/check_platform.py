@@ -87,7 +87,6 @@ def _job(out: Path) -> Job:
 
 
 def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]:
-    """Yield what is wrong with the platform before any board is asked."""
     hosts = Counter(board.host for board in platform.boards)
     for host, count in hosts.items():
         if count > 1:
@@ -109,11 +108,11 @@ def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]
 
 def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
     try:
-        found = find_mpirun(mpirun)
+        launcher = find_mpirun(mpirun)
     except RankSliceError as error:
         return None, [failed(HERE, "Open MPI", str(error))]
-    version = ".".join(map(str, found.version))
-    return found, [Finding(HERE, "Open MPI", OK, f"{version}, {found.path}")]
+    version = ".".join(map(str, launcher.version))
+    return launcher, [Finding(HERE, "Open MPI", OK, f"{version}, {launcher.path}")]
 
 
 def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding]:

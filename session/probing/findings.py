@@ -23,8 +23,6 @@ DEPLOY_VENV = "rankslice deploy OUT --venv"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of one check."""
-
     place: str
     """A board, two of them, or this machine."""
     check: str
@@ -34,14 +32,11 @@ class Finding:
     remedy: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A build folder that is to run."""
-
     folder: Path
     plan: Plan
     packages: Mapping[str, Package]
@@ -50,8 +45,6 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A board that answered."""
-
     board: Board
     talk: Conversation
     report: BoardReport

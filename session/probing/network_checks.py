@@ -38,7 +38,7 @@ _LATENCY_SPARE_MS = 0.5
 def clock_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
     """Yield boards whose clock differs from what most say, this machine among them."""
     readings = outcomes(clock_ahead_s, [answer.talk for answer in answers])
-    known = [each for each in readings if not isinstance(each, RankSliceError)]
+    known = [reading for reading in readings if not isinstance(reading, RankSliceError)]
     middle = statistics.median([0.0, *known])
     for answer, ahead in zip(answers, readings, strict=True):
         name = answer.board.name

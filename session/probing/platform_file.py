@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from rankslice.framework.wording import digits, joined, on_one_line
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
 _MIN_DIFFERENCE_MS = 0.1
-_MIN_PYTHON = (3, 10)
 
 
 def platform_text(probed: Probed) -> str:
@@ -75,7 +73,7 @@ def _reached(board: ProbedBoard) -> str:
     if board.address == "localhost":
         return "this machine"
     interfaces = board.report.interfaces
-    own = next((each for each in interfaces if each.address == board.address), None)
+    own = next((interface for interface in interfaces if interface.address == board.address), None)
     here = "this machine, " if not board.report.address else ""
     return f"{here}{board.address}{f', {_interface_text(own)}' if own else ''}"
 
@@ -91,13 +89,12 @@ def _interface_text(interface: Interface) -> str:
 def _python_lines(report: BoardReport) -> Iterator[str]:
     environment = report.environment
     if environment.version:
-        short = ".".join(environment.version.split(".")[:2])
-        old = tuple(map(int, re.findall(r"\d+", short))) < _MIN_PYTHON
-        remark = "; too old, jobs need 3.10 or later" if old else ""
+        short = ".".join(map(str, environment.numbers))
+        remark = "" if environment.runs_jobs else "; too old, jobs need 3.10 or later"
         source = f"{environment.python}, {environment.version}{remark}"
         yield _entry("python", _scalar(short), source)
-    for each in report.environments:
-        yield _comment(_environment_text(each))
+    for installed in report.environments:
+        yield _comment(_environment_text(installed))
     yield _comment(_open_mpi_text(report.open_mpi))
 
 
@@ -117,7 +114,9 @@ def _environment_text(environment: Environment) -> str:
 def _open_mpi_text(installations: Sequence[OpenMpi]) -> str:
     if not installations:
         return "no Open MPI"
-    return "; ".join(f"Open MPI {each.version} ({each.mpirun})" for each in installations)
+    return "; ".join(
+        f"Open MPI {installed.version} ({installed.mpirun})" for installed in installations
+    )
 
 
 def _core_list(cores: tuple[int, ...]) -> str:
@@ -165,9 +164,9 @@ def _celsius(thousandths: int | None) -> str:
 
 
 def _sensor_text(sensor: PowerSensor) -> str:
-    told = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
+    power = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
     rights = "" if sensor.may_read else ", which this account may not read"
-    return f"{sensor.name} ({sensor.path}{rights}){told}"
+    return f"{sensor.name} ({sensor.path}{rights}){power}"
 
 
 # Links
@@ -175,8 +174,6 @@ def _sensor_text(sensor: PowerSensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was measured between two boards."""
-
     boards: tuple[str, str]
     there: Route
     back: Route
@@ -196,7 +193,6 @@ class Pair:
 
     @property
     def latency_ms(self) -> float:
-        """Of the slower direction."""
         return max(self.there.latency_us, self.back.latency_us) / 1e3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,13 @@ from rankslice.backend.boards.conversation import (
 )
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
+from rankslice.backend.boards.probed import (
+    BoardReport,
+    Probed,
+    ProbedBoard,
+    Route,
+    is_address,
+)
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.platform_names import check_name, name_complaints
@@ -30,8 +35,6 @@ HERE = "local"
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """What came of asking boards."""
-
     probed: Probed
     """Those that answered; without routes if some did not."""
     errors: tuple[RankSliceError, ...]
@@ -58,19 +61,19 @@ def probe(
     with conversations(BoardShell(login, ssh_config) for login in logins) as boards:
         on_step("asking boards")
         answers = outcomes(report_of, boards)
-        errors = tuple(each for each in answers if isinstance(each, RankSliceError))
+        errors = tuple(answer for answer in answers if isinstance(answer, RankSliceError))
         reports = [
             (talk, answer)
             for talk, answer in zip(boards, answers, strict=True)
             if isinstance(answer, BoardReport)
         ]
-        found = _named(reports)
+        named = _named(reports)
         if errors:
-            return Probing(Probed(found, ()), errors)
-        _raise_doubles(found)
+            return Probing(Probed(named, ()), errors)
+        _raise_doubles(named)
         on_step("measuring between boards")
-        talks = {board.name: talk for board, talk in zip(found, boards, strict=True)}
-        return Probing(Probed(found, _routes(found, talks)), ())
+        talks = {board.name: talk for board, talk in zip(named, boards, strict=True)}
+        return Probing(Probed(named, _routes(named, talks)), ())
 
 
 def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) -> tuple[Route, ...]:
@@ -81,7 +84,6 @@ def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) ->
 
 
 def _logins(hosts: Sequence[str]) -> list[Login]:
-    """Return how the hosts are reached."""
     pairs = [_user_and_host(host) for host in hosts]
     raise_mistakes(
         Mistake("HOST", complaint, "expected a host, user@host, or local")
@@ -121,20 +123,12 @@ def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedB
 
 def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
     host = talk.shell.login.host
-    return host if _is_address(host) else address_towards(talk, reports)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return host if is_address(host) else address_towards(talk, reports)
 
 
 def _name(login: Login, report: BoardReport) -> str:
     """Return what to call a board: as it was typed, or as it calls itself if that is a number."""
-    typed = report.hostname if _is_address(login.board) else login.board
+    typed = report.hostname if is_address(login.board) else login.board
     label = typed.partition(".")[0]
     try:
         return check_name("board", label)

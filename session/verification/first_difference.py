@@ -17,7 +17,6 @@ from rankslice.backend.runtime.job import Job, PlacedSegment
 from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import joined, on_one_line, quoted
@@ -29,8 +28,7 @@ from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.spans import SpanSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
-from rankslice.session.build_folder import converted_name
-from rankslice.session.built_model import built_model
+from rankslice.session.build_folder import built_model, converted_name
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -205,23 +203,19 @@ def _unsliced(
     part = _whole(model, wanted)
     write_submodel(submodel_files(model, part, name=file.name, conversion=conversion), file)
     specs = tuple(job.tensors[name] for name in wanted)
-    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
     lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
     frames = range(arrival + 1) if lasts else (arrival,)
     whole = replace(job, outputs=specs)
-    found: dict[str, NDArray[Any]] = {}
-    for values in unsliced_outputs(
-        file, whole, engine, source, frames, exact=prepared.options.exact
-    ):
-        found = dict(zip(wanted, values, strict=True))
-    found = {name: values.copy() for name, values in found.items()}
+    tensors: dict[str, NDArray[Any]] = {}
+    for values in unsliced_outputs(prepared, file, frames, whole):
+        tensors = dict(zip(wanted, values, strict=True))
+    tensors = {name: values.copy() for name, values in tensors.items()}
     slots = [make_slot(spec) for spec in job.inputs]
     source.read(arrival, slots)
-    return found | dict(zip(inputs, map(values_in, slots), strict=True))
+    return tensors | dict(zip(inputs, map(values_in, slots), strict=True))
 
 
 def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
-    """Return the whole model, with other tensors as its outputs."""
     graph = model.graph
     made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
     outputs: list[Tensor] = []
@@ -233,8 +227,6 @@ def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
 
 
 class _Search:
-    """Goes along the plan, from the source to the sink."""
-
     def __init__(
         self,
         prepared: PreparedRun,

@@ -15,8 +15,7 @@ from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
-from rankslice.session.build_folder import read_plan
-from rankslice.session.recording_folder import write_recording
+from rankslice.session.recording_folder import keep_recording
 from rankslice.session.run import prepare
 from rankslice.session.verification.first_difference import first_difference
 
@@ -42,11 +41,9 @@ def recorded(out: Path, ran: Path, options: RunOptions) -> tuple[Results, tuple[
 
 def recording_of(out: Path, parent: Path, options: RunOptions) -> Path:
     """Return a folder as ``run --record`` makes it."""
-    results = record(out, parent / "ran", options)
-    frames = recorded_frames(read_driver(out / "driver.py"), options)
-    target, plan = parent / "recorded", read_plan(out)
-    ran = parent / "ran"
-    write_recording(target, out, ran, plan, frames, len(results), exact=options.exact)
+    ran, target = parent / "ran", parent / "recorded"
+    results = record(out, ran, options)
+    keep_recording(prepare(out, replace(options, record=target)), ran, len(results))
     return target
 
 

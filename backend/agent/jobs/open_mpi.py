@@ -52,8 +52,8 @@ def open_mpi(series: Sequence[int]) -> tuple[Path | None, Path | None, str]:
 def _find_daemon(*, is_five: bool) -> Path | None:
     name = "prted" if is_five else "orted"
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    return Path(found) if found else None
+    path = str(beside) if beside.exists() else shutil.which(name)
+    return Path(path) if path else None
 
 
 def _no_daemon(wanted: str, *, is_five: bool) -> str:
@@ -64,8 +64,7 @@ def _no_daemon(wanted: str, *, is_five: bool) -> str:
 
 
 def _loaded_version(library: Path | None) -> list[int]:
-    """Return the version of the library that mpi4py loads, asked in a process of its own."""
     variables = {**os.environ, **({"MPI4PY_LIBMPI": str(library)} if library else {})}
     asked = [sys.executable, "-c", ASK_LIBRARY]
-    told = system.run(asked, variables=variables, stderr=subprocess.DEVNULL).stdout
-    return system.open_mpi_version(told)
+    printed = system.run(asked, variables=variables, stderr=subprocess.DEVNULL).stdout
+    return system.open_mpi_version(printed)

@@ -20,18 +20,18 @@ from .python_packages import python_problems, requirement_problems
 from .runs import JOB_VARIABLE, sweep_runs
 
 
-def look(request: Request) -> Answer:
+def check(request: Request) -> Answer:
     """Check whether the job can run here; if so, prepare the folder of the run."""
     problems = _problems(request)
     daemon, library, problem = open_mpi(request["open_mpi"])
     problems += [problem] if problem else []
     problems += [] if loopback_is_up() else [f"{LOOPBACK_DOWN}; {BRING_UP}"]
     if problems or daemon is None:
-        return _looked(problems)
+        return _check_answer(problems)
     address = _address(request)
     if ":" in address and not ipv4_at(address):
         found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
-        return _looked([f"{found}; give it one"])
+        return _check_answer([f"{found}; give it one"])
     bases = [run.name for run in newest(HOME / "runs") if (run / "input").is_dir()]
     if request["run"]:
         sweep_runs()
@@ -40,10 +40,10 @@ def look(request: Request) -> Answer:
         (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
         write_scripts(run, package, daemon, library)
     bases = [name for name in bases if RUN.fullmatch(name)]
-    return _looked([], address, bases[:MAX_BASES])
+    return _check_answer([], address, bases[:MAX_BASES])
 
 
-def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
+def _check_answer(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
     own = ipv4_at(address)
     is_ipv4 = address.replace(".", "").isdigit()
     return {

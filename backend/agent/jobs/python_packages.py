@@ -51,7 +51,6 @@ def make_environment(request: Request) -> Answer:
 
 
 def _base_python() -> str:
-    """Return the Python that is not the environment's own."""
     return str(Path(sys.base_prefix) / "bin" / "python3") if _in_own_venv() else sys.executable
 
 
@@ -61,8 +60,8 @@ def _in_own_venv() -> bool:
 
 def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
     lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
-    told = [line for line in lines if "error" in line.lower()] or lines
-    return told[-1] if told else f"exit code {ended.returncode}"
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    return errors[-1] if errors else f"exit code {ended.returncode}"
 
 
 def python_problems() -> list[str]:

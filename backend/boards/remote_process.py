@@ -30,7 +30,7 @@ _KEPT = 1 << 14
 _WAITING = 1 << 24
 """Bytes that may wait to be written; more are dropped."""
 _END_S = 2.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _STALLED_S = 60.0
 
 TOO_OLD = "3.10 or later is needed"
@@ -203,7 +203,7 @@ class RemoteProcess:
         """Return the next bytes of stdout, possibly none; ``None``: the time is over."""
         left = deadline - time.monotonic()
         writing = [self._stdin] if self._to_write else []
-        ready, able, _ = select.select([*self._open], writing, [], min(_LOOK_S, max(0.0, left)))
+        ready, able, _ = select.select([*self._open], writing, [], min(_POLL_S, max(0.0, left)))
         if able:
             self._flush()
         if self._stderr in ready:
@@ -212,7 +212,7 @@ class RemoteProcess:
             self._errors = _ends_of(self._errors + block)
         if self._stdout in ready:
             return self._block_of(self._stdout)
-        return b"" if ready or able or left > _LOOK_S else None
+        return b"" if ready or able or left > _POLL_S else None
 
     def _block_of(self, pipe: int) -> bytes:
         block = os.read(pipe, _BLOCK)

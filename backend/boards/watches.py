@@ -88,7 +88,7 @@ _REPLACED_TICKS = 4
 _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has reported a failure."""
 _END_S = 5.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _FIRST_PINGS_S = 1.0
 """A job that fails soon should have had its clocks compared, too."""
 _ONE_LOSS_S = 0.5
@@ -145,7 +145,7 @@ class _Watch:
     def _read(self) -> None:
         try:
             while (
-                answer := self._process.answer(_LOOK_S)
+                answer := self._process.answer(_POLL_S)
             ) is not None or not self._process.is_over:
                 if answer is not None:
                     self._take(answer, time.monotonic_ns())

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
-from rankslice.backend.boards.conversation import load_complaints
+from rankslice.backend.boards.board_packages import Package
+from rankslice.backend.boards.conversation import Conversation, load_complaints
 from rankslice.backend.boards.probed import BoardReport, Device, Environment
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.engines.onnxruntime_providers import PLUGINS, is_library
 from rankslice.backend.wheels import machine_of
 from rankslice.framework.engines import ENGINES, computes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board
 from rankslice.framework.specs.core_lists import core_ranges, format_cores
 from rankslice.framework.wording import joined
-from rankslice.session.probing.findings import (
-    DEPLOY_VENV,
-    FAIL,
-    OK,
-    WARN,
-    Answer,
-    Finding,
-    Job,
-    failed,
-)
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+HERE = "this machine"
+DEPLOY_VENV = "rankslice deploy OUT --venv"
+"""Installs what a board lacks."""
 
 _MIN_DISK_MB = 200
 _FULL_DISK_MB = 20
@@ -32,7 +34,49 @@ _SPARE_DISK_MB = 50
 _MEMORY_TOLERANCE = 1.05
 
 
-def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Finding:
+    place: str
+    """A board, two of them, or this machine."""
+    check: str
+    state: str
+    """``ok``, ``warn``: a job runs, but not as it should, or ``fail``."""
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    folder: Path
+    plan: Plan
+    packages: Mapping[str, Package]
+    """By board."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedBoard:
+    board: Board
+    talk: Conversation
+    report: BoardReport
+
+
+def failed(place: str, check: str, text: str) -> Finding:
+    """Return a failure, from a message that says in one sentence what is wrong and what to do."""
+    found, _, remedy = text.partition("; ")
+    return Finding(place, check, FAIL, found, remedy)
+
+
+def message_of(error: RankSliceError) -> str:
+    mistake = error.mistakes[0]
+    if not isinstance(mistake, Mistake):
+        return mistake
+    return f"{mistake.found}; {mistake.expected}" if mistake.expected else mistake.found
+
+
+def board_findings(answer: ReachedBoard, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
     findings = [*_python_findings(answer), *_core_findings(answer, job)]
     findings += _kind_findings(answer)
     findings += _room_findings(answer, job)
@@ -43,7 +87,7 @@ def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> 
     return [*findings, *accelerator_findings(answer, job)]
 
 
-def _python_findings(answer: Answer) -> Iterator[Finding]:
+def _python_findings(answer: ReachedBoard) -> Iterator[Finding]:
     name, environment = answer.board.name, answer.report.environment
     unusable = f"not usable: {environment.library.partition(': ')[2]}"
     found = f"{environment.python} is {environment.version or unusable}"
@@ -57,7 +101,7 @@ def _python_findings(answer: Answer) -> Iterator[Finding]:
         yield Finding(name, "Python", WARN, differs, "correct `python`, which --wheels goes by")
 
 
-def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
+def _core_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
     board, has = answer.board, answer.report.cores
     usable = f"programs may use {format_cores(has)}"
     missing = tuple(core for core in board.cores or () if core not in has)
@@ -73,7 +117,7 @@ def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
         yield Finding(board.name, "cores", OK, usable)
 
 
-def _kind_findings(answer: Answer) -> Iterator[Finding]:
+def _kind_findings(answer: ReachedBoard) -> Iterator[Finding]:
     board, report = answer.board, answer.report
     wanted = machine_of(board.arch)
     if wanted and wanted != report.arch:
@@ -85,7 +129,7 @@ def _kind_findings(answer: Answer) -> Iterator[Finding]:
         yield Finding(board.name, "memory", WARN, found, f"write `memory_mb: {report.memory_mb}`")
 
 
-def _room_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
+def _room_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
     name, report = answer.board.name, answer.report
     package = job.packages[name] if job is not None else None
     needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
@@ -116,7 +160,7 @@ def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Findin
     return Finding(name, "memory", OK, found)
 
 
-def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Finding]:
+def _package_findings(answer: ReachedBoard, job: Job, launcher: MpiRun) -> list[Finding]:
     """Return what `run` would say of a board and its package before the start."""
     name = answer.board.name
     package = job.packages[name]
@@ -134,7 +178,7 @@ def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Findin
     return [Finding(name, "package", OK, "is deployed, with all its requirements")]
 
 
-def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Finding]:
+def _installed_findings(answer: ReachedBoard, launcher: MpiRun | None) -> Iterator[Finding]:
     board, environment = answer.board, answer.report.environment
     if launcher is not None:
         yield _open_mpi_finding(board.name, answer.report, launcher)
@@ -190,7 +234,7 @@ def _engine_packages(engine: str, environment: Environment) -> list[str]:
     return [f"{name} {version}".strip() for name, version in environment.packages if name in known]
 
 
-def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
+def accelerator_findings(answer: ReachedBoard, job: Job | None) -> list[Finding]:
     units = [*_units(answer.board, job)]
     libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
     findings = [
@@ -235,7 +279,9 @@ def _library_finding(name: str, unit: str, library: str, complaint: str) -> Find
     return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
 
 
-def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) -> Iterator[Finding]:
+def _provider_findings(
+    answer: ReachedBoard, unit: str, options: Mapping[str, str]
+) -> Iterator[Finding]:
     environment = answer.report.environment
     provider, plugin = options["provider"], options.get("plugin", "")
     wanted = provider.lower().removesuffix("executionprovider")

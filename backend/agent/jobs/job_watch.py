@@ -27,7 +27,7 @@ MAX_MESSAGES = 100
 MAX_MESSAGE_BYTES = 2000
 SILENCE_S = 10
 """Without a line of the launcher."""
-LOOK_S = 0.1
+POLL_S = 0.1
 LOSS_S = 0.2
 SESSION_VARIABLE = "RANKSLICE_SESSION"
 
@@ -133,7 +133,7 @@ def _wait_for_loss(processes: dict[int, bytes], end: threading.Event) -> bool:
         while not end.is_set() and time.monotonic() < deadline:
             if not descriptors:
                 end.wait(deadline - time.monotonic())
-            elif select.select(descriptors, [], [], LOOK_S)[0]:
+            elif select.select(descriptors, [], [], POLL_S)[0]:
                 return True
         return False
     finally:

@@ -9,15 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process import run_in_process
+from jobs import build_folder
+from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.session.recording_folder import keep_recording
 from rankslice.session.run import prepare
 from rankslice.session.verification.first_difference import first_difference
+
+
+def litert_in_halves(name: str, tmp_path: Path) -> Path:
+    """Return a build folder of a LiteRT model, with half of its layers on each of two ranks."""
+    pytest.importorskip("ai_edge_litert")
+    model = model_file(name)
+    layers = [layer.name for layer in read_tflite(model).graph.layers]
+    halves = {layer: int(2 * place >= len(layers)) for place, layer in enumerate(layers)}
+    return build_folder(tmp_path, model, halves)
 
 
 def record(

@@ -26,7 +26,6 @@ from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
 from rankslice.session.fail_over import FailOver, Restart, Survivors, accused_boards
 from rankslice.session.frame_arrays import Frame, arrays_of
 from rankslice.session.keeper.frame_keeper import (
-    FailedFrameError,
     HasFailed,
     Keeper,
     Outputs,
@@ -36,15 +35,6 @@ from rankslice.session.keeper.frame_keeper import (
 from rankslice.session.keeper.job_connections import start_thread
 from rankslice.session.prepare import PreparedRun, absolute, prepare
 from rankslice.session.start import own_folder, put_report, run_in
-
-__all__ = [
-    "FailedFrameError",
-    "Pipeline",
-    "PipelineError",
-    "QueueFullError",
-    "Restart",
-    "open_pipeline",
-]
 
 _MAX_FAILED = 3
 """How often a job that waits may fail before it is not loaded any more."""

@@ -25,16 +25,6 @@ from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import home_folder
 
-__all__ = [
-    "PLAIN_PYTHON",
-    "BoardShell",
-    "Copied",
-    "below_home",
-    "shell_words",
-    "ssh_options",
-    "write_ssh_config",
-]
-
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 8

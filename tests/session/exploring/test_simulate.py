@@ -13,17 +13,14 @@ from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
 from traces import slices_on
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.simulate.show import simulated_page
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
 from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
 from rankslice.session.arriving_frames import arrivals_in
-from rankslice.session.exploring.simulate import (
-    SimulationOptions,
-    Traffic,
-    simulate_job,
-)
+from rankslice.session.exploring.simulate import simulate_job
 
 
 @pytest.fixture
@@ -279,7 +276,8 @@ def open_job(*seen, traced=0):
         boards,
         KnownTimes(profile),
         "p.json",
-        SimulationOptions(Traffic(frames=400), traced=traced),
+        RunOptions(frames=400),
+        traced=traced,
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -48,13 +48,16 @@ class LineFile:
         self._option = option
         self._descriptor: int | None = None
 
-    def write(self, text: bytes) -> None:
-        """Write a text with its line ends.
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write a record as a line of JSON.
 
         Raises:
             RankSliceError: it cannot be written.
             SystemExit: nobody reads standard output any more.
         """
+        self._write(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def _write(self, text: bytes) -> None:
         # By its number: a thread that waits in Python's stdout would keep the program from ending.
         left = memoryview(text)
         try:
@@ -73,7 +76,7 @@ class LineFile:
 
     def close(self) -> None:
         """Close the file; without lines it is empty."""
-        self.write(b"")
+        self._write(b"")
         if self._target != STDOUT and self._descriptor is not None:
             os.close(self._descriptor)
 
@@ -130,8 +133,7 @@ class JsonLines:
         line: dict[str, Any] = {"frame": frame}
         line |= self._arrival(frame) if self._has_arrivals else {"input": self._label_of(frame)}
         if isinstance(outputs, str):
-            line["error"] = printable(outputs)
-            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.write({**line, "error": printable(outputs)})
             return
         if self._best:
             best = top_classes(outputs[0], self._best)
@@ -140,7 +142,7 @@ class JsonLines:
             spec.name: _listed(spec, values)
             for spec, values in zip(self._outputs, outputs, strict=True)
         }
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._file.write(line)
 
     def _arrival(self, frame: int) -> dict[str, Any]:
         """Return what the source knows of a frame; it comes in order, before results."""

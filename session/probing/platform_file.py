@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -57,7 +57,7 @@ def _board_lines(board: ProbedBoard) -> Iterator[str]:
     yield from _python_lines(report)
     if report.cores:
         yield _entry("cores", _core_list(report.cores), "those that programs may use")
-    yield from (_comment(line) for line in _cluster_lines(report.clusters))
+    yield from _cluster_lines([*_usable(report)], report.cores)
     if report.memory_mb:
         free = f"/proc/meminfo; {report.available_mb} of it free"
         yield _entry("memory_mb", str(report.memory_mb), free)
@@ -125,19 +125,45 @@ def _core_list(cores: tuple[int, ...]) -> str:
     return ranges if "-" in ranges and "," not in ranges else f"[{ranges.replace(',', ', ')}]"
 
 
-def _cluster_lines(clusters: Sequence[Cluster]) -> Iterator[str]:
-    for cluster in clusters:
-        parts = [cluster.kind] if cluster.kind else []
-        if cluster.most_mhz:
-            least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
-            parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
-        else:
-            parts.append("frequency not available")
-        if cluster.capacity:
-            parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
-        yield f"{format_cores(cluster.cores)}: {', '.join(parts)}"
-    if len(clusters) > 1:
-        yield "a rank is as fast as its slowest core: do not mix these"
+def _usable(report: BoardReport) -> Iterator[Cluster]:
+    """Yield the clusters, with the cores that programs may use."""
+    for cluster in report.clusters:
+        if cores := tuple(core for core in cluster.cores if core in report.cores):
+            yield replace(cluster, cores=cores)
+
+
+def _cluster_lines(clusters: Sequence[Cluster], cores: Sequence[int]) -> Iterator[str]:
+    """Yield an entry for several clusters with all cores, and otherwise comments."""
+    if len(clusters) < 2 or {*cores} != {core for each in clusters for core in each.cores}:
+        yield from (_comment(f"{format_cores(each.cores)}: {_about(each)}") for each in clusters)
+        return
+    yield _entry("clusters", "", "a rank is as fast as the slowest of its cores")
+    for name, cluster in zip(_cluster_names(clusters), clusters, strict=True):
+        parts = [f"cores: {_core_list(cluster.cores)}"]
+        parts += [f"kind: {_scalar(cluster.kind)}"] if cluster.kind else []
+        parts += [f"max_mhz: {cluster.most_mhz}"] if cluster.most_mhz else []
+        yield "  " + _entry(name, f"{{{', '.join(parts)}}}", _about(cluster))
+
+
+def _cluster_names(clusters: Sequence[Cluster]) -> list[str]:
+    """Name clusters by their speed, as boards' makers do."""
+    speeds = [(each.most_mhz or 0, each.capacity or 0) for each in clusters]
+    ranking = sorted(range(len(clusters)), key=speeds.__getitem__)
+    usual = {2: ("little", "big"), 3: ("little", "big", "prime")}.get(len(clusters))
+    names = usual or tuple(f"cluster{number}" for number in range(len(clusters)))
+    return [names[ranking.index(number)] for number in range(len(clusters))]
+
+
+def _about(cluster: Cluster) -> str:
+    parts = [cluster.kind] if cluster.kind else []
+    if cluster.most_mhz:
+        least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
+        parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
+    else:
+        parts.append("frequency not available")
+    if cluster.capacity:
+        parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
+    return ", ".join(parts)
 
 
 def _accelerator_lines(usable: Usable) -> Iterator[str]:

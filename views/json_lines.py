@@ -26,12 +26,12 @@ _SUFFIX = ".jsonl"
 
 
 def check_streamed(path: Path) -> Path:
-    """Return where lines go: ``path``, or ``-`` for standard output."""
+    """Return the target of ``--output``: a file, or :data:`STDOUT`."""
     return check_lines(path, "--output", LINES, "results", f"{_SUFFIX}, .npz, .mp4 or .avi")
 
 
 def check_lines(path: Path, option: str, kind: Kind, what: str, suffixes: str = _SUFFIX) -> Path:
-    """Return where the lines of an option go; refuse a name that tells no format."""
+    """Return the target of an option; refuse a suffix of another format."""
     checked = check_output(path, option, kind)
     if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
         expected = f"expected a name that ends in {suffixes}, or - for standard output"
@@ -145,7 +145,7 @@ class JsonLines:
         self._file.write(line)
 
     def _arrival(self, frame: int) -> dict[str, Any]:
-        """Return what the source knows of a frame; it comes in order, before results."""
+        """Return arrival and name of a frame; the source sends them in order, before results."""
         while (entered := self.entered.get()) is not None:
             if entered.frame == frame:
                 arrived_s = round(entered.arrived_s, 6)

@@ -33,7 +33,7 @@ _NOTHING = "-"
 
 
 def check_live(path: Path, lines: Path | None) -> Path:
-    """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
+    """Return the target of ``--live``: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
     if path == TERMINAL:
         if lines == STDOUT and sys.stdout.isatty() and talk.is_terminal:
             problem = "would be in one terminal with the lines of --output -"

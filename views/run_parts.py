@@ -96,7 +96,7 @@ def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) 
 
 
 def rate_of(summary: RunSummary) -> str:
-    """Return how many frames a run had, at which rate."""
+    """Return the number of frames, the rate and the window in a line."""
     rate, of = summary.throughput_fps, summary.throughput_of
     return rate_text(summary.completed, rate, of, summary.window, summary.surge_window)
 
@@ -144,7 +144,7 @@ def curves_figure(
 
 
 def latency_histogram(caption: str, summary: RunSummary) -> Figure:
-    """Return how many frames took how long, with the median and the 99th percentile marked."""
+    """Return a histogram of latencies, with the median and the 99th percentile marked."""
     bins = [Bin(*count) for count in merged(summary.latency_counts, _MAX_BINS)]
     times = summary.latency_ms
     marks = [Mark(times[name], f"{name} {ms_text(times[name])}") for name in ("p50", "p99")]
@@ -153,7 +153,7 @@ def latency_histogram(caption: str, summary: RunSummary) -> Figure:
 
 
 def busy_figure(caption: str, ranks: Sequence[tuple[str, RankFigures]]) -> Figure:
-    """Return how the computing thread of each rank spends its time, per frame that it handles."""
+    """Return the computing and waiting time per frame of each rank, as bars."""
     bars = []
     for name, rank in ranks:
         if rank.frames:

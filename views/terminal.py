@@ -37,8 +37,8 @@ MAX_LINE = 500
 """Columns of a cell that lists names."""
 
 
-class _Harmless:
-    """Something to print whose texts, from whatever file or board, steer no terminal."""
+class _Sanitised:
+    """Something to print, without control characters in texts from files and boards."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable
@@ -48,17 +48,17 @@ class _Harmless:
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
-class _Harmlessly(RenderHook):
-    """Has all that is printed made harmless; the console's own colours are none of it."""
+class _Sanitiser(RenderHook):
+    """Sanitises all that is printed; the console's own colours stay."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Harmless(renderable) for renderable in renderables]
+        return [_Sanitised(renderable) for renderable in renderables]
 
 
 def new_console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
     """Return a console on which no text steers the terminal, and names stay as they are."""
     console = Console(stderr=stderr, file=file, highlight=False, emoji=False)
-    console.push_render_hook(_Harmlessly())
+    console.push_render_hook(_Sanitiser())
     return console
 
 

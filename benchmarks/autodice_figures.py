@@ -53,7 +53,7 @@ from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.exploring.simulate import simulate
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model

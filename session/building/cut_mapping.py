@@ -34,7 +34,7 @@ def parse_cuts(text: str) -> tuple[int, ...]:
 def mapping_of_cuts(
     cuts: Sequence[int], *, share_cores: bool = False
 ) -> Callable[[Graph, Platform], Mapping]:
-    """Return what makes a mapping of slices that begin at layer 1 and at those numbers.
+    """Return a function that makes a mapping: slices that begin at layer 1 and at these numbers.
 
     The slices go to the platform's accelerators in order: board by board, on each its cores, then
     its GPUs and NPUs. On ``local`` each slice has a core of its own; with ``share_cores`` cores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, s
 from rankslice.framework.engines import computes, default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile
@@ -57,8 +57,8 @@ from rankslice.session.arriving_frames import (
     refuse_switching,
 )
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
-from rankslice.session.building.planning import MakeMapping, plan_model
-from rankslice.session.building.profile_file import other_model, read_profile
+from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.building.planning import MakeMapping, other_model, plan_model, read_profile
 
 _FRAMES = 1000
 _MAX_DRAWN = 1000
@@ -227,12 +227,9 @@ def _plan(
     kind = find_format(target)
     engine = default_engine(kind.submodels if kind else "")
 
-    def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
-        return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
-
-    planned = plan_model(
-        target, mapping, platform or "local", where=anywhere, profile=profile, sizes=sizes
-    )
+    where = partial(place_ranks, share_cores=True, default_engine=engine)
+    options = BuildOptions(profile=profile, sizes=sizes)
+    planned = plan_model(target, mapping, platform or "local", options, where=where)
     plan = planned.plan
     plan = replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
     return plan, planned.profile

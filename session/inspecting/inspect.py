@@ -93,7 +93,7 @@ def inspect_model(
     surge: Path | None = None,
     profile: Path | None = None,
 ) -> Inspection:
-    """Return what a model consists of and costs, and what a mapping would make of it.
+    """Return the layers, costs and cuts of a model, and the plan of a mapping if there is one.
 
     Args:
         model: the model file; or a folder made by ``build``, whose model, sizes and plan are
@@ -117,18 +117,16 @@ def inspect_model(
     if mapping is None:
         _refuse_without_mapping(surge=surge, platform=platform, profile=profile)
         return _inspection(read_model(model, sizes), None)
-    from rankslice.session.building.planning import (
-        plan_model,  # reads platforms, which takes its time
-    )
+    # Reading platforms takes its time.
+    from rankslice.session.building.build_options import BuildOptions
+    from rankslice.session.building.planning import plan_model
 
     planned = plan_model(
         model,
         mapping,
         platform or "local",
+        BuildOptions(surge=surge, profile=profile, sizes=sizes),
         where=partial(place_ranks, share_cores=True),  # no engine is needed
-        surge=surge,
-        profile=profile,
-        sizes=sizes,
     )
     return _inspection(planned.model, planned.plan)
 

@@ -39,10 +39,10 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
-from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.measurement.trace.operator_table import PlacedRow
 from rankslice.session.build_folder import check_ssh_config, converted_name
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.profiling.frames import frames_of
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.span_bench import Bench, Listener

@@ -25,7 +25,7 @@ from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.partition.partition import SpanSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
 from rankslice.session.build_folder import built_model, converted_name

@@ -15,8 +15,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
-from rankslice.measurement.run_file import RunRecord, run_text
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunRecord, RunSummary, run_text
 from rankslice.measurement.verify import Verification
 from rankslice.session.build_folder import REPORT, RUN
 from rankslice.session.prepare import PreparedRun

@@ -18,7 +18,7 @@ from rankslice.backend.runtime.figures import events
 from rankslice.commands.report import report
 from rankslice.exploration.results import front_files
 from rankslice.framework import plan
-from rankslice.measurement import run_file
+from rankslice.measurement import summary
 from rankslice.measurement.bench import bench_records
 from rankslice.session.inspecting import internals
 from rankslice.views import inspection_json, live, tflite_object
@@ -169,7 +169,7 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
             tflite_object,
             internals,
             live,
-            run_file,
+            summary,
             bench_records,
             report,
         ),

@@ -10,8 +10,7 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.job.wording import digits
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.rates import frames_text, rate_text
-from rankslice.measurement.counts import merged, percentile_ms, total
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunSummary, merged_counts, percentile_ms, total_count
 from rankslice.views.charts import (
     Bar,
     Bin,
@@ -120,7 +119,7 @@ def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:
 
 def percentiles(counts: Counts, most_ms: float) -> list[tuple[float, float]]:
     """Return percentiles that so many values tell, and the largest value at the end."""
-    count = total(counts)
+    count = total_count(counts)
     shown = [percent for percent in _PERCENTILES if count * (100 - percent) >= 100]
     curve = [(percent, min(percentile_ms(counts, percent), most_ms)) for percent in shown]
     return [*curve, (100.0, most_ms)] if count else []
@@ -145,7 +144,7 @@ def curves_figure(
 
 def latency_histogram(caption: str, summary: RunSummary) -> Figure:
     """Return a histogram of latencies, with the median and the 99th percentile marked."""
-    bins = [Bin(*count) for count in merged(summary.latency_counts, _MAX_BINS)]
+    bins = [Bin(*count) for count in merged_counts(summary.latency_counts, _MAX_BINS)]
     times = summary.latency_ms
     marks = [Mark(times[name], f"{name} {ms_text(times[name])}") for name in ("p50", "p99")]
     # The bins are equally wide on this scale alone.

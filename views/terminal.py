@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -192,6 +192,11 @@ class Bars:
         self.end()
         self._progress = self._shown.enter_context(progress_bars())
         self._progress.add_task(work, total=total)
+
+    def counting(self, work: str, total: int | None) -> Callable[[int], None]:
+        """Begin a bar, and return what sets its count."""
+        self.begin(work, total)
+        return self.update
 
     def show(self, view: AbstractContextManager[object]) -> None:
         self._shown.enter_context(view)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.figures.histogram import Histogram
 from rankslice.backend.runtime.figures.rank_figures import are_counts
-from rankslice.measurement.counts import merged, percentile_ms, total
+from rankslice.measurement.summary import merged_counts, percentile_ms, total_count
 
 DURATIONS = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
 
@@ -29,8 +29,8 @@ def test_merged_counts_lose_no_value_and_are_few(durations: list[float], most: i
     histogram = Histogram()
     for each in durations:
         histogram.add(each)
-    found = merged(histogram.counts_ms(), most)
-    assert len(durations) == total(found)
+    found = merged_counts(histogram.counts_ms(), most)
+    assert len(durations) == total_count(found)
     assert len(found) <= most
     least, largest = 1e3 * min(durations), 1e3 * max(durations)
     assert found[0][0] <= least * 1.0001
@@ -39,7 +39,7 @@ def test_merged_counts_lose_no_value_and_are_few(durations: list[float], most: i
 
 def test_nothing_has_no_percentile() -> None:
     assert 0.0 == percentile_ms((), 50)
-    assert () == merged((), 10)
+    assert () == merged_counts((), 10)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_what_ranks_did_last_is_kept_without_those_that_are_missing(
     failure = failure_of(prepared.folder)
     assert ("rank 1: has had enough",) == failure.message
     assert (1,) == failure.missing
-    assert [[1, 2, 3]] == failure.clocks["local"].tolist()
+    assert [[1, 2, 3]] == [*map(list, failure.clocks["local"])]
     there, missing = read_failure(prepared.folder, prepared.plan).ranks
     assert [5, 6] == there.events["frame"].tolist()
     assert 0 == len(missing.events)

@@ -28,7 +28,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_query_begins_when_all_frames_of_the_one_before_are_out(out: Path) -> None:
     measured = Measured("out", out, RunOptions(frames=40, samples_per_query=8))
-    found = run_start(measured, Load("queries"), subject=0, number=0, turn=0)
+    found = run_start(measured, Load("queries"))
     begins = np.array(found.arrived_ns).reshape(5, 8)
     ends = begins + np.array(found.latency_ns).reshape(5, 8)
     assert (begins == begins[:, :1]).all()

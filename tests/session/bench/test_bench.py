@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from real_jobs import chain_folder, let_ranks_sleep, replace_file
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.bench_records import Bench, Load, read_bench, write_bench
+from rankslice.measurement.bench.bench_records import Bench, Load, Start, read_bench, write_bench
 from rankslice.measurement.bench.series import all_series, own_ratios, series
 from rankslice.session.bench.bench import CLOSED, LIVE, Compared, compare
 from rankslice.session.bench.starts import Measured, run_start
@@ -42,7 +43,7 @@ class NullEngine(NullEngine):
 def test_a_stall_delays_no_arrival_and_shows_in_all_frames_behind_it(tmp_path: Path) -> None:
     folder = let_ranks_sleep(chain_folder(tmp_path, 1), 0.0, engine=STALLING)
     measured = Measured("out", folder, RunOptions(frames=FRAMES))
-    found = run_start(measured, Load("100 frames/s", 100.0), subject=0, number=0, turn=0)
+    found = run_start(measured, Load("100 frames/s", 100.0))
     spacing = np.diff(np.array(found.arrived_ns))
     assert [10 * MS] == pytest.approx([*{*np.round(spacing, -3)}], abs=2000)
     # What a frame waits at least follows from the schedule alone, however busy the machine is.
@@ -69,12 +70,14 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
     out: Path, tmp_path: Path, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails_in(measured: Measured, *arguments: object, **options: object) -> object:
-        if options["turn"] == turn:
-            raise KeyboardInterrupt
-        return run_start(measured, *arguments, **options)
+    starts = itertools.count()
 
-    monkeypatch.setattr("rankslice.session.bench.co_runner.run_start", fails_in)
+    def fails_in_turn(measured: Measured, load: Load) -> Start:
+        if next(starts) == turn:
+            raise KeyboardInterrupt
+        return run_start(measured, load)
+
+    monkeypatch.setattr("rankslice.session.bench.co_runner.run_start", fails_in_turn)
     file = tmp_path / "bench.json"
     options = ("--starts", "3", "--frames", "40", "--load-levels", "none", "--out", file)
     ended = command("bench", out, *options)

@@ -29,6 +29,10 @@ from rankslice.measurement.trace.trace_events import (
 )
 
 
+def _are_samples(by_board: object) -> bool:
+    return samples_by_board(by_board) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A job that has failed."""
@@ -41,7 +45,7 @@ class Failure:
     """Ranks whose events could not be kept."""
     job_sha256: str
     clocks: Annotated[
-        dict[str, tuple[tuple[int, ...], ...]], Only(samples_by_board, "samples of clocks")
+        dict[str, tuple[tuple[int, ...], ...]], Only(_are_samples, "samples of clocks")
     ]
     """Samples of a board's clock and that of the launcher, by board."""
 

@@ -19,7 +19,6 @@ from rankslice.backend.boards.probed import (
     Clock,
     Complaints,
     Exchange,
-    Interface,
     Port,
     Route,
 )
@@ -107,15 +106,11 @@ def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) 
     """
     own = conversation.ask(Addresses, "addresses").interfaces
     for report in reports:
-        for interface in own:
-            if report.address and _is_in_network(report.address, interface):
+        for interface in own if report.address else ():
+            network = ipaddress.ip_interface(f"{interface.address}/{interface.prefix}").network
+            if ipaddress.ip_address(report.address.partition("%")[0]) in network:
                 return interface.address
     return next((report.caller for report in reports if report.caller), "localhost")
-
-
-def _is_in_network(address: str, interface: Interface) -> bool:
-    network = ipaddress.ip_network(f"{interface.address}/{interface.prefix}", strict=False)
-    return ipaddress.ip_address(address.partition("%")[0]) in network
 
 
 def clock_ahead_s(conversation: Conversation) -> float:
@@ -172,12 +167,15 @@ class BoardLinks:
             if isinstance(self._ports[target], int):
                 targets.setdefault(source, []).append(target)
         answers = outcomes(lambda source: self._reach(source, targets[source]), list(targets))
-        complaints = {
-            (source, target): complaint
-            for source, outcome in zip(targets, answers, strict=True)
-            for target, complaint in _by_target(targets[source], outcome)
-        }
-        return [complaints.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
+        complaints: dict[tuple[str, str], str] = {}
+        for source, answer in zip(targets, answers, strict=True):
+            for number, target in enumerate(targets[source]):
+                failed = isinstance(answer, RankSliceError)
+                complaints[source, target] = complaint_of(answer) if failed else answer[number]
+        for pair in pairs:
+            if isinstance(port := self._ports[pair[1]], RankSliceError):
+                complaints[pair] = f"it cannot listen: {complaint_of(port)}"
+        return [complaints[pair] for pair in pairs]
 
     def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
         peers = [(self._addresses[target], self._ports[target]) for target in targets]
@@ -198,18 +196,6 @@ class BoardLinks:
         if not measured.bits_per_s:
             return Route(source, target, "almost no data arrived")
         return Route(source, target, "", measured.latency_us, measured.bits_per_s)
-
-
-def _by_target(
-    targets: Sequence[str], outcome: Sequence[str] | RankSliceError
-) -> Iterable[tuple[str, str]]:
-    if isinstance(outcome, RankSliceError):
-        return [(target, complaint_of(outcome)) for target in targets]
-    return zip(targets, outcome, strict=True)
-
-
-def _cannot_listen(port: int | RankSliceError) -> str:
-    return f"it cannot listen: {complaint_of(port)}" if isinstance(port, RankSliceError) else ""
 
 
 def measure_routes(links: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from rankslice.backend.boards.probed import (
     BoardReport,
     Probed,
     ProbedBoard,
-    Route,
     is_address,
 )
 from rankslice.backend.boards.ssh import BoardShell
@@ -73,18 +72,13 @@ def probe(
         _raise_doubles(named)
         on_step("measuring between boards")
         talks = {board.name: talk for board, talk in zip(named, boards, strict=True)}
-        return Probing(Probed(named, _routes(named, talks)), ())
-
-
-def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) -> tuple[Route, ...]:
-    if len(boards) < 2:
-        return ()
-    addresses = {board.name: board.address for board in boards}
-    return measure_routes(BoardLinks(talks, addresses), list(addresses))
+        addresses = {board.name: board.address for board in named}
+        links = BoardLinks(talks, addresses) if len(named) > 1 else None
+        return Probing(Probed(named, measure_routes(links, list(addresses)) if links else ()), ())
 
 
 def _logins(hosts: Sequence[str]) -> list[Login]:
-    pairs = [_user_and_host(host) for host in hosts]
+    pairs = [(user, host) for user, _, host in (text.rpartition("@") for text in hosts)]
     raise_mistakes(
         Mistake("HOST", complaint, "expected a host, user@host, or local")
         for user, host in pairs
@@ -97,11 +91,6 @@ def _logins(hosts: Sequence[str]) -> list[Login]:
         if count > 1
     )
     return [Login(host, "localhost" if host == HERE else host, user) for user, host in pairs]
-
-
-def _user_and_host(text: str) -> tuple[str, str]:
-    user, _, host = text.rpartition("@")
-    return user, host
 
 
 # Names and addresses

@@ -51,11 +51,8 @@ def make_environment(request: Request) -> Answer:
 
 
 def _base_python() -> str:
-    return str(Path(sys.base_prefix) / "bin" / "python3") if _in_own_venv() else sys.executable
-
-
-def _in_own_venv() -> bool:
-    return Path(sys.prefix) == HOME / "venv"
+    in_own_venv = Path(sys.prefix) == HOME / "venv"
+    return str(Path(sys.base_prefix) / "bin" / "python3") if in_own_venv else sys.executable
 
 
 def _last_line(ended: subprocess.CompletedProcess[str]) -> str:

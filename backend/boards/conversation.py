@@ -8,11 +8,11 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, TypeVar
 
 from rankslice.backend.boards.answers import complaint_of, invalid_answer
-from rankslice.backend.boards.parallel import outcomes
+from rankslice.backend.boards.parallel import on_all, outcomes
 from rankslice.backend.boards.probed import (
     Addresses,
     BoardReport,
@@ -166,12 +166,10 @@ class BoardLinks:
         for source, target in pairs:
             if isinstance(self._ports[target], int):
                 targets.setdefault(source, []).append(target)
-        answers = outcomes(lambda source: self._reach(source, targets[source]), list(targets))
+        answers = on_all(lambda source: self._reach(source, targets[source]), list(targets))
         complaints: dict[tuple[str, str], str] = {}
         for source, answer in zip(targets, answers, strict=True):
-            for number, target in enumerate(targets[source]):
-                failed = isinstance(answer, RankSliceError)
-                complaints[source, target] = complaint_of(answer) if failed else answer[number]
+            complaints |= zip(product([source], targets[source]), answer, strict=True)
         for pair in pairs:
             if isinstance(port := self._ports[pair[1]], RankSliceError):
                 complaints[pair] = f"it cannot listen: {complaint_of(port)}"
@@ -181,7 +179,10 @@ class BoardLinks:
         peers = [(self._addresses[target], self._ports[target]) for target in targets]
         details = {"targets": peers, "token": self._token}
         board = self._boards[source]
-        return board.complaints(len(peers), "reach", timeout_s=_REACH_S, **details)
+        try:
+            return board.complaints(len(peers), "reach", timeout_s=_REACH_S, **details)
+        except RankSliceError as error:
+            return [complaint_of(error)] * len(peers)
 
     def route(self, source: str, target: str, seconds: float) -> Route:
         """Return latency and bandwidth from one board to another, measured for some seconds."""

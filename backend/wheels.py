@@ -27,7 +27,7 @@ _TIMEOUT_S = 900
 
 
 def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -> AddWheels | None:
-    """Return what puts wheels into a board's package; ``None``: no wheels wanted.
+    """Return a function that puts wheels into packages; ``None``: no wheels wanted.
 
     ``source``: a folder of wheels, or :data:`DOWNLOAD`; empty: none. ``also``: what boards need
     besides a package's requirements.

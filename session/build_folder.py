@@ -100,7 +100,7 @@ def renew(folder: Path, plan: Plan, *, packages: bool = False) -> None:
 
 
 def is_edited(folder: Path, plan: Plan) -> bool:
-    """Return whether the driver, whose job a plan has, says something else than the build did."""
+    """Compare the job of a driver, which a plan has, with the one that was built."""
     return plan.job != plan_from_json(read_text(folder / PLAN, "a plan")).job
 
 

@@ -189,7 +189,7 @@ class Survivors:
                 return run, without
 
     def _prepared(self, accused: frozenset[str], lost: frozenset[str]) -> frozenset[str]:
-        """Return what the first run does without that is prepared for a loss."""
+        """Wait for a run that is prepared for a loss; return the boards that it does without."""
         runs = {(alone := self._seek(accused)): accused}
         if not lost <= accused:
             wait([alone], _BACK_S)

@@ -237,7 +237,7 @@ class Pipeline:
         return "recovering" if state.over else "starting"
 
     def rank_figures(self) -> dict[int, dict[str, float]]:
-        """Return what each rank of the job that has the frames was like in the last second.
+        """Return figures of the last second for each rank of the job that has the frames.
 
         The figures are ``cpu_s``, ``memory_mb``, ``processor_share``, ``frames_per_s``,
         ``compute_share`` and ``wait_share``, as far as they are known.

@@ -90,7 +90,7 @@ def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
 
 
 def why_not_replaced(folder: Path) -> str:
-    """Return what shows that a folder is no recording, or not only one; empty: nothing."""
+    """Return a reason not to replace a folder, as it is more than a recording; empty: none."""
     if not any(folder.iterdir()):
         return ""
     if found := other_maker(folder, RECORD, FORMAT, "run with --record"):

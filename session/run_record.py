@@ -74,7 +74,7 @@ def report_sha256(folder: Path) -> str:
 
 
 def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:
-    """Yield what has to be equal for two runs to be compared, and is no part of the plan."""
+    """Yield conditions, besides the plan, that must be equal for a comparison of two runs."""
     options, source = prepared.options, prepared.source
     frames = " ".join(options.inputs)
     yield "frames from", f"{frames}, seed {options.seed}" if frames == "random" else frames

@@ -120,7 +120,7 @@ def fallback_lines(survival: Survival) -> Iterator[str]:
 
 
 def without(folder: Path, lost: Iterable[str]) -> Path:
-    """Return where the build folder for the loss of some boards lies; no name has a ``+``."""
+    """Return the path of the build folder for the loss of some boards; no name has a ``+``."""
     return folder / WITHOUT / "+".join(sorted(lost))
 
 

@@ -51,7 +51,7 @@ def run(
 def ask(
     command: Iterable[str], variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str] | None:
-    """Return how a command ended, with what it printed; ``None``: it took too long.
+    """Run a command; ``None``: it cannot be started, or took too long.
 
     ``variables`` are set besides those of this process.
     """
@@ -99,7 +99,7 @@ def loopback_is_up() -> bool:
 
 
 def _asked_of(interface: str, question: int) -> bytes:
-    """Return what the system answers to a question about an interface, without the name.
+    """Ask the kernel about an interface (``SIOCGIF*``); return the address part of the answer.
 
     Raises:
         OSError: it has no such interface, or nothing to answer.

@@ -81,12 +81,12 @@ def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError
 
 
 def naming_folder(text: str, folder: Path) -> str:
-    """Return what a board says, with a build folder where the board can only say ``OUT``."""
+    """Name a build folder where a board can only say ``OUT``."""
     return text.replace("rankslice deploy OUT", f"rankslice deploy {shlex.quote(str(folder))}")
 
 
 def complaint_of(error: RankSliceError) -> str:
-    """Return what an error says first, without the place where it happened."""
+    """Return the first message of an error, without its place."""
     first = error.mistakes[0]
     return first.found if isinstance(first, Mistake) else first
 

@@ -50,7 +50,7 @@ class Package:
         return self.manifest_sha256[:SHORT]
 
     def needs(self) -> dict[str, Any]:
-        """Return what a board is told of what must be installed for the package."""
+        """Return the requirements that a board checks, and modules that may stand in for them."""
         stand_ins = {
             name: module for engine in ENGINES.values() for name, module in engine.stand_ins.items()
         } | VIDEO_STAND_INS

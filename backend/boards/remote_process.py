@@ -51,7 +51,7 @@ _COMPLAINTS = {
 
 
 def ssh_complaint(errors: str, code: int) -> str:
-    """Return why ssh brought no answer, and what to do, by its stderr and exit code."""
+    """Explain, by stderr and exit code, why ssh brought no answer, and what to do."""
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     if last.endswith(TOO_OLD):
         return last
@@ -245,7 +245,7 @@ class RemoteProcess:
             self._since_answer = 0
 
     def rest(self) -> tuple[str, int]:
-        """Return what it prints until it ends, and its exit code.
+        """Wait for its end; return the rest of its stdout, and its exit code.
 
         Raises:
             RankSliceError: it prints without end.

@@ -70,7 +70,7 @@ _BACKEND = Path(__file__).parents[1]
 
 
 def agent_program(part: str, call: str) -> bytes:
-    """Return what a Python on a board reads: the length of a program, a line end, the program.
+    """Return the stdin of a Python on a board: the length of a program, a line end, the program.
 
     Args:
         part: the folder to send besides what all share: ``jobs`` or ``probe``.
@@ -251,12 +251,12 @@ class BoardShell:
             _figure(statistics, "Total bytes sent"),
         )
 
-    def get(self, run: str, name: str, target: Path, *, most_bytes: int) -> None:
+    def get(self, run: str, name: str, target: Path, *, max_bytes: int) -> None:
         """Fetch a file of a run, which the board then removes.
 
         Args:
             target: to write; after a failure it may be incomplete.
-            most_bytes: larger files are refused.
+            max_bytes: larger files are refused.
 
         Raises:
             RankSliceError: the board cannot be reached, or the file is missing or too large.
@@ -264,9 +264,9 @@ class BoardShell:
         with self.start() as process:
             process.write(self.request("fetch", run=run, name=name))
             nbytes = process.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
-            if nbytes > most_bytes:
-                most = f"this job writes at most {most_bytes}"
-                raise self.mistake(f"{name} has {nbytes} bytes there, and {most}")
+            if nbytes > max_bytes:
+                limit = f"this job writes at most {max_bytes}"
+                raise self.mistake(f"{name} has {nbytes} bytes there, and {limit}")
             try:
                 with target.open("wb") as file:
                     process.copy(file, nbytes)

@@ -148,7 +148,7 @@ _UNKNOWN = ("/dev/rknpu*", "/dev/hailo*", "/dev/accel/*")
 
 
 def searched() -> dict[str, list[str]]:
-    """Return what boards look for: patterns of ``devices`` and of names of ``libraries``."""
+    """Return patterns of the ``devices`` and ``libraries`` that boards search for."""
     devices = [pattern for way in _WAYS for pattern in way.devices]
     libraries = [
         pattern

@@ -389,7 +389,7 @@ class Watches:
         return RankSliceError(BoardMessage(f"{first}; {hint}", silent=silent), *others)
 
     def _rank_error(self) -> RankSliceError | None:
-        """Return what ranks have reported, rather by the watch of their board than by mpirun.
+        """Return the first report of a rank, rather by the watch of its board than by mpirun.
 
         Messages may arrive after mpirun's end.
         """
@@ -400,7 +400,7 @@ class Watches:
         return RankSliceError(BoardMessage(message, sender)) if message else None
 
     def _loss_error(self) -> RankSliceError | None:
-        """Return which board lost its processes first, if that is why the job ended."""
+        """Name the board that lost its processes first, if that is why the job ended."""
         without_daemon = self._named_by_mpirun()
         if without_daemon is not None:
             return RankSliceError(without_daemon.mistake())

@@ -191,7 +191,6 @@ class Keeper:
         return keeper.epoch
 
     def is_alive(self, epoch: int) -> bool:
-        """Return whether a job has neither ended nor failed."""
         return epoch not in self._state.over
 
     def wait_until_ready(self) -> None:

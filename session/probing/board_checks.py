@@ -161,7 +161,7 @@ def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Findin
 
 
 def _package_findings(answer: ReachedBoard, job: Job, launcher: MpiRun) -> list[Finding]:
-    """Return what `run` would say of a board and its package before the start."""
+    """Have a board make the checks that come before each run."""
     name = answer.board.name
     package = job.packages[name]
     check = answer.talk.shell.ask(

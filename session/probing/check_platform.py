@@ -56,7 +56,7 @@ def check_platform(
     ssh_config: Path | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> tuple[Finding, ...]:
-    """Return what would keep a job from running on boards, and what is as it should be.
+    """Check boards, their network, or a job on them; return all findings, good ones too.
 
     Args:
         out: a build folder; its boards alone are looked at, and whether they can run it.
@@ -178,7 +178,7 @@ def _network_findings(
 
 
 def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> Iterator[Finding]:
-    """Yield whether boards reach this machine, as what mpirun starts there does."""
+    """Check that boards reach this machine: mpirun's daemons connect to it."""
     for name, complaint in zip(names, network.complaints([(n, HERE) for n in names]), strict=True):
         if complaint:
             found = f"cannot connect to this machine at {own}: {complaint}"

@@ -116,7 +116,7 @@ def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
 
 
 def _name(login: Login, report: BoardReport) -> str:
-    """Return what to call a board: as it was typed, or as it calls itself if that is a number."""
+    """Name a board as it was typed, or by its hostname if that is an address."""
     typed = report.hostname if is_address(login.board) else login.board
     label = typed.partition(".")[0]
     try:

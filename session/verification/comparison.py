@@ -34,7 +34,7 @@ def verified(
     on_verified: Callable[[int], None] = lambda count: None,
     on_search: Callable[[], None] = lambda: None,
 ) -> Verification:
-    """Return whether a run's results are those of the unsliced model, and if not, why."""
+    """Compare the results of a run with the unsliced model; explain a difference."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)

@@ -47,7 +47,7 @@ def first_difference(
     arrivals: Arrivals,
     tolerance: float | None,
 ) -> str:
-    """Return which tensor at a cut differs first in a frame, or why that is not known.
+    """Name the first tensor at a cut that differs in a frame, or say why it is not known.
 
     The frame is run again and its tensors are recorded, unless the run has recorded them. The
     unsliced model computes it with all tensors at cuts as further outputs; a Keras model is
@@ -63,7 +63,7 @@ def first_difference(
 def agreement_at_cuts(
     prepared: PreparedRun, frame: int, arrivals: Arrivals, tolerance: float | None
 ) -> tuple[bool, str]:
-    """Return whether the tensors at the cuts of a frame prove that slicing changed nothing.
+    """Check if the tensors at the cuts of a frame prove that slicing changed nothing.
 
     That is for outputs that prove nothing, as they are constant. Tensors prove something if each
     segment that sends some has one whose values are not all equal.
@@ -81,7 +81,7 @@ def _searched(
     tell: Callable[[_Search], tuple[bool, str]],
     otherwise: str,
 ) -> tuple[bool, str]:
-    """Return what is told of a search in a frame, or, behind some words, why there is none.
+    """Search in a frame; return the answer of ``tell``, or ``otherwise`` and a reason.
 
     The text is empty if the model is not cut. The files of the search are gone afterwards.
     """
@@ -102,7 +102,7 @@ def _searched(
 
 
 def _why_not(prepared: PreparedRun) -> str:
-    """Return why the search cannot be, whatever the frame; empty: it can."""
+    """Return a reason against any search; empty: there is none."""
     plan = prepared.plan
     kind = _conversion_kind(prepared)
     if kind and find_spec("tensorflow") is None:
@@ -264,7 +264,7 @@ class _Search:
         return next(filter(None, arrived), "")
 
     def agreement(self) -> tuple[bool, str]:
-        """Return whether all tensors agree and prove something, and what to say of them."""
+        """Check if all tensors agree and prove something; return also a sentence on them."""
         if difference := self.difference():
             return False, difference
         outputs = {spec.name for spec in self._recorded.job.outputs}

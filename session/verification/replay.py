@@ -154,7 +154,7 @@ def _rank_of(recorded: RecordingFolder, rank: int) -> Rank:
 
 
 def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> EngineSettings:
-    """Return how the engine runs: as the rank's did, or on as many cores without an accelerator."""
+    """Return the rank's own settings; for another engine, those for as many CPU cores."""
     exact = recorded.info.exact
     if engine is None:
         if not computes(spec.engine):
@@ -260,7 +260,7 @@ class _SegmentRun:
             yield ReplayedTensor(self.segment.index, name, dtype, differences.result())
 
     def times(self) -> ReplayedSegment:
-        """Return how long it took; the first frame counts only if there is no other."""
+        """Return statistics of its times; the first frame counts only if there is no other."""
         times = 1e3 * np.array(self._seconds[1:] or self._seconds)
         compute_ms = {"mean": float(times.mean())}
         for name, share in _PERCENTILES.items():

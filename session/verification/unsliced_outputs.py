@@ -74,7 +74,7 @@ def _close(loading: Sequence[Future[_Copy]]) -> None:
 
 
 def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
-    """Return how many copies of a model are to compute at once, the one that is there included."""
+    """Return the number of copies that compute at once, the one that is there included."""
     room = int(_SHARE_OF_MEMORY * available_bytes / max(1, copy_bytes))
     return max(1, min(cores, frames, 1 + room))
 

@@ -96,7 +96,7 @@ def _publish(package: Path, request: Request) -> None:
 
 
 def _damage(folder: Path, request: Request) -> str:
-    """Return what is wrong with a package's files; empty: nothing. All of them are read."""
+    """Read all files of a package; return the first fault, empty if there is none."""
     manifest = folder / "manifest.json"
     if not manifest.is_file() or _sha256_of(manifest) != request["manifest_sha256"]:
         return "manifest.json is not that of the package"
@@ -110,7 +110,7 @@ def _damage(folder: Path, request: Request) -> str:
 
 
 def changes(package: Path, request: Request) -> str:
-    """Return what is wrong with a package that was checked before; only changed files are read."""
+    """Read the files that changed since the last check; return a fault, empty: none."""
     try:
         checked = json.loads((HOME / "checked" / package.name).read_text())
     except (OSError, ValueError):

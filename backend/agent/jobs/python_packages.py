@@ -93,7 +93,6 @@ def _complaints_about(requirement: str, stand_ins: dict[str, str]) -> Iterator[s
 
 
 def _has_module(module: str) -> bool:
-    """Return whether a module can be imported: it may be in a package of another name."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

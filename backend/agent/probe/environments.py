@@ -48,7 +48,7 @@ def pythons() -> list[str]:
 
 
 def environment(python: str, packages: dict[str, str]) -> Answer:
-    """Return what a Python has of the packages that jobs need.
+    """List the packages for jobs that a Python has, its providers and its MPI library.
 
     Args:
         packages: by name, the module that shows that a package is there if it has no description

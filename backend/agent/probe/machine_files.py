@@ -151,7 +151,7 @@ def zone_answer(zone: ThermalZone, root: Path) -> Answer:
 
 
 def sensor(channel: Channel, root: Path) -> Answer:
-    """Return what can tell power or energy. As a rule only root may read those of processors."""
+    """Describe a sensor of power or energy; as a rule only root may read those of processors."""
     value, unit_w = channel.value(), channel.unit_w
     microwatts = None if value is None or unit_w is None else round(1e6 * unit_w * value)
     return {

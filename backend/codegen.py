@@ -32,7 +32,6 @@ class Literal:
     """The Python source of a value: the only kind of text that may enter generated code."""
 
     def __init__(self, value: str | float | tuple[str, ...] | tuple[float, ...]) -> None:
-        """Take a value. Its source is ASCII and one line, whatever the value is."""
         self.value = value
 
     def __str__(self) -> str:
@@ -80,7 +79,6 @@ class _Prose(str):
 
 
 def _source(value: Any) -> Any:
-    """Return what the template prints for a value: text only as a literal."""
     if isinstance(value, (Literal, int, _Prose)):
         return value
     if isinstance(value, (str, tuple)):
@@ -90,7 +88,6 @@ def _source(value: Any) -> Any:
 
 class _Writer:
     def __init__(self, comments: Mapping[int, str]) -> None:
-        """``comments``: on ranks, by number."""
         self._comments = comments
         self.names: set[str] = set()
         """Of the records that were written."""
@@ -104,7 +101,9 @@ class _Writer:
             parts = [f"{Literal(name)}: {Literal(text)}" for name, text in value]
             return f"{{{', '.join(parts)}}}"
         if isinstance(value, tuple) and any(map(is_dataclass, value)):
-            items = [(self.source(each, type(each), f"{indent}    ", 1), each) for each in value]
+            items = [
+                (self.source(record, type(record), f"{indent}    ", 1), record) for record in value
+            ]
             return self._joined("(", items, indent, before)
         if not is_dataclass(value):
             return str(value if value is None else Literal(value))
@@ -115,7 +114,7 @@ class _Writer:
     def _fields(self, record: Any, indent: str) -> Iterator[str]:
         hints = field_types(type(record))
         bare = _WITHOUT_NAMES.get(type(record), 0)
-        for number, field in enumerate(each for each in fields(record) if each.init):
+        for number, field in enumerate(field for field in fields(record) if field.init):
             value = getattr(record, field.name)
             if number < bare:
                 yield self.source(value, hints[field.name], indent, 1)
@@ -126,7 +125,7 @@ class _Writer:
     def _joined(
         self, begin: str, items: Sequence[tuple[str, Any]], indent: str, before: int
     ) -> str:
-        comments = [self._comments[each.rank] for _, each in items if isinstance(each, Rank)]
+        comments = [self._comments[record.rank] for _, record in items if isinstance(record, Rank)]
         comma = "," if begin == "(" and len(items) == 1 else ""
         line = f"{begin}{', '.join(text for text, _ in items)}{comma})"
         if not comments and "\n" not in line and len(indent) + before + len(line) <= _WIDTH:

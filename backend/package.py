@@ -151,7 +151,7 @@ def write_profiler_package(
 
 
 def requirements(ranks: Sequence[Rank]) -> tuple[str, ...]:
-    """Return what pip installs on a board with these ranks, besides Open MPI."""
+    """Return the requirements for pip on a board with these ranks; Open MPI is not among them."""
     needs = {(rank.engine, _needs(rank)) for rank in ranks}
     # The packages with a provider run CPU ranks, too, and exclude the one without.
     special = {(engine, need) for engine, need in needs if need != ENGINES[engine].requirements}

@@ -27,7 +27,7 @@ _TIMEOUT_S = 900
 
 
 def wheels_for(boards: Sequence[Board], source: str, also: Sequence[str] = ()) -> AddWheels | None:
-    """Return what puts wheels into a board's package; ``None``: no wheels wanted.
+    """Return a function that puts wheels into packages; ``None``: no wheels wanted.
 
     ``source``: a folder of wheels, or :data:`DOWNLOAD`; empty: none. ``also``: what boards need
     besides a package's requirements.
@@ -83,10 +83,14 @@ def _mistake(board: Board, found: str) -> RankSliceError:
     return RankSliceError(Mistake(f"--wheels, board {board.name} ({kind})", found))
 
 
+def machine_of(arch: str) -> str:
+    """Return the name that Linux and wheels have for an architecture."""
+    return _ARCHITECTURES.get(arch.lower(), arch.lower())
+
+
 def kind_options(board: Board) -> list[str]:
-    """Return pip's options for the board's kind of machine."""
     place = f"board {board.name}"
-    arch = _ARCHITECTURES.get(board.arch.lower(), board.arch.lower())
+    arch = machine_of(board.arch)
     if not _ARCHITECTURE.fullmatch(arch):
         found = f"its arch is {quoted(board.arch)}" if board.arch else "its arch is not known"
         raise RankSliceError(Mistake(place, found, "--wheels needs `arch: aarch64`, say"))

@@ -36,6 +36,7 @@ from front_end import OTHERS
 from numpy.typing import NDArray
 from timing import console, machine
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.problem import Problem
@@ -52,8 +53,8 @@ from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.networks.zoo import zoo_model
-from rankslice.session.building.profile_file import read_profile
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.building.planning import read_profile
+from rankslice.session.exploring.simulate import simulate
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model
 from rankslice.session.profiling.span_bench import Listener
@@ -237,7 +238,7 @@ class Case:
                 mapping=mapping,
                 platform=str(self.platform),
                 profile=self.profile,
-                options=SimulationOptions(Traffic(frames=FRAMES)),
+                options=RunOptions(frames=FRAMES),
             ).simulation.throughput_fps
 
     def everything_on(self, resource: str) -> Assignment:

@@ -20,7 +20,8 @@ from across_boards import Boards, Job, boards_if, build_for, keys_of
 from null_jobs import parts_model
 from timing import console, in_turns, machine, print_table, spread
 
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.session.exploring.simulate import simulate
 
 SKIP = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -124,7 +125,7 @@ def compared(job: Job, frames: int, rates: Sequence[float]) -> str:
     """Return the simulated rate of a job, and the measured one over it: ``47.9, 0.991``."""
     if job.boards is not None:
         return "-"
-    options = SimulationOptions(Traffic(frames=frames))
+    options = RunOptions(frames=frames)
     found = simulate(job.folder, options=options).simulation.throughput_fps
     return f"{found:.1f}, {spread(rates).value / found:.3f}"
 

@@ -34,7 +34,7 @@ from rankslice.session.building.build_options import Quantisation
 from rankslice.session.building.cut_mapping import mapping_of_cuts
 from rankslice.session.building.planning import MakeMapping
 from rankslice.session.run import prepare, run
-from rankslice.session.verification.comparison import unsliced_outputs
+from rankslice.session.verification.unsliced_outputs import unsliced_outputs
 
 Scores = NDArray[np.floating[Any]]
 """[images, classes]"""

@@ -66,8 +66,9 @@ from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.networks.keras_zoo import keras_model
 from rankslice.networks.zoo import zoo_model
+from rankslice.session.arriving_frames import Variation
 from rankslice.session.building.build import BuildOptions, build
-from rankslice.session.exploring.simulate import Scatter, SimulationOptions, Traffic, simulate
+from rankslice.session.exploring.simulate import simulate
 from rankslice.session.run import prepare, run
 
 CORES = ("local_cpu0", "local_cpu1")
@@ -219,7 +220,8 @@ class Part:
             mapping=mapping,
             platform=self.platform,
             profile=self._profile_of_keys(place),
-            options=SimulationOptions(Traffic(frames=1000), Scatter(measured=True)),
+            options=RunOptions(frames=1000),
+            variation=Variation(scatter=True),
         ).simulation.throughput_fps
 
     def _profile_of_keys(self, place: Path) -> Path:

@@ -29,7 +29,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.exploring.simulate import simulate
 from rankslice.session.run import FinishedRun, prepare, run
 
 WHOLE_MS = 40.0
@@ -146,10 +146,15 @@ def one_run(
     folder: Path, times: NDArray[np.float64], switch: str, place: Path, ssh_config: Path | None
 ) -> Seen:
     """Run the job on frames that arrive at given times."""
-    trace = place / "trace.txt"
-    trace.write_text("".join(f"{each:.6f}\n" for each in times))
-    options = RunOptions(frames=len(times), arrivals=trace, switch=switch, queue=len(times))
+    options = arriving(times, switch, place)
     return seen(run(prepare(folder, options, ssh_config=ssh_config)), times)
+
+
+def arriving(times: NDArray[np.float64], switch: str, place: Path) -> RunOptions:
+    """Return the options of a run whose frames arrive at given times."""
+    trace = place / "trace.txt"
+    trace.write_text("".join(f"{time:.6f}\n" for time in times))
+    return RunOptions(frames=len(times), arrivals=trace, switch=switch, queue=len(times))
 
 
 def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
@@ -186,9 +191,7 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
 
 def predicted(folder: Path, times: NDArray[np.float64], switch: str) -> Seen:
     """Return what the simulator predicts of a run."""
-    options = SimulationOptions(
-        Traffic(arrivals_s=times, queue=len(times)), switching=RunOptions(switch=switch)
-    )
+    options = arriving(times, switch, folder.parent)
     told = simulate(folder, options=options).simulation
     arrived = times[: told.completed]
     return Seen(arrived, told.latencies_s, told.switches, len(told.dropped))

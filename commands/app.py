@@ -51,7 +51,7 @@ def load_command(name: str) -> Command:
 
 
 def value_name(option: Option) -> str:
-    """Return how the help calls an option's value; empty: it has none, or words to choose from."""
+    """Return the placeholder of a value in the help: ``PATH``; empty for switches and choices."""
     known = option.about["kind"]
     if option.is_switch or isinstance(known, tuple):
         return str(option.about.get("metavar", ""))
@@ -67,7 +67,7 @@ def shown_default(option: Option) -> str:
 
 
 def usage(command: Command) -> str:
-    """Return how a command is called."""
+    """Return the synopsis of a command: ``rankslice run OUT [OPTIONS]``."""
     arguments = [
         f"{option.flag}..." if "many" in option.about else option.flag
         for option in command.options
@@ -149,7 +149,7 @@ def _command_app(name: str) -> App:
 
 
 def _typed_function(command: Command) -> Callable[..., None]:
-    """Return what takes the texts of a command line, one parameter per option."""
+    """Return a function for cyclopts, with one parameter per option; values are texts."""
     options = {_parameter(option).name: option for option in command.options}
 
     def call(*positional: Any, **named: Any) -> None:
@@ -205,7 +205,7 @@ def _value_name(option: Option) -> dict[str, Any]:
 
 
 def _text(option: Option, value: Any) -> Any:
-    """Return what was typed, as :meth:`Command.run` takes it."""
+    """Return the value from cyclopts as :meth:`Command.run` takes it; ``None``: not typed."""
     if option.is_switch:
         return not value if option.is_negated else value
     if value is None or value == () or value == []:

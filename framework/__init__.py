@@ -1,1 +1,1 @@
-"""Records and specs that every room shares, and the command line."""
+"""Records, specs and files that all rooms share."""

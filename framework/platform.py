@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -15,6 +16,18 @@ class Accelerator:
     environment: tuple[tuple[str, str], ...] = ()
     allow_fallback: bool = False
     """Whether layers that it cannot run may run on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Cores of a board that are alike, as the platform file names them."""
+
+    name: str
+    cores: tuple[int, ...]
+    """Logical core numbers, ascending."""
+    kind: str = ""
+    """``Cortex-A78``; empty: unknown."""
+    max_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,8 @@ class Board:
     """Version of its Python, ``3.11``; empty: unknown."""
     cores: tuple[int, ...] | None = None
     """Logical core numbers; ``None``: unknown, checked when the job starts."""
+    clusters: tuple[Cluster, ...] = ()
+    """Each core is in one of them; none: all cores are alike, as far as is known."""
     memory_mb: float | None = None
     gpus: tuple[Accelerator, ...] = ()
     npus: tuple[Accelerator, ...] = ()
@@ -43,6 +58,17 @@ class Board:
     """Power of the board doing nothing, in watts."""
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
+
+    @property
+    def cpus(self) -> tuple[tuple[int, ...], ...]:
+        """The cores of each cluster, the fastest first; without clusters all known cores."""
+        by_speed = sorted(self.clusters, key=lambda cluster: -(cluster.max_mhz or 0))
+        return tuple(cluster.cores for cluster in by_speed) or ((self.cores,) if self.cores else ())
+
+    def clusters_of(self, cores: Iterable[int]) -> tuple[Cluster, ...]:
+        """The clusters that have some of these cores."""
+        wanted = frozenset(cores)
+        return tuple(each for each in self.clusters if not wanted.isdisjoint(each.cores))
 
     @property
     def gpus_and_npus(self) -> dict[str, Accelerator]:

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.framework.reading.records import Only
@@ -112,17 +112,16 @@ class HardwareLog:
 
     def _in_order(self) -> list[tuple[str, _Board]]:
         last = len(self._places)
-        return sorted(self._boards.items(), key=lambda each: self._places.get(each[0], last))
+        return sorted(self._boards.items(), key=lambda item: self._places.get(item[0], last))
 
 
 def _history(name: str, board: _Board) -> BoardHistory:
-    names = dict.fromkeys(each for sample in board.samples for each in sample.values)
-    series = {
-        each: tuple(sample.values.get(each, math.nan) for sample in board.samples) for each in names
-    }
-    return BoardHistory(name, tuple(each.time_ns for each in board.samples), series, board.absent)
+    samples = board.samples
+    names = dict.fromkeys(key for sample in samples for key in sample.values)
+    series = {key: tuple(sample.values.get(key, math.nan) for sample in samples) for key in names}
+    return BoardHistory(name, tuple(sample.time_ns for sample in samples), series, board.absent)
 
 
 def _summary(name: str, board: _Board) -> HardwareSummary:
-    series: dict[str, Any] = {each: spread.to_json() for each, spread in board.spreads.items()}
+    series = {key: spread.to_json() for key, spread in board.spreads.items()}
     return HardwareSummary(name, board.busy, series, board.absent)

@@ -12,7 +12,7 @@ from rankslice.backend.runtime.summary.rates import NORMAL, SURGE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.records import read_record
-from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.untrusted_json import from_other_machine
 
 MAX_REPORT_BYTES = 64 << 20
 
@@ -33,13 +33,12 @@ def read_report(path: Path, plan: Plan, completed: int) -> tuple[RankFigures, ..
     place = str(path)
     try:
         with path.open("rb") as file:
-            content = untrusted_json(file.read(MAX_REPORT_BYTES))
+            content = file.read(MAX_REPORT_BYTES)
     except OSError as error:
         raise RankSliceError(Mistake(place, f"cannot be read: {error.strerror}")) from None
-    except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(place, str(error), _SHAPE)) from None
-    ranks = read_record(_Report, content, place).ranks
-    raise_mistakes(Mistake(place, found, _SHAPE) for found in _contradictions(ranks, plan))
+    record = from_other_machine(content, place, _SHAPE)
+    ranks = read_record(_Report, record, place).ranks
+    raise_mistakes(Mistake(place, text, _SHAPE) for text in _contradictions(ranks, plan))
     source, sink = ends_of(ranks)
     if completed + sink.failed > source.frames:
         found = f"{source.frames} frames entered, and {completed + sink.failed} came out"

@@ -43,7 +43,7 @@ class RankTensors:
         return (frame, name) in self._places
 
     def frames_of(self, name: str) -> list[int]:
-        return sorted(frame for frame, each in self._places if each == name)
+        return sorted(frame for frame, tensor in self._places if tensor == name)
 
     def values(self, frame: int, name: str) -> NDArray[Any]:
         """Return a tensor of a frame, in the shape that it has there; read from disk.
@@ -78,7 +78,7 @@ def read_rank_tensors(
 ) -> RankTensors:
     path = folder / f"{NAME}{rank}"
     kept = kept_tensors(job, rank, frames.route)
-    turns = {each.spec.name: each.turns for each in kept}
+    turns = {tensor.spec.name: tensor.turns for tensor in kept}
     places: dict[tuple[int, str], tuple[int, Tensor]] = {}
     try:
         with path.open("rb") as file:
@@ -99,12 +99,12 @@ def read_rank_tensors(
         raise RankSliceError(Mistake(str(path), f"is damaged: {error}", _SHAPE)) from None
     except struct.error:
         raise RankSliceError(Mistake(str(path), "is damaged: it is cut short", _SHAPE)) from None
-    # Each record is there once and belongs there: the first that is missing is soon found.
-    for frame, each in expected_records(job, rank, frames, completed):
-        if (frame, each.spec.name) not in places:
-            found = f"lacks {quoted(each.spec.name)} of frame {frame}"
+    # Each record is there once and belongs there: the search for a missing one ends soon.
+    for frame, tensor in expected_records(job, rank, frames, completed):
+        if (frame, tensor.spec.name) not in places:
+            found = f"lacks {quoted(tensor.spec.name)} of frame {frame}"
             raise RankSliceError(Mistake(str(path), found, _SHAPE))
-    return RankTensors(path, rank, {each.spec.name: each for each in kept}, places)
+    return RankTensors(path, rank, {tensor.spec.name: tensor for tensor in kept}, places)
 
 
 def _records(
@@ -122,11 +122,11 @@ def _records(
         spec = kept[number].spec
         count = len(spec.shape)
         shape = struct.unpack(f"<{count}I", file.read(4 * count))
-        found = spec.of_shape(shape)
+        here = spec.of_shape(shape)
         begin = file.tell()
-        if found.nbytes != nbytes or begin + nbytes > size:
+        if here.nbytes != nbytes or begin + nbytes > size:
             raise JobError(f"{quoted(spec.name)} of frame {frame} has {nbytes} bytes")
-        yield frame, spec.name, begin, found
+        yield frame, spec.name, begin, here
         file.seek(begin + nbytes)
 
 

@@ -1,14 +1,22 @@
-"""What a run's measurements mean: rates, percentiles, and where the bottleneck is."""
+"""A finished run: its figures, and the record of it in ``run.json``.
+
+Counts, which are left of the times of frames, are tuples of a lower limit, an upper limit one per
+cent above it, both in milliseconds, and how many values lie between.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.figures.histogram import GROWTH
 from rankslice.backend.runtime.figures.rank_figures import (
     Amount,
     Counts,
@@ -18,13 +26,18 @@ from rankslice.backend.runtime.figures.rank_figures import (
     Times,
     ends_of,
 )
-from rankslice.backend.runtime.job.strict import plain
+from rankslice.backend.runtime.job.strict import PAIRS, plain
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.bottleneck import pace_of
 from rankslice.backend.runtime.summary.rates import SURGE, stretches
+from rankslice.framework.files.ordinary_file import read_text
+from rankslice.framework.reading.records import read_document
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.verify import Verification
 
+FORMAT = "rankslice-run"
+VERSION = 3
+_MAX_BYTES = 1 << 26
 _ELSEWHERE = ("compute_counts", "source", "sink", "energy")
 """What a rank's entry in ``run --json`` leaves out."""
 
@@ -79,7 +92,7 @@ class RunSummary:
     @property
     def mj_per_frame(self) -> float | None:
         """Energy of all boards per frame, in millijoules; ``None``: that of one is not known."""
-        known = [each.mj_per_frame for each in self.energy if each.mj_per_frame is not None]
+        known = [b.mj_per_frame for b in self.energy if b.mj_per_frame is not None]
         return sum(known) if known and len(known) == len(self.energy) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -138,3 +151,73 @@ def _per_frame(board: EnergyFigures, frames: int) -> EnergyFigures:
     if board.joules is None or not frames:
         return board
     return replace(board, mj_per_frame=1e3 * board.joules / frames)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run that came to its end."""
+
+    ended: str
+    """UTC; empty: unknown."""
+    model: str
+    model_sha256: str
+    job_sha256: str
+    report_sha256: str
+    """Of the ranks' report of the same run."""
+    command: tuple[str, ...]
+    """What was typed; empty: a program called."""
+    versions: PAIRS
+    """Of programs and packages on the machine that started the run."""
+    conditions: PAIRS
+    """Under which runs can be compared: where frames came from, how many, at which rate. Empty:
+    unknown."""
+    summary: RunSummary
+    verify: str
+    """The verdict in words; empty: results were not compared."""
+    notes: tuple[str, ...]
+
+
+def run_text(record: RunRecord) -> str:
+    content = plain(RunRecord, record)
+    content["summary"]["verify"] = None
+    return json.dumps({"format": FORMAT, "version": VERSION, **content}) + "\n"
+
+
+def read_run(path: Path) -> RunRecord:
+    """Return what :func:`run_text` wrote, after checking it.
+
+    Raises:
+        RankSliceError: the file cannot be read, is none of a run, or contradicts itself.
+    """
+    text = read_text(path, "a run's", _MAX_BYTES)
+    return read_document(
+        RunRecord, text, str(path), "run", VERSION, "rankslice run", "run it again"
+    )
+
+
+def total_count(counts: Counts) -> int:
+    return round(sum(count for _, _, count in counts))
+
+
+def percentile_ms(counts: Counts, percent: float) -> float:
+    """Return the value that ``percent`` of all do not exceed, to one per cent; 0 without any."""
+    needed = max(1, math.ceil(total_count(counts) * percent / 100))
+    for low, high, count in counts:
+        needed -= round(count)
+        if needed <= 0:
+            return math.sqrt(low * high)
+    return 0.0
+
+
+def merged_counts(counts: Counts, most: int) -> Counts:
+    """Return at most so many counts of the same width, on a logarithmic scale."""
+    if not counts:
+        return ()
+    first = counts[0][0]
+    places = [round(math.log(low / first) / GROWTH) for low, _, _ in counts]
+    width = places[-1] // most + 1
+    sums: dict[int, float] = {}
+    for place, (_, _, count) in zip(places, counts, strict=True):
+        sums[place // width] = sums.get(place // width, 0) + count
+    grown = math.exp(GROWTH * width)
+    return tuple((first * grown**n, first * grown ** (n + 1), count) for n, count in sums.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -107,22 +107,22 @@ class Differences:
         self._first: int | None = None
         """The first frame that is not bit-equal."""
 
-    def add(self, frame: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
+    def add(self, frame: int, expected: NDArray[Any], actual: NDArray[Any]) -> None:
         """Compare a frame: arrays of equal type. Values that are no numbers may be expected."""
         self._frames += 1
         self.is_float = expected.dtype.kind in "fc"
         if self.is_float:
             self.tolerance = HALF_TOLERANCE if expected.dtype == np.float16 else TOLERANCE
-        is_equal = expected.shape == found.shape and expected.tobytes() == found.tobytes()
+        is_equal = expected.shape == actual.shape and expected.tobytes() == actual.tobytes()
         if not is_equal and self._first is None:
             self._first = frame
-        if expected.shape != found.shape:
+        if expected.shape != actual.shape:
             self.other_shapes += 1
             return
         wide = _as_floats(expected)
         self._note_values(wide)
         if not is_equal:
-            other = _as_floats(found)
+            other = _as_floats(actual)
             unequal = wide != other
             with np.errstate(invalid="ignore"):
                 distances = np.abs(wide[unequal] - other[unequal])
@@ -157,14 +157,14 @@ class Differences:
         )
 
     def differs(self, allowed: float | None) -> bool:
-        """Return whether values differ by more than a share of the range, or the type's own."""
+        """Whether values differ by more than a share of the range; ``None``: by the type's own."""
         if allowed is None and not self.is_float:
             # Integers beyond 2**53 may differ and yet be equal as floating point numbers.
             return not self.bit_equal
         return self.relative > (self.tolerance if allowed is None else allowed)
 
     def agree(self, *, exact: bool, tolerance: float | None = None) -> bool:
-        """Return whether both versions agree, by the rules of :meth:`Comparison.verdict`."""
+        """Whether both versions agree, by the rules of :meth:`Comparison.verdict`."""
         if self.bit_equal or exact:
             return self.bit_equal
         return not self.other_shapes and tolerance != 0 and not self.differs(tolerance)
@@ -173,6 +173,10 @@ class Differences:
 def _as_floats(values: NDArray[Any]) -> NDArray[np.float64]:
     flat = np.ascontiguousarray(values).reshape(-1)
     return flat.view(flat.real.dtype).astype(np.float64)  # of complex ones both parts
+
+
+def _first(frames: Iterable[int | None]) -> int | None:
+    return min((frame for frame in frames if frame is not None), default=None)
 
 
 class _OutputComparison(Differences):
@@ -187,17 +191,17 @@ class _OutputComparison(Differences):
         self._peaks: list[tuple[int, float]] = []
         """Each frame that differs more than all before, and how much."""
 
-    def add(self, frame: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
+    def add(self, frame: int, expected: NDArray[Any], actual: NDArray[Any]) -> None:
         before = self.absolute
-        super().add(frame, expected, found)
+        super().add(frame, expected, actual)
         self.is_empty &= not expected.size
         if self.absolute > before:
             self._peaks.append((frame, self.absolute))
-        if expected.shape != found.shape and self._first_shape is None:
+        if expected.shape != actual.shape and self._first_shape is None:
             self._first_shape = frame
             self._shapes = (
-                f"output {self.name!r} has shape {list(found.shape)} in frame {frame}; the unsliced"
-                f" model's has shape {list(expected.shape)}"
+                f"output {self.name!r} has shape {list(actual.shape)} in frame {frame}; the"
+                f" unsliced model's has shape {list(expected.shape)}"
             )
 
     def _note_values(self, wide: NDArray[np.float64]) -> None:
@@ -251,15 +255,13 @@ class _OutputComparison(Differences):
         return f"the unsliced model's output {self.name!r} is {reason}: inconclusive"
 
     def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
-        """Return the first frame that differs too much; ``None``: none does."""
         if exact or (allowed is None and not self.is_float):
             differing = self._first
         else:
             share = self.tolerance if allowed is None else allowed
             limit = share * (self.high - self.low)
             differing = next((frame for frame, peak in self._peaks if peak > limit), None)
-        frames = (self._first_shape, differing)
-        return min((frame for frame in frames if frame is not None), default=None)
+        return _first((self._first_shape, differing))
 
 
 class Comparison:
@@ -277,14 +279,14 @@ class Comparison:
     ) -> None:
         """Compare the next frame, which may have a number: arrays of equal type per output."""
         frame = self._frames if frame is None else frame
-        for output, expected, found in zip(self._outputs, reference, actual, strict=True):
-            output.add(frame, expected, found)
+        for output, *versions in zip(self._outputs, reference, actual, strict=True):
+            output.add(frame, *versions)
         self._frames += 1
 
     def verdict(
         self, *, exact: bool, rounds: bool = False, tolerance: float | None = None
     ) -> Verification:
-        """Return whether all frames agree.
+        """Judge whether all frames agree.
 
         Args:
             exact: every bit must be equal; else floating point outputs may differ by
@@ -296,10 +298,9 @@ class Comparison:
         outputs = self._outputs if self._frames else []
         others_vary = not all(output.is_constant for output in outputs)
         faults = [output.fault(tolerance) for output in outputs]
-        told = zip(
-            (each.weakness(others_vary=others_vary) for each in outputs), faults, strict=True
-        )
-        complaints = [weakness or fault for weakness, fault in told if weakness or fault]
+        weaknesses = (output.weakness(others_vary=others_vary) for output in outputs)
+        pairs = zip(weaknesses, faults, strict=True)
+        complaints = [weakness or fault for weakness, fault in pairs if weakness or fault]
         bit_equal = all(output.bit_equal for output in self._outputs)
         differs = any(faults) or not self._frames or (exact and not bit_equal)
         if not self._frames:
@@ -313,6 +314,7 @@ class Comparison:
                     "float16 values cross cuts, and engines that compute them in float32 do not"
                     " round them elsewhere, so use --verify without exact"
                 )
+        first_frames = (output.first_frame(tolerance, exact=exact) for output in self._outputs)
         return Verification(
             passed=not complaints,
             bit_equal=bit_equal,
@@ -320,11 +322,7 @@ class Comparison:
             max_rel_diff=max((output.relative for output in self._outputs), default=0.0),
             frames=self._frames,
             complaint="; ".join(complaints),
-            first_frame=self._first_frame(exact=exact, tolerance=tolerance),
+            first_frame=_first(first_frames),
             shapes_equal=not any(output.other_shapes for output in self._outputs),
             inconclusive=bool(complaints) and not differs,
         )
-
-    def _first_frame(self, *, exact: bool, tolerance: float | None) -> int | None:
-        found = (each.first_frame(tolerance, exact=exact) for each in self._outputs)
-        return min((frame for frame in found if frame is not None), default=None)

@@ -37,7 +37,7 @@ TRAINED_ON = 0.45
 """Which part of the photographs is for training, from the left."""
 SMALLEST, LARGEST = 0.12, 0.34
 """Heights of digits as shares of the picture's."""
-MOST_DIGITS = 8
+MAX_DIGITS = 8
 CONTRAST = 90
 """At least, between ink and what is around it: grey values of 255."""
 SCENES = 4000
@@ -45,9 +45,9 @@ EPOCHS = 14
 BATCH = 16
 RATE = 3e-3
 SEED = 5
-MOST_FOUND = 50
-LEAST_SCORE = 0.5
-MOST_OVERLAP = 0.5
+MAX_FOUND = 50
+MIN_SCORE = 0.5
+MAX_OVERLAP = 0.5
 
 Pixels = NDArray[np.uint8]
 Array = NDArray[np.float32]
@@ -154,11 +154,11 @@ def scenes(
     random: np.random.Generator,
     least: int = 0,
 ) -> list[Scene]:
-    """Return pictures of the network's size with ``least`` to ``MOST_DIGITS`` digits each."""
+    """Return pictures of the network's size with ``least`` to ``MAX_DIGITS`` digits each."""
     found = []
     for number in range(count):
         pixels = background(parts[number % len(parts)], (HEIGHT, WIDTH), random)
-        wanted = int(random.integers(least, MOST_DIGITS + 1))
+        wanted = int(random.integers(least, MAX_DIGITS + 1))
         found.append(drawn_scene(pixels, digits, wanted, random))
     return found
 
@@ -292,9 +292,9 @@ def onnx_model(weights: dict[str, Array], facts: dict[str, str]) -> ModelProto:
         "parts": np.array([4, len(LABELS)]),
         "places": np.concatenate([at, at], 1)[None],
         "directions": np.array([-STRIDE, -STRIDE, STRIDE, STRIDE], np.float32),
-        "most found": np.array([MOST_FOUND]),
-        "most overlap": np.array([MOST_OVERLAP], np.float32),
-        "least score": np.array([LEAST_SCORE], np.float32),
+        "most found": np.array([MAX_FOUND]),
+        "most overlap": np.array([MAX_OVERLAP], np.float32),
+        "least score": np.array([MIN_SCORE], np.float32),
         "place": np.array(2),
         "frame": np.array([0]),
         "one row": np.array([-1]),

@@ -1,1 +1,1 @@
-"""Networks for tests and benchmarks: downloaded, made and calibrated."""
+"""Networks for the demo, tests and benchmarks: generated and calibrated."""

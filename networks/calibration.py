@@ -183,7 +183,9 @@ def _any_shape(name: str) -> ValueInfoProto:
 def _moments(activations: Sequence[Array]) -> tuple[Array, Array]:
     """Return each channel's mean and standard deviation over positions and frames."""
     channels = activations[0].shape[1]
-    values = np.concatenate([each.reshape(channels, -1) for each in activations], axis=1)
+    values = np.concatenate(
+        [activation.reshape(channels, -1) for activation in activations], axis=1
+    )
     mean = values.mean(axis=1, dtype=np.float64)
     values -= mean[:, None]
     square = np.mean(values**2, axis=1, dtype=np.float64)

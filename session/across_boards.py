@@ -104,8 +104,8 @@ def _fetch_files(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> 
             _fetch_of_ranks(prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES)
     if options.record is not None:
         frames = recording.recorded_frames(job, options)
-        most_bytes = partial(recording.max_bytes, job, frames=frames)
-        _fetch_of_ranks(prepared, boards, folder, recording.NAME, most_bytes)
+        max_bytes = partial(recording.max_bytes, job, frames=frames)
+        _fetch_of_ranks(prepared, boards, folder, recording.NAME, max_bytes)
 
 
 def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
@@ -124,15 +124,15 @@ def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
 def _fetch(prepared: PreparedRun, boards: CheckedBoards, folder: Path, name: str) -> None:
     """Fetch a file from the sink's board into a folder, unless it is larger than a job makes it."""
     shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
-    most_bytes = MAX_REPORT_BYTES
+    max_bytes = MAX_REPORT_BYTES
     if name == RESULTS:
         frames = prepared.source.frames
-        most_bytes = (
+        max_bytes = (
             shutil.disk_usage(folder).free
             if frames is None
             else results_file.max_bytes(prepared.plan.job.outputs, frames)
         )
-    shell.get(boards.run, name, folder / name, most_bytes=most_bytes)
+    shell.get(boards.run, name, folder / name, max_bytes=max_bytes)
 
 
 def _fetch_of_ranks(
@@ -140,7 +140,7 @@ def _fetch_of_ranks(
     boards: CheckedBoards,
     folder: Path,
     name: str,
-    most_bytes: Callable[[int], int],
+    max_bytes: Callable[[int], int],
     ranks: Sequence[int] | None = None,
 ) -> None:
     """Fetch a file of each rank (by default all), named by its number, from its board.
@@ -153,7 +153,7 @@ def _fetch_of_ranks(
         shell, _ = boards.of(prepared.plan.ranks[number].board)
         file = f"{name}{number}"
         try:
-            shell.get(boards.run, file, folder / file, most_bytes=most_bytes(number))
+            shell.get(boards.run, file, folder / file, max_bytes=max_bytes(number))
         except RankSliceError:
             (folder / file).unlink(missing_ok=True)
             raise

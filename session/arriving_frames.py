@@ -1,8 +1,8 @@
-"""Options for arriving frames: times from a file, and the choice of the route."""
+"""Options for arriving frames: times from a file, the choice of the route, and their variation."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.arrival_times import parse_arrival_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import read_text
+from rankslice.framework.option_records import option
 from rankslice.framework.plan import Plan
 
 _MAX_FRAMES = 10_000_000
@@ -35,7 +36,35 @@ def arrivals_in(path: Path) -> NDArray[np.float64]:
     return np.array(times)
 
 
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How times vary, and what it takes to read a frame."""
+
+    read_ms: float | None = option(
+        None,
+        "Time to read a frame, as 'run' shows it (default: that of copying it).",
+        float,
+        least=0,
+        most=1e6,
+    )
+    scatter: bool = option(
+        False, "Vary times from frame to frame like the measured ones.", excludes=("jitter",)
+    )
+    jitter: float = option(
+        0.0,
+        "Instead of --scatter: standard deviation of times, relative to the mean.",
+        float,
+        least=0,
+        most=10,
+    )
+    seed: int = option(
+        0, "Random seed of --scatter, --jitter and of sizes that change.", int, least=0
+    )
+
+
 USUAL = RunOptions()
+STEADY = Variation()
+"""Times are the same for every frame."""
 
 SWITCHING = tuple(
     option.name
@@ -46,7 +75,6 @@ SWITCHING = tuple(
 
 
 def refuse_switching(plan: Plan, options: RunOptions, where: str) -> None:
-    """Refuse the choice of a route where there is one."""
     changed = [name for name in SWITCHING if getattr(options, name) != getattr(USUAL, name)]
     if plan.surge is None and changed:
         name = changed[0].removesuffix("_s").replace("_", "-")

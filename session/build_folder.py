@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.framework.engines import submodel_formats
@@ -13,6 +14,9 @@ from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.measurement.trace import LAST_FAILURE
+
+if TYPE_CHECKING:
+    from rankslice.frontend.formats import Model
 
 PLAN, DRIVER = "plan.json", "driver.py"
 REFERENCE = "model"
@@ -35,7 +39,6 @@ WITHOUT = "without"
 
 
 def converted_name(submodels: str) -> str:
-    """Return the name of the unsliced model in a build folder, if it was converted, too."""
     return f"model.{submodels}"
 
 
@@ -97,12 +100,11 @@ def renew(folder: Path, plan: Plan, *, packages: bool = False) -> None:
 
 
 def is_edited(folder: Path, plan: Plan) -> bool:
-    """Return whether the driver, whose job a plan has, says something else than the build did."""
+    """Compare the job of a driver, which a plan has, with the one that was built."""
     return plan.job != plan_from_json(read_text(folder / PLAN, "a plan")).job
 
 
 def refuse_other_folders(path: Path) -> None:
-    """Raise if a path, which may be a model file, is a folder that is no build folder."""
     if path.is_dir() and not is_build_folder(path):
         expected = "expected a model file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake(str(path), f"is a folder without {PLAN}", expected))
@@ -120,7 +122,46 @@ def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
     return model
 
 
+def reference_model(folder: Path, plan: Plan, purpose: str) -> Path:
+    """Return the unsliced model, in the format of its slices; messages have the purpose."""
+    converted = folder / converted_name(plan.model.format)
+    return converted if converted.is_file() else unsliced_model(folder, plan, purpose)
+
+
+def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
+    """Return the model of a build folder, with the sizes that it was built with.
+
+    Messages have the purpose: ``inspect it``.
+
+    Raises:
+        RankSliceError: it is not there any more, has changed, or cannot be read.
+    """
+    from rankslice.frontend.formats import find_format, read_model  # imports take their time
+    from rankslice.frontend.formats.input_shapes import GivenSizes
+
+    model = unsliced_model(folder, plan, purpose)
+    tensors = plan.job.tensors
+    brought = [tensors[name] for name in plan.inputs]
+    fixed = {tensor.name: tensor.shape or () for tensor in brought if not tensor.is_open}
+    kind = find_format(model)
+    bounded = brought if kind is not None and kind.is_converted else plan.job.tensors.values()
+    at_most = {tensor.name: tensor.shape or () for tensor in bounded if tensor.is_open}
+    loaded = read_model(model, GivenSizes(fixed, at_most))
+    # Of an input with open sizes, others may be fixed that the file leaves open.
+    closed = {
+        symbol: (size,)
+        for tensor in loaded.graph.inputs
+        if tensors[tensor.name].is_open
+        for symbol, wanted, size in zip(
+            tensor.symbols, tensors[tensor.name].symbols, tensor.shape or (), strict=True
+        )
+        if symbol and not wanted
+    }
+    if closed:
+        loaded = read_model(model, GivenSizes({**fixed, **closed}, at_most))
+    return loaded
+
+
 def check_ssh_config(path: Path | None) -> None:
-    """Raise if a configuration for ssh is given that is not there."""
     if path is not None and not path.is_file():
         raise RankSliceError(Mistake(str(path), "no such file", "choose another --ssh-config"))

@@ -186,7 +186,6 @@ class StandardInput:
         self._error: OSError | None = None
 
     def check(self) -> None:
-        """Raise if it could not be read to its end."""
         if self._error is not None:
             found = f"cannot be read: {reason_of(self._error)}"
             raise RankSliceError(Mistake("standard input", found))

@@ -31,8 +31,6 @@ Raises:
 
 @dataclass(frozen=True, slots=True)
 class FailOver:
-    """How a job survives the loss of boards."""
-
     plan_afresh: PlanAfresh
     """For the loss of more boards than the build folder is prepared for."""
     standby: bool = False
@@ -77,8 +75,6 @@ class Restart:
 
 
 class Survivors:
-    """The plans for boards that are left."""
-
     def __init__(
         self,
         folder: Path,
@@ -193,7 +189,7 @@ class Survivors:
                 return run, without
 
     def _prepared(self, accused: frozenset[str], lost: frozenset[str]) -> frozenset[str]:
-        """Return what the first run does without that is prepared for a loss."""
+        """Wait for a run that is prepared for a loss; return the boards that it does without."""
         runs = {(alone := self._seek(accused)): accused}
         if not lost <= accused:
             wait([alone], _BACK_S)

@@ -38,7 +38,7 @@ class FedFrames:
     def summary(
         self, ranks: Sequence[RankFigures], hardware: Sequence[HardwareSummary]
     ) -> RunSummary:
-        """Return what this machine saw, with the ranks of the last job, if it reported."""
+        """Summarise the frames as seen here, with the ranks of the last job, if it reported."""
         completed = np.delete(np.asarray(self.completed_s), list(self.failed))
         latencies = Histogram()
         for frame, (arrived, came) in enumerate(

@@ -20,7 +20,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, open_source
-from rankslice.backend.runtime.sources.arrivals import Live
+from rankslice.backend.runtime.sources.arrivals import Live, Queue
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan
 from rankslice.session.callbacks import Callbacks
@@ -182,7 +182,7 @@ def _live(
 ) -> Iterator[tuple[int, float]]:
     """Take the frames of a camera into the slots as they come; yield number and arrival."""
     source, options = prepared.source, prepared.options
-    arrivals = Live(source.frames, options.queue or _LIVE_QUEUE, options.overflow)
+    arrivals = Live(source.frames, Queue(options.queue or _LIVE_QUEUE, options.overflow))
     frames.dropped = arrivals.dropped
     has_come = threading.Event()
     arrivals.on_arrival = has_come.set

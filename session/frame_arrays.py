@@ -67,14 +67,14 @@ def _by_name(frame: Frame, inputs: Sequence[Tensor]) -> dict[str, Any]:
 
 def _mistakes(spec: Tensor, values: NDArray[Any]) -> list[tuple[str, str]]:
     dtype, largest = spec.storage
-    found: list[tuple[str, str]] = []
+    mistakes: list[tuple[str, str]] = []
     if values.dtype != dtype:
-        found.append((f"has values of type {values.dtype}", f"expected {dtype}"))
+        mistakes.append((f"has values of type {values.dtype}", f"expected {dtype}"))
     if not spec.is_open and values.shape != largest:
-        found.append((f"has the shape {list(values.shape)}", f"expected {list(largest)}"))
+        mistakes.append((f"has the shape {list(values.shape)}", f"expected {list(largest)}"))
     elif spec.is_open:
         try:
             spec.of_shape(values.shape)
         except JobError as error:
-            found.append((str(error), ""))
-    return found
+            mistakes.append((str(error), ""))
+    return mistakes

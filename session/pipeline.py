@@ -26,7 +26,6 @@ from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
 from rankslice.session.fail_over import FailOver, Restart, Survivors, accused_boards
 from rankslice.session.frame_arrays import Frame, arrays_of
 from rankslice.session.keeper.frame_keeper import (
-    FailedFrameError,
     HasFailed,
     Keeper,
     Outputs,
@@ -36,15 +35,6 @@ from rankslice.session.keeper.frame_keeper import (
 from rankslice.session.keeper.job_connections import start_thread
 from rankslice.session.prepare import PreparedRun, absolute, prepare
 from rankslice.session.start import own_folder, put_report, run_in
-
-__all__ = [
-    "FailedFrameError",
-    "Pipeline",
-    "PipelineError",
-    "QueueFullError",
-    "Restart",
-    "open_pipeline",
-]
 
 _MAX_FAILED = 3
 """How often a job that waits may fail before it is not loaded any more."""
@@ -247,7 +237,7 @@ class Pipeline:
         return "recovering" if state.over else "starting"
 
     def rank_figures(self) -> dict[int, dict[str, float]]:
-        """Return what each rank of the job that has the frames was like in the last second.
+        """Return figures of the last second for each rank of the job that has the frames.
 
         The figures are ``cpu_s``, ``memory_mb``, ``processor_share``, ``frames_per_s``,
         ``compute_share`` and ``wait_share``, as far as they are known.
@@ -348,7 +338,6 @@ class Pipeline:
             self.abort()
 
     def _start(self, prepared: PreparedRun) -> int:
-        """Start a job; return its epoch."""
         with self._starting:
             if self._is_aborted:
                 raise PipelineError("the pipeline was ended")
@@ -394,7 +383,6 @@ class Pipeline:
             del self._running[keeper.epoch]
 
     def _follow(self, epoch: int, error: RankSliceError) -> int | None:
-        """Return the job that takes over from one that has failed."""
         assert self._survivors is not None
         if self._is_aborted:
             return None
@@ -463,7 +451,6 @@ class Pipeline:
 
 
 def _end(mpirun: subprocess.Popen[str]) -> None:
-    """Have a job ended, within a limit, while others are."""
     threading.Thread(target=end_job, args=(mpirun,), name="end of a job", daemon=True).start()
 
 

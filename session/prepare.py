@@ -176,7 +176,7 @@ def prepare(
         return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
 
     needed = least_memory(plan.job, folder, options)
-    found = find_mpirun(mpirun)
+    launcher = find_mpirun(mpirun)
     if not loopback_is_up():
         raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))
     if all(is_this_machine(placement.host) for placement in plan.ranks):
@@ -184,11 +184,11 @@ def prepare(
         if check_memory:
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
             raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
-        own = [*found.without_ssh(), *_exported(options)]
-        launch = launch_command(plan, folder, found, (), options=own)
+        own = [*launcher.without_ssh(), *_exported(options)]
+        launch = launch_command(plan, folder, launcher, (), options=own)
         return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
     across = PreparedRun(folder, plan, options, source, (), again=again)
-    return _prepare_across(across, typed, needed if check_memory else {}, found, ssh_config)
+    return _prepare_across(across, typed, needed if check_memory else {}, launcher, ssh_config)
 
 
 _HERE = "this machine"
@@ -208,7 +208,8 @@ def _prepare_across(
     boards = check_boards(deployment.work, deployment.ssh_config, mpirun, typed)
     logins = [shell.login for shell, _ in boards.work]
     free = {
-        login.full_name: look.free_bytes for login, look in zip(logins, boards.looks, strict=True)
+        login.full_name: check.free_bytes
+        for login, check in zip(logins, boards.checks, strict=True)
     }
     wanted = {login.full_name: needed[login.board] for login in logins if needed}
     raise_mistakes(too_little_memory(wanted, free))
@@ -271,18 +272,18 @@ def least_memory(job: Job, folder: Path, options: RunOptions) -> dict[str, tuple
     These are the slots of its ranks, and the sub-models that they load into its memory: those of
     GPUs and NPUs may lie elsewhere, so they do not count. Engines need more.
     """
-    found = {rank.board: [0] * len(job.routes) for rank in job.ranks}
+    needed = {rank.board: [0] * len(job.routes) for rank in job.ranks}
     for number, route in enumerate(job.routes):
         pairs = pairs_within_boards(route) if options.direct else NO_PAIRS
         for rank, wiring in zip(route.ranks, wire_all(route, options.window, pairs), strict=True):
-            found[rank.board][number] += sum(
+            needed[rank.board][number] += sum(
                 ring_bytes(ring.tensor, ring.depth) for ring in wiring.rings if ring.home is None
             )
         for segment in route.segments:
             rank = route.ranks[segment.rank]
             if _holds_weights(rank):
-                found[rank.board][number] += _file_bytes(folder / segment.file)
-    return {board: tuple(amounts) for board, amounts in found.items()}
+                needed[rank.board][number] += _file_bytes(folder / segment.file)
+    return {board: tuple(amounts) for board, amounts in needed.items()}
 
 
 def _holds_weights(rank: Rank) -> bool:

@@ -72,7 +72,6 @@ class RecordingFolder:
     info: RecordingInfo
 
     def check(self, name: str) -> Path:
-        """Return the path of a file of the folder, unless it has changed."""
         path, known = self.path / name, dict(self.info.files)
         try:
             found = file_sha256(path)
@@ -83,11 +82,6 @@ class RecordingFolder:
         return path
 
 
-def segments_on(plan: Plan, route: int) -> tuple[PlannedSegment, ...]:
-    """Return the segments of a route, in a topological order."""
-    return plan.routes[route].segments
-
-
 def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
     """Yield the files of a sub-model, relative to the folder in which it is."""
     yield segment.file
@@ -95,16 +89,8 @@ def submodel_names(folder: Path, segment: PlannedSegment) -> Iterator[str]:
         yield f"{segment.file}.data"
 
 
-def submodel_bytes(folder: Path, plan: Plan, route: int) -> int:
-    return sum(
-        (folder / name).stat().st_size
-        for segment in segments_on(plan, route)
-        for name in submodel_names(folder, segment)
-    )
-
-
 def why_not_replaced(folder: Path) -> str:
-    """Return what shows that a folder is no recording, or not only one; empty: nothing."""
+    """Return a reason not to replace a folder, as it is more than a recording; empty: none."""
     if not any(folder.iterdir()):
         return ""
     if found := other_maker(folder, RECORD, FORMAT, "run with --record"):
@@ -114,44 +100,6 @@ def why_not_replaced(folder: Path) -> str:
 
 def _is_own(name: str) -> bool:
     return name in (RECORD, PLAN, _SUBMODELS) or name.startswith(recording.NAME)
-
-
-def write_recording(
-    target: Path,
-    build: Path,
-    ran: Path,
-    plan: Plan,
-    wanted: recording.RecordedFrames,
-    completed: int,
-    *,
-    exact: bool,
-) -> int:
-    """Make a folder of what a run has recorded: files of the ranks are moved, sub-models linked."""
-    nbytes = 0
-    with new_folder(target, replaces=why_not_replaced, kind="recordings") as folder:
-        files: dict[str, str] = {}
-        for segment in segments_on(plan, wanted.route):
-            for name in submodel_names(build, segment):
-                link_or_copy(build / name, folder / name)
-                files[name] = file_sha256(folder / name)
-        for rank in range(len(plan.ranks)):
-            name = f"{recording.NAME}{rank}"
-            shutil.move(ran / name, folder / name)
-            files[name] = file_sha256(folder / name)
-            nbytes += (folder / name).stat().st_size
-        (folder / PLAN).write_text(plan_to_json(plan), encoding="ascii")
-        info = RecordingInfo(
-            job_sha256=plan.job.sha256,
-            first=wanted.first,
-            frames=wanted.count,
-            completed=completed,
-            route=wanted.route,
-            exact=exact,
-            files=tuple(files.items()),
-        )
-        record = {"format": FORMAT, "version": VERSION, **asdict(info), "files": files}
-        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")
-    return nbytes
 
 
 def read_recording(path: Path) -> RecordingFolder:
@@ -181,7 +129,7 @@ def read_recording(path: Path) -> RecordingFolder:
 
 
 def _names(plan: Plan, route: int) -> Iterator[str]:
-    yield from (segment.file for segment in segments_on(plan, route))
+    yield from (segment.file for segment in plan.routes[route].segments)
     yield from (f"{recording.NAME}{rank}" for rank in range(len(plan.ranks)))
 
 
@@ -208,8 +156,13 @@ def prepare_recording(prepared: PreparedRun) -> tuple[PreparedRun, str]:
         raise RankSliceError(Mistake(_OPTION, str(error))) from None
     tensors = sum(recording.max_bytes(job, rank.rank, wanted) for rank in job.ranks)
     place, here = _existing(target), prepared.folder.stat().st_dev
-    copied = place.stat().st_dev != here  # else sub-models become links
-    models = submodel_bytes(prepared.folder, prepared.plan, wanted.route) if copied else 0
+    models = 0
+    if place.stat().st_dev != here:  # else sub-models become links
+        models = sum(
+            (prepared.folder / name).stat().st_size
+            for segment in prepared.plan.routes[wanted.route].segments
+            for name in submodel_names(prepared.folder, segment)
+        )
     _check_room(place, tensors + models)
     is_file = options.results != STDOUT and not is_null(options.results)
     _check_room(_existing(options.results) if is_file else prepared.folder, tensors)
@@ -229,19 +182,36 @@ def _check_room(folder: Path, nbytes: int) -> None:
         raise RankSliceError(Mistake(_OPTION, found, hint))
 
 
-def keep_recording(prepared: PreparedRun, folder: Path, completed: int) -> None:
-    """Bring what a run has recorded to where its options say."""
+def keep_recording(prepared: PreparedRun, ran: Path, completed: int) -> None:
+    """Make the folder that the options of a run name, of what its ranks have recorded in ``ran``.
+
+    Files of the ranks are moved, sub-models are linked.
+    """
     from rankslice.measurement.recorded_tensors import read_tensors
 
-    job = prepared.plan.job
-    wanted = recording.recorded_frames(job, prepared.options)
-    read_tensors(folder, job, wanted, completed)
-    write_recording(
-        prepared.options.record or folder,
-        prepared.folder,
-        folder,
-        prepared.plan,
-        wanted,
-        completed,
-        exact=prepared.options.exact,
-    )
+    plan, build, options = prepared.plan, prepared.folder, prepared.options
+    wanted = recording.recorded_frames(plan.job, options)
+    read_tensors(ran, plan.job, wanted, completed)
+    target = options.record or ran
+    with new_folder(target, replaces=why_not_replaced, kind="recordings") as folder:
+        names: list[str] = []
+        for segment in plan.routes[wanted.route].segments:
+            for name in submodel_names(build, segment):
+                link_or_copy(build / name, folder / name)
+                names.append(name)
+        for rank in range(len(plan.ranks)):
+            names.append(f"{recording.NAME}{rank}")
+            shutil.move(ran / names[-1], folder / names[-1])
+        (folder / PLAN).write_text(plan_to_json(plan), encoding="ascii")
+        files = {name: file_sha256(folder / name) for name in names}
+        info = RecordingInfo(
+            job_sha256=plan.job.sha256,
+            first=wanted.first,
+            frames=wanted.count,
+            completed=completed,
+            route=wanted.route,
+            exact=options.exact,
+            files=tuple(files.items()),
+        )
+        record = {"format": FORMAT, "version": VERSION, **asdict(info), "files": files}
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")

@@ -37,7 +37,7 @@ def is_npz(path: Path) -> bool:
 
 
 def check_results(path: Path) -> Path:
-    """Return where results go: the absolute path, or ``-`` for standard output.
+    """Check a path for results; return it as absolute path, or ``-`` for standard output.
 
     Raises:
         RankSliceError: no file can be made there, what is there is no results file, or the name

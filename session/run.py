@@ -208,7 +208,7 @@ def _summary(
     *,
     verify: bool,
 ) -> tuple[RunSummary, list[int]]:
-    """Return what a run showed, and which arrival each frame of its results was."""
+    """Summarise a run; return also the arrival of each frame of its results."""
     from rankslice.backend.runtime.figures.rank_figures import ends_of
     from rankslice.measurement.summary import summarise
 
@@ -313,14 +313,13 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
 
 
 def _refuse_unknown_arrivals(source: SourceFigures) -> None:
-    """Raise if too many arrivals were dropped for their numbers to be kept."""
     if source.more_dropped:
         found = "too many arrivals were dropped to determine which frames came out"
         raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 
 def _arrivals(source: SourceFigures, frames: Sequence[int]) -> list[int]:
-    """Return which arrival each of some frames was: they differ once some were dropped."""
+    """Return the arrival of each frame: the numbers differ once some were dropped."""
     if frames and frames[-1] >= source.frames:
         found = f"has frame {frames[-1]}, and {source.frames} frames entered"
         raise RankSliceError(Mistake(RESULTS, found, "run it again"))

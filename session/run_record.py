@@ -15,8 +15,7 @@ from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined
-from rankslice.measurement.run_file import RunRecord, run_text
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunRecord, RunSummary, run_text
 from rankslice.measurement.verify import Verification
 from rankslice.session.build_folder import REPORT, RUN
 from rankslice.session.prepare import PreparedRun
@@ -24,7 +23,6 @@ from rankslice.session.versions import versions
 
 
 def keep_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[str]) -> None:
-    """Write the record of a run into its build folder, if it can be written."""
     record = run_record(prepared, summary, command)
     with suppress(OSError), whole_file(prepared.folder / RUN) as file:
         file.write(run_text(record).encode())
@@ -76,7 +74,7 @@ def report_sha256(folder: Path) -> str:
 
 
 def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:
-    """Yield what has to be equal for two runs to be compared, and is no part of the plan."""
+    """Yield conditions, besides the plan, that must be equal for a comparison of two runs."""
     options, source = prepared.options, prepared.source
     frames = " ".join(options.inputs)
     yield "frames from", f"{frames}, seed {options.seed}" if frames == "random" else frames
@@ -94,7 +92,6 @@ def _conditions(prepared: PreparedRun) -> Iterator[tuple[str, str]]:
 
 
 def rank_notes(ranks: Sequence[RankFigures]) -> Iterator[str]:
-    """Yield what is to be said of ranks besides their figures."""
     for rank in ranks:
         if rank.accelerated is not None:
             yield f"rank {rank.rank}: {accelerated_text(rank.accelerated)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -53,8 +54,6 @@ SshConfig = Annotated[Path | None, _SSH_CONFIG]
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """How the boards of a job are reached."""
-
     mpirun: Path | None = option(None, "Path of Open MPI's mpirun.", Path, is_executed=True)
     ssh_config: Path | None = field(default=None, metadata=_SSH_CONFIG)
 
@@ -94,29 +93,20 @@ def _plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
 
 
 def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes of an option, by name."""
-    found: dict[str, tuple[int, ...]] = {}
+    by_name: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, sizes = text.rpartition("=")
         parts = sizes.split(",") if sizes else []  # a scalar has no sizes
         if not name or not all(map(_is_number, parts)):
             raise ValueError(f"{text!r} is not of the form IN=1,3,224,224")
-        if name in found:
+        if name in by_name:
             raise RankSliceError(Mistake(f"{option} {name}", "is given twice", "leave one out"))
-        found[name] = tuple(map(int, parts))
-    return found
+        by_name[name] = tuple(map(int, parts))
+    return by_name
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-
-
-def _fixed_sizes(texts: Sequence[str]) -> Sizes:
-    return _sizes_of("--shape", texts)
-
-
-def _largest_sizes(texts: Sequence[str]) -> Sizes:
-    return _sizes_of("--at-most", texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +117,12 @@ class OpenSizes:
         None,
         "Fix open sizes for all frames: those of an input (IN=1,3,224,224) or a named size"
         " (batch=1).",
-        many=_fixed_sizes,
+        many=partial(_sizes_of, "--shape"),
     )
     at_most: Sizes | None = option(
         None,
         "Bounds of open sizes: those of any tensor (boxes=100,4) or of a named size (seq=128).",
-        many=_largest_sizes,
+        many=partial(_sizes_of, "--at-most"),
     )
 
     @property
@@ -149,13 +139,13 @@ class OpenSizes:
 
 
 def _as_tuples(option: str, sizes: Sizes | None) -> dict[str, tuple[int, ...]]:
-    found = {n: (s,) if isinstance(s, int) else tuple(s) for n, s in (sizes or {}).items()}
+    by_name = {n: (s,) if isinstance(s, int) else tuple(s) for n, s in (sizes or {}).items()}
     raise_mistakes(
         Mistake(f"{option} {quoted(name)}", f"found {sizes}", "expected whole numbers")
-        for name, sizes in found.items()
+        for name, sizes in by_name.items()
         if not all(isinstance(size, int) and size >= 0 for size in sizes)
     )
-    return found
+    return by_name
 
 
 def mapping_from(source: MappingSource) -> Path | MakeMapping:

@@ -110,10 +110,10 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
     written.
     """
     job_sha256 = prepared.plan.job.sha256
-    found = _readable(prepared, folder, job_sha256)
-    if not any(len(rank.events) for rank in found):
+    readable = _readable(prepared, folder, job_sha256)
+    if not any(len(rank.events) for rank in readable):
         return error
-    present = {rank.rank for rank in found}
+    present = {rank.rank for rank in readable}
     index = {
         "format": FAILURE_FORMAT,
         "version": FAILURE_VERSION,
@@ -139,11 +139,11 @@ def keep_failure(prepared: PreparedRun, folder: Path, error: RankSliceError) -> 
 def _readable(prepared: PreparedRun, folder: Path, job_sha256: str) -> list[RankEvents]:
     from rankslice.measurement.trace.trace_events import read_events
 
-    found = []
+    ranks = []
     for rank in range(len(prepared.plan.ranks)):
         with suppress(RankSliceError):
-            found.append(read_events(folder / f"{NAME}{rank}", rank, job_sha256))
-    return found
+            ranks.append(read_events(folder / f"{NAME}{rank}", rank, job_sha256))
+    return ranks
 
 
 def _clocks_in(folder: Path) -> object:

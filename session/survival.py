@@ -60,8 +60,6 @@ class Pixels:
 
 @dataclass(frozen=True, slots=True)
 class BuiltWith:
-    """The options of ``build``, as far as another plan for the same model depends on them."""
-
     platform: Annotated[str, Only(PLATFORMS.__contains__, "a platform file's name")]
     shape: tuple[Sizes, ...]
     at_most: tuple[Sizes, ...]
@@ -122,12 +120,11 @@ def fallback_lines(survival: Survival) -> Iterator[str]:
 
 
 def without(folder: Path, lost: Iterable[str]) -> Path:
-    """Return where the build folder for the loss of some boards lies; no name has a ``+``."""
+    """Return the path of the build folder for the loss of some boards; no name has a ``+``."""
     return folder / WITHOUT / "+".join(sorted(lost))
 
 
 def find_survival(folder: Path) -> Survival | None:
-    """Return what a build folder has for the loss of boards; ``None``: nothing."""
     file = folder / SURVIVAL
     if not file.is_file():
         return None
@@ -146,7 +143,6 @@ def find_survival(folder: Path) -> Survival | None:
 
 
 def read_survival(folder: Path) -> Survival:
-    """Return which boards a build folder may lose, and what takes over."""
     read_plan(folder)
     survival = find_survival(folder)
     if survival is None:

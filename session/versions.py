@@ -17,9 +17,9 @@ _NEEDED = ("mpi4py", "numpy", "onnx")
 def versions() -> dict[str, str]:
     """Return the version of what computes on this machine, by name; without what is missing."""
     packages = [*_NEEDED, *(name for engine in ENGINES.values() for name in engine.distributions)]
-    found = {name: _version(name) for name in packages}
+    installed = {name: _version(name) for name in packages}
     own = {"rankslice": __version__, "Python": platform.python_version()}
-    return {**own, **{name: number for name, number in found.items() if number}}
+    return {**own, **{name: number for name, number in installed.items() if number}}
 
 
 def version_lines() -> Iterator[str]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import printed
 from needed import NEEDS_FIRST_CORES
 
 from rankslice.backend.runtime.figures import events
 from rankslice.commands.report import report
 from rankslice.exploration.results import front_files
 from rankslice.framework import plan
-from rankslice.measurement import run_file
+from rankslice.measurement import summary
 from rankslice.measurement.bench import bench_records
 from rankslice.session.inspecting import internals
 from rankslice.views import inspection_json, live, tflite_object
@@ -65,23 +64,6 @@ def is_demo(step: list[str]) -> bool:
     return step[:2] == ["rankslice", "demo"]
 
 
-def run(step: list[str], folder: Path, columns: int = 100) -> str:
-    """Return what a step prints; fail with all its output if it fails."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        step,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": str(columns)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert 0 == done.returncode, f"{shlex.join(step)}\n{done.stdout}"
-    return done.stdout
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder with what the examples read."""
@@ -101,7 +83,7 @@ def test_the_commands_of_a_page_run(page: Path, checkout: Path) -> None:
         )
     for step in steps(page):
         if not is_demo(step):
-            run(step, checkout)
+            printed(step, checkout, COLUMNS="100")
 
 
 @NEEDS_FIRST_CORES
@@ -114,8 +96,8 @@ def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
     ]
     for command, _, output in shown:
         if output and command.startswith(("rankslice inspect", "rankslice build")):
-            printed = run(shlex.split(command), checkout)
-            assert output.splitlines() == [line.rstrip() for line in printed.splitlines()]
+            lines = printed(shlex.split(command), checkout, COLUMNS="100").splitlines()
+            assert output.splitlines() == [line.rstrip() for line in lines]
         if output and command.startswith("cat"):
             assert output == (checkout / command.split()[1]).read_text(encoding="utf-8")
 
@@ -123,7 +105,7 @@ def test_the_readme_shows_what_the_commands_print(checkout: Path) -> None:
 @NEEDS_FIRST_CORES
 def test_the_picture_is_the_one_that_inspect_draws(checkout: Path) -> None:
     mapping = "mappings/digits-three-ranks.json"
-    run(
+    printed(
         ["rankslice", "inspect", "models/digits.onnx", "--mapping", mapping, "--svg", "d.svg"],
         checkout,
     )
@@ -136,7 +118,7 @@ def test_the_demo_runs_as_the_pages_show_it(checkout: Path) -> None:
     demos = {tuple(step) for page in PAGES for step in steps(page) if is_demo(step)}
     assert demos
     for step in demos:
-        assert "frames/s" in run(list(step), checkout)
+        assert "frames/s" in printed(step, checkout, COLUMNS="100")
 
 
 def test_the_readme_is_short_and_shows_every_command() -> None:
@@ -171,7 +153,7 @@ def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
     section = re.search(rf"<!-- {command} -->(.*)<!-- end of {command} -->", page, re.DOTALL)
     assert section is not None
     documented = re.findall(r"^\| `(--[a-z-]+)", section[1], re.MULTILINE)
-    help_text = run(["rankslice", command, "--help"], tmp_path, columns=300)  # no line is wrapped
+    help_text = printed(["rankslice", command, "--help"], tmp_path, COLUMNS="300")
     told = re.findall(r"^\W*(--[a-z-]+)", help_text, re.MULTILINE)
     assert sorted([*documented, "--help"]) == sorted(told)
 
@@ -187,7 +169,7 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
             tflite_object,
             internals,
             live,
-            run_file,
+            summary,
             bench_records,
             report,
         ),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import printed
 from needed import NEEDS_FIRST_CORES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -21,18 +20,8 @@ PRINTED = {
 
 
 def run(program: str, folder: Path) -> str:
-    """Return what a program prints; fail with all its output if it fails."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=folder,
-        env={**os.environ, "MPLBACKEND": "agg", "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stdout
-    return done.stdout
+    command = [sys.executable, "-W", "error", "-c", program]
+    return printed(command, folder, MPLBACKEND="agg", TMPDIR=str(folder))
 
 
 @pytest.mark.parametrize(

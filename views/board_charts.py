@@ -65,7 +65,7 @@ def hardware_figures(histories: Sequence[BoardHistory]) -> tuple[Figure, ...]:
 
 
 def _figure(quantity: str, caption: str, histories: Sequence[BoardHistory]) -> Figure | None:
-    """Return what a quantity was over time, the series with the largest values first."""
+    """Return a quantity over time, the series with the largest values first."""
     series = [
         Series(f"{history.board} {name.partition('.')[2]}".rstrip(), _points(history, values))
         for history in histories

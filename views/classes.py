@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
+from rankslice.framework.files.output_file import csv_lines
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import on_one_line
 from rankslice.session.build_folder import REFERENCE
@@ -161,15 +161,13 @@ def named_classes(best: Sequence[tuple[int, float]], names: Sequence[str]) -> li
 
 
 def classes_csv(finished: FinishedRun, names: Sequence[str], count: int) -> Iterator[str]:
-    """Yield the same as lines of CSV, the first of them with the names of the columns.
-
-    A class has a line; ``place`` is 1 for the best of a frame.
-    """
-    yield _line(_COLUMNS)
-    for frame, label, best in _best(finished, count):
-        for place, (number, score) in enumerate(best, 1):
-            name = names[number] if names else ""
-            yield _line((frame, label, place, number, name, repr(score)))
+    """Return the same as lines of CSV: one for each class; ``place`` is 1 for a frame's best."""
+    rows = (
+        (frame, label, place, number, names[number] if names else "", repr(score))
+        for frame, label, best in _best(finished, count)
+        for place, (number, score) in enumerate(best, 1)
+    )
+    return csv_lines(chain([_COLUMNS], rows))
 
 
 def _best(finished: FinishedRun, count: int) -> Iterator[tuple[int, str, list[tuple[int, float]]]]:
@@ -177,9 +175,3 @@ def _best(finished: FinishedRun, count: int) -> Iterator[tuple[int, str, list[tu
     scores = finished.results.values(0)
     for frame, label, values in zip(finished.results.numbers, finished.labels, scores, strict=True):
         yield frame, label, top_classes(values, count)
-
-
-def _line(cells: Sequence[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()

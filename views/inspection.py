@@ -195,7 +195,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def rank_table(title: str, plan: Plan, costs: Iterable[RankCost]) -> Table:
-    """Return what each rank has to do on a route."""
+    """Return segments, layers, costs and traffic of each rank on a route."""
     in_turn = any(placement.turns != ALL for placement in plan.ranks)
     rows = tuple(
         (

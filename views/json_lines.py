@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -26,12 +26,12 @@ _SUFFIX = ".jsonl"
 
 
 def check_streamed(path: Path) -> Path:
-    """Return where lines go: ``path``, or ``-`` for standard output."""
+    """Return the target of ``--output``: a file, or :data:`STDOUT`."""
     return check_lines(path, "--output", LINES, "results", f"{_SUFFIX}, .npz, .mp4 or .avi")
 
 
 def check_lines(path: Path, option: str, kind: Kind, what: str, suffixes: str = _SUFFIX) -> Path:
-    """Return where the lines of an option go; refuse a name that tells no format."""
+    """Return the target of an option; refuse a suffix of another format."""
     checked = check_output(path, option, kind)
     if checked != STDOUT and not is_null(path) and path.suffix.lower() != _SUFFIX:
         expected = f"expected a name that ends in {suffixes}, or - for standard output"
@@ -48,13 +48,16 @@ class LineFile:
         self._option = option
         self._descriptor: int | None = None
 
-    def write(self, text: bytes) -> None:
-        """Write a text with its line ends.
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write a record as a line of JSON.
 
         Raises:
             RankSliceError: it cannot be written.
             SystemExit: nobody reads standard output any more.
         """
+        self._write(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def _write(self, text: bytes) -> None:
         # By its number: a thread that waits in Python's stdout would keep the program from ending.
         left = memoryview(text)
         try:
@@ -73,7 +76,7 @@ class LineFile:
 
     def close(self) -> None:
         """Close the file; without lines it is empty."""
-        self.write(b"")
+        self._write(b"")
         if self._target != STDOUT and self._descriptor is not None:
             os.close(self._descriptor)
 
@@ -130,8 +133,7 @@ class JsonLines:
         line: dict[str, Any] = {"frame": frame}
         line |= self._arrival(frame) if self._has_arrivals else {"input": self._label_of(frame)}
         if isinstance(outputs, str):
-            line["error"] = printable(outputs)
-            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.write({**line, "error": printable(outputs)})
             return
         if self._best:
             best = top_classes(outputs[0], self._best)
@@ -140,10 +142,10 @@ class JsonLines:
             spec.name: _listed(spec, values)
             for spec, values in zip(self._outputs, outputs, strict=True)
         }
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._file.write(line)
 
     def _arrival(self, frame: int) -> dict[str, Any]:
-        """Return what the source knows of a frame; it comes in order, before results."""
+        """Return arrival and name of a frame; the source sends them in order, before results."""
         while (entered := self.entered.get()) is not None:
             if entered.frame == frame:
                 arrived_s = round(entered.arrived_s, 6)

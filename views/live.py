@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -34,7 +33,7 @@ _NOTHING = "-"
 
 
 def check_live(path: Path, lines: Path | None) -> Path:
-    """Return where the values go: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
+    """Return the target of ``--live``: a file, :data:`STDOUT`, or :data:`TERMINAL`."""
     if path == TERMINAL:
         if lines == STDOUT and sys.stdout.isatty() and talk.is_terminal:
             problem = "would be in one terminal with the lines of --output -"
@@ -91,7 +90,7 @@ class LiveLines:
         with self._lock:
             if self._error is None:
                 try:
-                    self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+                    self._file.write(record)
                 except (RankSliceError, SystemExit) as error:
                     self._error = error
 
@@ -156,9 +155,8 @@ class LiveView:
 
 
 def live_view(state: LiveState) -> RenderableType:
-    boards = _board_table(state)
-    parts: list[RenderableType] = [Text(_headline(state)), _rank_table(state)]
-    return Group(*parts, *([boards] if boards is not None else []))
+    tables = (_rank_table(state), _board_table(state))
+    return Group(Text(_headline(state)), *(rich_table(table) for table in tables if table.rows))
 
 
 def live_line(state: LiveState) -> str:
@@ -193,7 +191,7 @@ def _headline(state: LiveState) -> str:
     return f"{text}; {inside or 0:.0f} inside{queue}"
 
 
-def _rank_table(state: LiveState) -> RenderableType:
+def _rank_table(state: LiveState) -> Table:
     rows = []
     for number, rank in enumerate(state.plan.ranks):
         rate = state.of_job(f"frames_per_s.rank{number}")
@@ -207,18 +205,16 @@ def _rank_table(state: LiveState) -> RenderableType:
             )
         )
     head = ("rank", "accelerator", "frames/s", "computes", "waits", "processor", "memory")
-    return rich_table(Table("", head, tuple(rows)))
+    return Table("", head, tuple(rows))
 
 
-def _board_table(state: LiveState) -> RenderableType | None:
+def _board_table(state: LiveState) -> Table:
     cells = {board: dict(_board_cells(sample)) for board, sample in state.samples.items()}
     headings = dict.fromkeys(heading for row in cells.values() for heading in row)
-    if not headings:
-        return None
-    rows = [
+    rows = tuple(
         (board, *(row.get(name, _NOTHING) for name in headings)) for board, row in cells.items()
-    ]
-    return rich_table(Table("", ("board", *headings), tuple(rows)))
+    )
+    return Table("", ("board", *headings), rows if headings else ())
 
 
 def _board_cells(sample: Sample) -> Iterator[tuple[str, str]]:

@@ -80,7 +80,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _traffic(carried: Iterable[Tensor]) -> str:
-    """Return how much channels carry per frame: ``3 tensors, 1.2 MB``, or ``<=1.2 MB``."""
+    """Return number and size of the tensors: ``3 tensors, 1.2 MB``, or ``<=1.2 MB``."""
     tensors = list(carried)
     if not tensors:
         return "-"

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rankslice.backend.runtime.summary.rates import latency_text
 from rankslice.framework.wording import digits, joined, joules_text
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.measurement.run_file import RunRecord
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunRecord, RunSummary
 from rankslice.views.board_charts import hardware_section
 from rankslice.views.content import UNKNOWN, Code, Figure, Notice, Page, Section, Table
 from rankslice.views.run_parts import (

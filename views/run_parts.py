@@ -10,8 +10,7 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.job.wording import digits
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.rates import frames_text, rate_text
-from rankslice.measurement.counts import merged, percentile_ms, total
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunSummary, merged_counts, percentile_ms, total_count
 from rankslice.views.charts import (
     Bar,
     Bin,
@@ -96,7 +95,7 @@ def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) 
 
 
 def rate_of(summary: RunSummary) -> str:
-    """Return how many frames a run had, at which rate."""
+    """Return the number of frames, the rate and the window in a line."""
     rate, of = summary.throughput_fps, summary.throughput_of
     return rate_text(summary.completed, rate, of, summary.window, summary.surge_window)
 
@@ -120,7 +119,7 @@ def numbers_text(numbers: Sequence[int], count: int | None = None) -> str:
 
 def percentiles(counts: Counts, most_ms: float) -> list[tuple[float, float]]:
     """Return percentiles that so many values tell, and the largest value at the end."""
-    count = total(counts)
+    count = total_count(counts)
     shown = [percent for percent in _PERCENTILES if count * (100 - percent) >= 100]
     curve = [(percent, min(percentile_ms(counts, percent), most_ms)) for percent in shown]
     return [*curve, (100.0, most_ms)] if count else []
@@ -144,8 +143,8 @@ def curves_figure(
 
 
 def latency_histogram(caption: str, summary: RunSummary) -> Figure:
-    """Return how many frames took how long, with the median and the 99th percentile marked."""
-    bins = [Bin(*count) for count in merged(summary.latency_counts, _MAX_BINS)]
+    """Return a histogram of latencies, with the median and the 99th percentile marked."""
+    bins = [Bin(*count) for count in merged_counts(summary.latency_counts, _MAX_BINS)]
     times = summary.latency_ms
     marks = [Mark(times[name], f"{name} {ms_text(times[name])}") for name in ("p50", "p99")]
     # The bins are equally wide on this scale alone.
@@ -153,7 +152,7 @@ def latency_histogram(caption: str, summary: RunSummary) -> Figure:
 
 
 def busy_figure(caption: str, ranks: Sequence[tuple[str, RankFigures]]) -> Figure:
-    """Return how the computing thread of each rank spends its time, per frame that it handles."""
+    """Return the computing and waiting time per frame of each rank, as bars."""
     bars = []
     for name, rank in ranks:
         if rank.frames:

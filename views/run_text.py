@@ -100,7 +100,7 @@ def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
 
 
 def _hardware(board: HardwareSummary) -> str:
-    """Return what a board was like under load, as far as that says something."""
+    """Return temperature, clock, throttling and memory of a board under load."""
     parts = []
     if zones := board.of("temperature_c"):
         hottest = max(zones, key=lambda zone: zones[zone]["max"])
@@ -119,7 +119,7 @@ def _hardware(board: HardwareSummary) -> str:
 
 
 def _slowed(board: HardwareSummary) -> Iterator[str]:
-    """Yield what slowed a board down: brakes in use, counters that have grown."""
+    """Yield the reasons for a slower board: brakes in use, counters that have grown."""
     for quantity in ("cooling_state", "throttled"):
         yield from (part for part, value in board.of(quantity).items() if value["max"] > 0)
     for part, count in board.of("throttle_count").items():

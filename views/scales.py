@@ -61,11 +61,11 @@ class Scale:
         self.ticks = _apart([Tick(self.pixel(value), f"{value:g}") for value in marks])
 
     def shows(self, value: float) -> bool:
-        """Return whether a value can lie on the axis: it is finite, and positive for logarithms."""
+        """Tell whether a value can lie on the axis: it is finite, and positive for logarithms."""
         return math.isfinite(value) and (value > 0 or self.axis.scale != "log")
 
     def pixel(self, value: float) -> float:
-        """Return where a value lies; the hundredth percentile is at the end."""
+        """Return the position of a value in pixels; the hundredth percentile is at the end."""
         at = value
         if self.axis.scale == "log":
             at = math.log10(value)

@@ -10,9 +10,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined, joules_text, quoted
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
-from rankslice.measurement.counts import percentile_ms, total
-from rankslice.measurement.run_file import RunRecord
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
 from rankslice.views.run_parts import mb_text, ms_text
@@ -91,7 +89,7 @@ _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
 
 
 def _p999(run: RunSummary) -> float | None:
-    is_known = total(run.latency_counts) >= _MIN_FOR_P999
+    is_known = total_count(run.latency_counts) >= _MIN_FOR_P999
     return percentile_ms(run.latency_counts, 99.9) if is_known else None
 
 

@@ -106,7 +106,7 @@ def bar(x: float, y: float, width: float, height: float, **attributes: Value) ->
 
 
 def column_starts(columns: Iterable[Iterable[str]], left: int) -> list[int]:
-    """Return where columns of texts begin, each as wide as its texts; and where the last ends."""
+    """Return the left ends of columns as wide as their texts, and the right end of the last."""
     longest = (max((_MIN_LETTERS, *map(cell_len, texts))) for texts in columns)
     return [*accumulate((int(letters * _LETTER) + 16 for letters in longest), initial=left)]
 

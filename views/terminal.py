@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -37,8 +37,8 @@ MAX_LINE = 500
 """Columns of a cell that lists names."""
 
 
-class _Harmless:
-    """Something to print whose texts, from whatever file or board, steer no terminal."""
+class _Sanitised:
+    """Something to print, without control characters in texts from files and boards."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable
@@ -48,17 +48,17 @@ class _Harmless:
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
-class _Harmlessly(RenderHook):
-    """Has all that is printed made harmless; the console's own colours are none of it."""
+class _Sanitiser(RenderHook):
+    """Sanitises all that is printed; the console's own colours stay."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Harmless(renderable) for renderable in renderables]
+        return [_Sanitised(renderable) for renderable in renderables]
 
 
 def new_console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
     """Return a console on which no text steers the terminal, and names stay as they are."""
     console = Console(stderr=stderr, file=file, highlight=False, emoji=False)
-    console.push_render_hook(_Harmlessly())
+    console.push_render_hook(_Sanitiser())
     return console
 
 
@@ -192,6 +192,11 @@ class Bars:
         self.end()
         self._progress = self._shown.enter_context(progress_bars())
         self._progress.add_task(work, total=total)
+
+    def counting(self, work: str, total: int | None) -> Callable[[int], None]:
+        """Begin a bar, and return what sets its count."""
+        self.begin(work, total)
+        return self.update
 
     def show(self, view: AbstractContextManager[object]) -> None:
         self._shown.enter_context(view)

@@ -19,7 +19,7 @@ _MAX_LETTERS = 60
 
 
 def object_to_json(path: Path, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`read_object` gives as a JSON object; ``docs/formats.md`` describes it."""
+    """Return the result of :func:`read_object` as JSON has it; see ``docs/formats.md``."""
     about = {"file": path.name, "file_bytes": path.stat().st_size}
     return {"format": FORMAT, "version": VERSION, **about, "model": plain(model)}
 

@@ -51,7 +51,7 @@ def run(
 def ask(
     command: Iterable[str], variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str] | None:
-    """Return how a command ended, with what it printed; ``None``: it took too long.
+    """Run a command; ``None``: it cannot be started, or took too long.
 
     ``variables`` are set besides those of this process.
     """
@@ -73,7 +73,7 @@ def libmpi_of(program: Path) -> Path | None:
     ended = ask(["ldd", str(program.resolve())])
     linked = ended.stdout if ended is not None else ""
     folders = [Path(name).parent for name in re.findall(r"=> (/\S+)", linked)]
-    libraries = (each / "libmpi.so.40" for each in [*folders, prefix / "lib", prefix / "lib64"])
+    libraries = (folder / "libmpi.so.40" for folder in [*folders, prefix / "lib", prefix / "lib64"])
     return next((library for library in libraries if library.exists()), None)
 
 
@@ -82,9 +82,10 @@ def shell_words(*words: str) -> str:
 
 
 def ipv4_of(interface: str) -> tuple[str, int] | None:
-    """Return the IPv4 address of an interface and the length of its network's prefix."""
     try:
-        address, mask = (_told(interface, each)[4:] for each in (SIOCGIFADDR, SIOCGIFNETMASK))
+        address, mask = (
+            _asked_of(interface, question)[4:] for question in (SIOCGIFADDR, SIOCGIFNETMASK)
+        )
     except OSError:
         return None
     return socket.inet_ntoa(address), sum(bin(part).count("1") for part in mask)
@@ -92,13 +93,13 @@ def ipv4_of(interface: str) -> tuple[str, int] | None:
 
 def loopback_is_up() -> bool:
     try:
-        return bool(struct.unpack("h", _told("lo", SIOCGIFFLAGS)[:2])[0] & IFF_UP)
+        return bool(struct.unpack("h", _asked_of("lo", SIOCGIFFLAGS)[:2])[0] & IFF_UP)
     except OSError:
         return False
 
 
-def _told(interface: str, question: int) -> bytes:
-    """Return what the system answers to a question about an interface, without the name.
+def _asked_of(interface: str, question: int) -> bytes:
+    """Ask the kernel about an interface (``SIOCGIF*``); return the address part of the answer.
 
     Raises:
         OSError: it has no such interface, or nothing to answer.
@@ -109,8 +110,8 @@ def _told(interface: str, question: int) -> bytes:
 
 
 def ipv4_at(address: str) -> tuple[str, int] | None:
-    found = (ipv4_of(name) for name in interfaces_at(address))
-    return next((has for has in found if has is not None), None)
+    """Return IPv4 address and prefix of the first interface that has an address, of either kind."""
+    return next(filter(None, map(ipv4_of, interfaces_at(address))), None)
 
 
 def interfaces_at(address: str) -> list[str]:

@@ -19,7 +19,6 @@ class Texts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._texts = texts
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return how to load a module; ``None``: it is not one of these."""
         del path, target
         if fullname not in self._texts:
             return None

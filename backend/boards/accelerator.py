@@ -38,8 +38,6 @@ _WORKED = {"problem": None, "refused": False}
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """A sub-model, put together on the board where it runs."""
-
     files: Mapping[str, Sequence[bytes | ByteRange]]
     """Content by name; the model first, then what lies beside it."""
     inputs: tuple[Tensor, ...]
@@ -64,8 +62,6 @@ class InputOfFrame:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How often a sub-model is timed."""
-
     min_runs: int = 5
     min_s: float = 0.03
     """It runs until its runs have taken this time together, in seconds, ..."""
@@ -98,21 +94,17 @@ class Greeting:
 
     def board(self, name: str) -> MeasuredBoard:
         names = {field.name for field in fields(MeasuredBoard)} - {"name"}
-        told: dict[str, Any] = {each: getattr(self, each) for each in names}
-        return MeasuredBoard(name=name, **told)
+        values: dict[str, Any] = {field_name: getattr(self, field_name) for field_name in names}
+        return MeasuredBoard(name=name, **values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Problems:
-    """Why the program cannot start."""
-
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _NotMeasured:
-    """Why a sub-model has not run."""
-
     problem: str | None
     refused: str | None
 
@@ -164,7 +156,6 @@ class Accelerator:
 
     @property
     def key(self) -> str:
-        """Mapping key of the accelerator."""
         return self._rank.key
 
     def __enter__(self) -> Accelerator:
@@ -197,9 +188,9 @@ class Accelerator:
             found = "; ".join(self._record(_Problems, answer).problems)
             raise self._shell.mistake(found.replace("rankslice deploy OUT --venv", _REMEDY))
         cores = answer.get("cores")
-        if isinstance(cores, list) and all(isinstance(each, list) for each in cores):
+        if isinstance(cores, list) and all(isinstance(core, list) for core in cores):
             names = ("number", "governor", "most_khz")
-            answer["cores"] = [dict(zip(names, each, strict=False)) for each in cores]
+            answer["cores"] = [dict(zip(names, core, strict=False)) for core in cores]
         return self._record(Greeting, answer)
 
     def _record(self, kind: type[T], answer: Answer) -> T:
@@ -212,9 +203,9 @@ class Accelerator:
         """
         answer = self._ask({**_request("measure", timings), **self._description(model)}, timeout_s)
         if "samples_ns" not in answer:
-            told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
-            problem = told.refused or told.problem or "no reason was given"
-            return Reading(problem=problem, refused=told.refused is not None)
+            failure = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+            problem = failure.refused or failure.problem or "no reason was given"
+            return Reading(problem=problem, refused=failure.refused is not None)
         return self._record(Reading, {"energy_uj": None, **answer, **_WORKED})
 
     def operators(
@@ -241,11 +232,10 @@ class Accelerator:
             Why it cannot run; empty: it runs.
         """
         answer = self._ask({"action": "compute", **self._description(model)}, timeout_s)
-        told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
-        return told.refused or told.problem or ""
+        failure = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+        return failure.refused or failure.problem or ""
 
     def rest(self) -> None:
-        """Stop what :meth:`compute` has started."""
         self._record(Done, self._ask({"action": "rest"}, _START_S))
 
     def _description(self, model: SubModel) -> dict[str, Any]:
@@ -254,7 +244,7 @@ class Accelerator:
             "inputs": [asdict(tensor.in_job()) for tensor in model.inputs],
             "outputs": [asdict(tensor.in_job()) for tensor in model.outputs],
             "facts": plain(Facts, model.facts),
-            "frames": [[each.to_json() for each in frame] for frame in model.frames],
+            "frames": [[values.to_json() for values in frame] for frame in model.frames],
         }
 
     def _piece(self, piece: bytes | ByteRange) -> str | list[Any]:

@@ -72,8 +72,8 @@ def read_answer(kind: type[T], answer: Answer, board: str) -> T:
         first = error.mistakes[0]
         assert isinstance(first, Mistake)
         where = first.where.removeprefix(board).removeprefix(": ")
-        told = ": ".join(part for part in (where, first.found) if part)
-        raise invalid_answer(board, told, first.expected) from None
+        fault = ": ".join(part for part in (where, first.found) if part)
+        raise invalid_answer(board, fault, first.expected) from None
 
 
 def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError:
@@ -81,12 +81,12 @@ def invalid_answer(board: str, found: str, expected: str = "") -> RankSliceError
 
 
 def naming_folder(text: str, folder: Path) -> str:
-    """Return what a board says, with a build folder where the board can only say ``OUT``."""
+    """Name a build folder where a board can only say ``OUT``."""
     return text.replace("rankslice deploy OUT", f"rankslice deploy {shlex.quote(str(folder))}")
 
 
 def complaint_of(error: RankSliceError) -> str:
-    """Return what an error says first, without the place where it happened."""
+    """Return the first message of an error, without its place."""
     first = error.mistakes[0]
     return first.found if isinstance(first, Mistake) else first
 
@@ -125,8 +125,6 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Whether the board has a package."""
-
     state: Annotated[str, Only({"there", "wanted"}.__contains__, "'there' or 'wanted'")]
     bases: tuple[Annotated[str, Only(_BASE.fullmatch, "the name of a package")], ...]
     """Packages that may share files with it, by folder and name in ``~/.rankslice``."""
@@ -134,8 +132,6 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Free space of a disk."""
-
     free_bytes: Annotated[int, between(0, MAX_NUMBER)]
 
 
@@ -170,16 +166,12 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class CoRunnerReport:
-    """What a co-runner has taken."""
-
     cores: Annotated[float, between(0, _MAX_VALUE)]
     """Processor time over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoardSample:
-    """What a board and its ranks were like at a time."""
-
     time_ns: Annotated[int, between(0, MAX_NUMBER)]
     """Of the clock of the board that never goes back."""
     values: Annotated[
@@ -193,8 +185,6 @@ class BoardSample:
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """A report of a watch."""
-
     state: Annotated[str, Only(_STATES.__contains__, "a state of a watch")]
     message: str
     """Of a rank, or a watchdog; empty: none."""

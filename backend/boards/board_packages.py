@@ -28,8 +28,6 @@ _SHAPE = "expected one that `rankslice build` made"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of a build folder."""
-
     board: str
     folder: Path
     manifest_sha256: str
@@ -52,7 +50,7 @@ class Package:
         return self.manifest_sha256[:SHORT]
 
     def needs(self) -> dict[str, Any]:
-        """Return what a board is told of what must be installed for the package."""
+        """Return the requirements that a board checks, and modules that may stand in for them."""
         stand_ins = {
             name: module for engine in ENGINES.values() for name, module in engine.stand_ins.items()
         } | VIDEO_STAND_INS
@@ -65,8 +63,6 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What was done on one board."""
-
     board: str
     host: str
     without: str
@@ -80,7 +76,6 @@ class Deployed:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return asdict(self)
 
 

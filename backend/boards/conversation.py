@@ -8,23 +8,21 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, TypeVar
 
-from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import complaint_of, invalid_answer
-from rankslice.backend.boards.parallel import outcomes
+from rankslice.backend.boards.parallel import on_all, outcomes
 from rankslice.backend.boards.probed import (
     Addresses,
     BoardReport,
     Clock,
     Complaints,
     Exchange,
-    Interface,
     Port,
     Route,
 )
-from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell
+from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell, agent_program
 from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError
@@ -59,11 +57,11 @@ class Conversation:
 
     def complaints(self, count: int, action: str, *, timeout_s: float, **details: Any) -> list[str]:
         """Have several things tried; return a complaint for each, empty if it worked."""
-        told = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
-        if len(told) != count:
+        complaints = self.ask(Complaints, action, timeout_s=timeout_s, **details).complaints
+        if len(complaints) != count:
             board = self.shell.login.full_name
-            raise invalid_answer(board, f"{len(told)} complaints about {count} things")
-        return list(told)
+            raise invalid_answer(board, f"{len(complaints)} complaints about {count} things")
+        return list(complaints)
 
     def close(self) -> None:
         self._process.close()
@@ -82,7 +80,6 @@ def conversations(shells: Iterable[BoardShell]) -> Iterator[tuple[Conversation, 
 
 
 def report_of(conversation: Conversation) -> BoardReport:
-    """Return a board's description of itself."""
     wanted = {"packages": packages_of_jobs(), "searched": searched()}
     return conversation.ask(BoardReport, "report", timeout_s=_REPORT_S, **wanted)
 
@@ -109,15 +106,11 @@ def address_towards(conversation: Conversation, reports: Sequence[BoardReport]) 
     """
     own = conversation.ask(Addresses, "addresses").interfaces
     for report in reports:
-        for interface in own:
-            if report.address and _is_in_network(report.address, interface):
+        for interface in own if report.address else ():
+            network = ipaddress.ip_interface(f"{interface.address}/{interface.prefix}").network
+            if ipaddress.ip_address(report.address.partition("%")[0]) in network:
                 return interface.address
     return next((report.caller for report in reports if report.caller), "localhost")
-
-
-def _is_in_network(address: str, interface: Interface) -> bool:
-    network = ipaddress.ip_network(f"{interface.address}/{interface.prefix}", strict=False)
-    return ipaddress.ip_address(address.partition("%")[0]) in network
 
 
 def clock_ahead_s(conversation: Conversation) -> float:
@@ -173,43 +166,37 @@ class BoardLinks:
         for source, target in pairs:
             if isinstance(self._ports[target], int):
                 targets.setdefault(source, []).append(target)
-        answers = outcomes(lambda source: self._reach(source, targets[source]), list(targets))
-        told = {
-            (source, target): complaint
-            for source, outcome in zip(targets, answers, strict=True)
-            for target, complaint in _by_target(targets[source], outcome)
-        }
-        return [told.get(pair, _cannot_listen(self._ports[pair[1]])) for pair in pairs]
+        answers = on_all(lambda source: self._reach(source, targets[source]), list(targets))
+        complaints: dict[tuple[str, str], str] = {}
+        for source, answer in zip(targets, answers, strict=True):
+            complaints |= zip(product([source], targets[source]), answer, strict=True)
+        for pair in pairs:
+            if isinstance(port := self._ports[pair[1]], RankSliceError):
+                complaints[pair] = f"it cannot listen: {complaint_of(port)}"
+        return [complaints[pair] for pair in pairs]
 
     def _reach(self, source: str, targets: Sequence[str]) -> list[str]:
         peers = [(self._addresses[target], self._ports[target]) for target in targets]
         details = {"targets": peers, "token": self._token}
         board = self._boards[source]
-        return board.complaints(len(peers), "reach", timeout_s=_REACH_S, **details)
+        try:
+            return board.complaints(len(peers), "reach", timeout_s=_REACH_S, **details)
+        except RankSliceError as error:
+            return [complaint_of(error)] * len(peers)
 
     def route(self, source: str, target: str, seconds: float) -> Route:
         """Return latency and bandwidth from one board to another, measured for some seconds."""
         peer = {"address": self._addresses[target], "port": self._ports[target]}
         details = {**peer, "token": self._token, "seconds": seconds}
         try:
-            told = self._boards[source].ask(Exchange, "exchange", timeout_s=_EXCHANGE_S, **details)
+            measured = self._boards[source].ask(
+                Exchange, "exchange", timeout_s=_EXCHANGE_S, **details
+            )
         except RankSliceError as error:
             return Route(source, target, complaint_of(error))
-        if not told.bits_per_s:
+        if not measured.bits_per_s:
             return Route(source, target, "almost no data arrived")
-        return Route(source, target, "", told.latency_us, told.bits_per_s)
-
-
-def _by_target(
-    targets: Sequence[str], outcome: Sequence[str] | RankSliceError
-) -> Iterable[tuple[str, str]]:
-    if isinstance(outcome, RankSliceError):
-        return [(target, complaint_of(outcome)) for target in targets]
-    return zip(targets, outcome, strict=True)
-
-
-def _cannot_listen(port: int | RankSliceError) -> str:
-    return f"it cannot listen: {complaint_of(port)}" if isinstance(port, RankSliceError) else ""
+        return Route(source, target, "", measured.latency_us, measured.bits_per_s)
 
 
 def measure_routes(links: BoardLinks, names: Sequence[str]) -> tuple[Route, ...]:

@@ -28,8 +28,6 @@ _SHAPE = 'expected {"<board>": {"user": "<account>"}, ...}'
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Host of a board, and the account for logging in there."""
-
     board: str
     host: str
     user: str = ""

@@ -25,13 +25,13 @@ def outcomes(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceErro
 
     pool = ThreadPoolExecutor(_MAX_AT_ONCE)
     try:
-        found = list(pool.map(outcome, items))
+        results = list(pool.map(outcome, items))
     except BaseException:
         # On Ctrl-C the caller closes its connections; it does not wait for answers.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
-    return found
+    return results
 
 
 def on_all(do: Callable[[A], B], items: Sequence[A]) -> tuple[B, ...]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
+from rankslice.backend.agent.system import shell_words
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.login import address_for
 from rankslice.backend.boards.parallel import on_all
-from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, shell_words, ssh_options
+from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, ssh_options
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -22,10 +23,8 @@ from rankslice.framework.files.file_names import safe_file_name
 
 @dataclass(frozen=True, slots=True)
 class CheckedBoards:
-    """The boards of a job, ready for a run."""
-
     work: tuple[tuple[BoardShell, Package], ...]
-    looks: tuple[BoardCheck, ...]
+    checks: tuple[BoardCheck, ...]
     run: str
     """Name of this run on all boards: a hash of their packages, and a random number."""
     config: Path | None
@@ -33,12 +32,11 @@ class CheckedBoards:
     @property
     def networks(self) -> tuple[str, ...]:
         """The networks that connect the boards, as CIDR."""
-        return tuple(dict.fromkeys(look.network for look in self.looks if look.network))
+        return tuple(dict.fromkeys(check.network for check in self.checks if check.network))
 
     def of(self, board: str) -> tuple[BoardShell, BoardCheck]:
-        """Return the shell and the answer of a board."""
-        pairs = zip(self.work, self.looks, strict=True)
-        return next((shell, look) for (shell, _), look in pairs if shell.login.board == board)
+        pairs = zip(self.work, self.checks, strict=True)
+        return next((shell, check) for (shell, _), check in pairs if shell.login.board == board)
 
     def address_for(self, board: str) -> str:
         """Return the address of this machine at which a board reaches it.
@@ -46,8 +44,8 @@ class CheckedBoards:
         Raises:
             RankSliceError: there is no way to the board.
         """
-        shell, look = self.of(board)
-        return address_for(shell.login.host if shell.is_here else look.address or shell.login.host)
+        shell, check = self.of(board)
+        return address_for(shell.login.host if shell.is_here else check.address or shell.login.host)
 
     def file(self, name: str) -> str:
         return f"~/{FOLDER}/runs/{self.run}/{name}"
@@ -91,11 +89,11 @@ def check_boards(
     job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
     run = f"{job}-{secrets.token_hex(8)}"
 
-    def look(item: tuple[BoardShell, Package]) -> BoardCheck:
+    def check(item: tuple[BoardShell, Package]) -> BoardCheck:
         shell, package = item
         return shell.ask(
             BoardCheck,
-            "look",
+            "check",
             run=run,
             open_mpi=list(mpirun.version[:2]),
             **package.needs(),
@@ -112,7 +110,7 @@ def check_boards(
             for shell, _ in work
             if ":" in shell.login.host
         )
-    answers = on_all(look, work)
+    answers = on_all(check, work)
     raise_mistakes(
         Mistake(shell.login.full_name, naming_folder(problem, folder))
         for (shell, _), answer in zip(work, answers, strict=True)
@@ -134,12 +132,12 @@ def copy_inputs(boards: CheckedBoards, board: str, inputs: Sequence[str]) -> Non
     Raises:
         RankSliceError: they could not be copied.
     """
-    shell, look = boards.of(board)
+    shell, check = boards.of(board)
     with temporary_folder() as folder:
         for name, here in zip(remote_inputs(inputs), inputs, strict=True):
             link = folder.path / name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(here)
-        bases = [f"runs/{run}/input" for run in look.bases[:MAX_BASES]]
+        bases = [f"runs/{run}/input" for run in check.bases[:MAX_BASES]]
         target = f"runs/{boards.run}/input"
         shell.put(folder.path / "input", target, bases=bases, follow_links=True)

@@ -7,11 +7,12 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+from rankslice.backend.agent.jobs.python_packages import MIN_PYTHON
 from rankslice.backend.boards.answers import is_ipv4
 from rankslice.framework.reading.records import Only, between
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -26,7 +27,7 @@ _Word = Annotated[str, Only(re.compile(r"[\w.+-]{1,64}", re.ASCII).fullmatch, "o
 _Version = Annotated[
     str, Only(re.compile(r"(\d{1,6}(\.\d{1,9}){0,4}\S{0,64})?", re.ASCII).fullmatch, "a version")
 ]
-_NoAddress = Annotated[str, Only(lambda text: not text or _is_address(text), "an IP address")]
+_NoAddress = Annotated[str, Only(lambda text: not text or is_address(text), "an IP address")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +57,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library of a GPU or NPU."""
-
     name: str
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThermalZone:
-    """A temperature sensor of the board."""
-
     path: str
     kind: str
     """Its type; the numbers of zones may change at each start."""
@@ -99,8 +96,6 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that may run jobs."""
-
     python: str
     version: _Version
     """Empty: it does not run."""
@@ -110,6 +105,16 @@ class Environment:
     library: str
     """The MPI library that its mpi4py loads, or ``error:`` and why it or the Python fails."""
 
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether its version is one that jobs can run with."""
+        return self.numbers >= MIN_PYTHON
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The first two of the version; none: it does not run."""
+        return tuple(int(number) for number in re.findall(r"\d+", self.version)[:2])
+
     def version_of(self, package: str) -> str | None:
         """Return the version of a distribution; ``None``: it is not installed."""
         return dict(self.packages).get(package)
@@ -117,8 +122,6 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class OpenMpi:
-    """An installation of Open MPI."""
-
     mpirun: str
     version: _Version
     has_daemon: bool
@@ -127,8 +130,6 @@ class OpenMpi:
 
 @dataclass(frozen=True, slots=True)
 class BoardReport:
-    """A board's description of itself."""
-
     hostname: str
     arch: _Word
     model: str
@@ -166,15 +167,11 @@ class BoardReport:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The answer to ``addresses``."""
-
     interfaces: tuple[Interface, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The answer to ``clock``."""
-
     now_us: int
 
 
@@ -188,8 +185,6 @@ class Complaints:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The answer to ``listen``."""
-
     port: Annotated[int, between(1, 65535)]
 
 
@@ -203,8 +198,6 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class ProbedBoard:
-    """A board, and its description of itself."""
-
     name: str
     """Its name in mappings."""
     host: str
@@ -231,12 +224,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """All that a probe has found."""
-
     boards: tuple[ProbedBoard, ...]
     routes: tuple[Route, ...]
     """One for each ordered pair of boards."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return asdict(self)

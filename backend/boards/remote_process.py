@@ -30,7 +30,7 @@ _KEPT = 1 << 14
 _WAITING = 1 << 24
 """Bytes that may wait to be written; more are dropped."""
 _END_S = 2.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _STALLED_S = 60.0
 
 TOO_OLD = "3.10 or later is needed"
@@ -51,12 +51,12 @@ _COMPLAINTS = {
 
 
 def ssh_complaint(errors: str, code: int) -> str:
-    """Return why ssh brought no answer, and what to do, by its stderr and exit code."""
+    """Explain, by stderr and exit code, why ssh brought no answer, and what to do."""
     last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     if last.endswith(TOO_OLD):
         return last
-    told = next((told for part, told in _COMPLAINTS.items() if part in errors), "")
-    return f"{told} (ssh said: {last})" if told else f"does not answer: {last}"
+    meaning = next((meaning for part, meaning in _COMPLAINTS.items() if part in errors), "")
+    return f"{meaning} (ssh said: {last})" if meaning else f"does not answer: {last}"
 
 
 class RemoteProcess:
@@ -152,10 +152,10 @@ class RemoteProcess:
             try:
                 while True:
                     line = self._line()
-                    found = answer_in(line) if line else None
-                    if found is not None:
+                    answer = answer_in(line) if line else None
+                    if answer is not None:
                         self._since_answer = len(self._read)
-                        return found
+                        return answer
                     if not line and not self._pass(deadline):
                         return None
             except UntrustedJsonError as error:
@@ -181,7 +181,6 @@ class RemoteProcess:
         return RankSliceError(Mistake(self._board, found))
 
     def _line(self) -> bytes:
-        """Return the next complete line that was read, with its line end; empty: there is none."""
         end = self._read.find(b"\n") + 1
         line = bytes(self._read[:end])
         del self._read[:end]
@@ -204,7 +203,7 @@ class RemoteProcess:
         """Return the next bytes of stdout, possibly none; ``None``: the time is over."""
         left = deadline - time.monotonic()
         writing = [self._stdin] if self._to_write else []
-        ready, able, _ = select.select([*self._open], writing, [], min(_LOOK_S, max(0.0, left)))
+        ready, able, _ = select.select([*self._open], writing, [], min(_POLL_S, max(0.0, left)))
         if able:
             self._flush()
         if self._stderr in ready:
@@ -213,7 +212,7 @@ class RemoteProcess:
             self._errors = _ends_of(self._errors + block)
         if self._stdout in ready:
             return self._block_of(self._stdout)
-        return b"" if ready or able or left > _LOOK_S else None
+        return b"" if ready or able or left > _POLL_S else None
 
     def _block_of(self, pipe: int) -> bytes:
         block = os.read(pipe, _BLOCK)
@@ -246,7 +245,7 @@ class RemoteProcess:
             self._since_answer = 0
 
     def rest(self) -> tuple[str, int]:
-        """Return what it prints until it ends, and its exit code.
+        """Wait for its end; return the rest of its stdout, and its exit code.
 
         Raises:
             RankSliceError: it prints without end.
@@ -261,7 +260,6 @@ class RemoteProcess:
         return self._read.decode(errors="replace"), self._code()
 
     def last_words(self) -> str:
-        """Return its stderr; if that is long, without the middle."""
         deadline = time.monotonic() + _END_S
         with self._reading:
             while self._stderr in self._open and self._since_answer <= MAX_BYTES:
@@ -292,5 +290,4 @@ class RemoteProcess:
 
 
 def _ends_of(text: bytes) -> bytes:
-    """Return a text, or only its beginning and end if it is too long."""
     return text if len(text) <= 2 * _KEPT else text[:_KEPT] + text[-_KEPT:]

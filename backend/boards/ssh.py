@@ -1,34 +1,29 @@
-"""Commands on boards over ssh, and copies with rsync; both use the user's own configuration."""
+"""Programs on boards over ssh, and copies with rsync; both use the user's own configuration.
+
+A board gets the agent's files and the runtime's reader of the system as one text.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rankslice.backend.agent.jobs.folders import DISK_FULL
 from rankslice.backend.agent.system import shell_words
-from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.answers import Fetched, Room
 from rankslice.backend.boards.login import Login, is_this_machine
 from rankslice.backend.boards.remote_process import TOO_OLD, RemoteProcess
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import home_folder
-
-__all__ = [
-    "PLAIN_PYTHON",
-    "BoardShell",
-    "Copied",
-    "below_home",
-    "shell_words",
-    "ssh_options",
-    "write_ssh_config",
-]
 
 T = TypeVar("T")
 
@@ -69,6 +64,49 @@ _CHOOSE_PYTHON = (
 
 PLAIN_PYTHON = shell_words("exec", "python3", "-c", _READ_PROGRAM)
 """Starts the board's own Python, of any version, instead of the one that runs jobs."""
+
+
+_BACKEND = Path(__file__).parents[1]
+
+
+def agent_program(part: str, call: str) -> bytes:
+    """Return the stdin of a Python on a board: the length of a program, a line end, the program.
+
+    Args:
+        part: the folder to send besides what all share: ``jobs`` or ``probe``.
+        call: Python source that runs at the end. It may call ``main`` of that part.
+    """
+    program = f"{_loader(part)}\nfrom backend.agent.{part}.main import main\n{call}\n".encode()
+    return b"%d\n%s" % (len(program), program)
+
+
+def agent_modules(part: str) -> dict[str, str]:
+    """Return the sources of the modules that a board gets for a part, by their names there."""
+    folders = ("agent", f"agent/{part}", "runtime/system")
+    files = sorted(file for folder in folders for file in (_BACKEND / folder).glob("*.py"))
+    packages = {"backend": "", "backend.runtime": ""}
+    return {**packages, **{_module_name(file): _source(file) for file in files}}
+
+
+@cache
+def _loader(part: str) -> str:
+    """Return source that lets the modules of a part be imported; they are packed to travel."""
+    modules = agent_modules(part)
+    loader = modules.pop("backend.agent.text_modules")
+    packed = base64.b85encode(zlib.compress(json.dumps(modules).encode(), 9)).decode()
+    unpack = f"json.loads(zlib.decompress(base64.b85decode({packed!r})))"
+    return f"{loader}\nimport base64, json, zlib\n\ntake({unpack})\n"
+
+
+def _source(file: Path) -> str:
+    if file.name == "__init__.py":  # it only documents
+        return ""
+    return file.read_text(encoding="utf-8")
+
+
+def _module_name(file: Path) -> str:
+    parts = file.relative_to(_BACKEND.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def ssh_options(config: Path | None) -> list[str]:
@@ -207,17 +245,18 @@ class BoardShell:
         options += ["--copy-links"] if follow_links else []
         options += ["--from0", "--files-from=-"] if files else []
         names = "\0".join(files).encode()
-        told = self._rsync(options, source, target, names)
+        statistics = self._rsync(options, source, target, names)
         return Copied(
-            _figure(told, "Number of regular files transferred"), _figure(told, "Total bytes sent")
+            _figure(statistics, "Number of regular files transferred"),
+            _figure(statistics, "Total bytes sent"),
         )
 
-    def get(self, run: str, name: str, target: Path, *, most_bytes: int) -> None:
+    def get(self, run: str, name: str, target: Path, *, max_bytes: int) -> None:
         """Fetch a file of a run, which the board then removes.
 
         Args:
             target: to write; after a failure it may be incomplete.
-            most_bytes: larger files are refused.
+            max_bytes: larger files are refused.
 
         Raises:
             RankSliceError: the board cannot be reached, or the file is missing or too large.
@@ -225,9 +264,9 @@ class BoardShell:
         with self.start() as process:
             process.write(self.request("fetch", run=run, name=name))
             nbytes = process.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
-            if nbytes > most_bytes:
-                most = f"this job writes at most {most_bytes}"
-                raise self.mistake(f"{name} has {nbytes} bytes there, and {most}")
+            if nbytes > max_bytes:
+                limit = f"this job writes at most {max_bytes}"
+                raise self.mistake(f"{name} has {nbytes} bytes there, and {limit}")
             try:
                 with target.open("wb") as file:
                     process.copy(file, nbytes)
@@ -250,14 +289,14 @@ class BoardShell:
         with self.start(command, environment=variables, outlives_ctrl_c=False) as process:
             process.write(names)
             process.end_input()
-            told, code = process.rest()
+            printed, code = process.rest()
             errors = process.last_words()
         if code:
             # rsync may end before the board's error message has arrived.
             is_full = not errors.strip() and not self._has_room(source, target)
             complaint = _rsync_complaint(errors, code)
             raise self.mistake(DISK_FULL if is_full else complaint)
-        return told
+        return printed
 
     def _has_room(self, source: Path, target: str) -> bool:
         found = (path for path in source.rglob("*") if path.is_file())

@@ -31,8 +31,6 @@ class Usable:
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """What there is of GPUs and NPUs."""
-
     usable: tuple[Usable, ...]
     remarks: tuple[str, ...]
     """What was seen that lacks something, and what it lacks."""
@@ -150,7 +148,7 @@ _UNKNOWN = ("/dev/rknpu*", "/dev/hailo*", "/dev/accel/*")
 
 
 def searched() -> dict[str, list[str]]:
-    """Return what boards look for: patterns of ``devices`` and of names of ``libraries``."""
+    """Return patterns of the ``devices`` and ``libraries`` that boards search for."""
     devices = [pattern for way in _WAYS for pattern in way.devices]
     libraries = [
         pattern
@@ -166,8 +164,6 @@ def searched() -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What of a way is there, and what is not."""
-
     way: _Way
     device: Device | None
     paths: list[str] = field(default_factory=list)
@@ -177,13 +173,13 @@ class _Seen:
 def accelerators_of(report: BoardReport) -> Accelerators:
     seen = [_look(way, report) for way in _WAYS]
     usable: dict[str, Usable] = {}
-    for each in seen:
-        if not each.missing:
-            usable.setdefault(each.way.unit, _usable(each, report))
+    for candidate in seen:
+        if not candidate.missing:
+            usable.setdefault(candidate.way.unit, _usable(candidate, report))
     remarks = [
-        f"{each.way.unit}: {_told(each)}"
-        for each in seen
-        if _is_worth_telling(each, report) and each.way.unit not in usable
+        f"{candidate.way.unit}: {_lack_text(candidate)}"
+        for candidate in seen
+        if _is_worth_telling(candidate, report) and candidate.way.unit not in usable
     ]
     remarks += [
         f"npu: {device.path} is there; RankSlice has no engine for it"
@@ -251,8 +247,8 @@ def _library(libraries: Sequence[Library], pattern: str) -> Library | None:
 
 
 def _libraries(libraries: Sequence[Library], pattern: str) -> Iterator[Library]:
-    for one in pattern.split("|"):
-        yield from (each for each in libraries if fnmatchcase(each.name, one))
+    for alternative in pattern.split("|"):
+        yield from (library for library in libraries if fnmatchcase(library.name, alternative))
 
 
 def _real_drivers(report: BoardReport) -> list[str]:
@@ -272,14 +268,14 @@ def _usable(seen: _Seen, report: BoardReport) -> Usable:
         backend = ("backend_path", seen.paths[0]) if seen.paths else ("backend_type", "htp")
         options = (backend,)
     skeletons = _libraries(report.libraries, way.skeleton) if way.skeleton else iter(())
-    folders = dict.fromkeys(str(PurePosixPath(each.path).parent) for each in skeletons)
+    folders = dict.fromkeys(str(PurePosixPath(library.path).parent) for library in skeletons)
     environment = (("ADSP_LIBRARY_PATH", ";".join(folders)),) if folders else ()
     assert seen.device is not None
     source = ", ".join([_device_text(seen.device), *seen.paths])
     return Usable(way.unit, tuple(spec), options, environment, source)
 
 
-def _told(seen: _Seen) -> str:
+def _lack_text(seen: _Seen) -> str:
     there = [*([_device_text(seen.device)] if seen.device else []), *seen.paths]
     verb = "is" if len(there) == 1 else "are"
     return (

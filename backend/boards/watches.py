@@ -88,7 +88,7 @@ _REPLACED_TICKS = 4
 _PATIENCE_S = 4.0
 """Time that mpirun gets to end by itself once a rank has reported a failure."""
 _END_S = 5.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _FIRST_PINGS_S = 1.0
 """A job that fails soon should have had its clocks compared, too."""
 _ONE_LOSS_S = 0.5
@@ -103,8 +103,6 @@ _UNHEARD = (
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What has ended on a board although nobody asked for it."""
-
     at: float
     """When the first of its processes ended."""
     what: str
@@ -147,7 +145,7 @@ class _Watch:
     def _read(self) -> None:
         try:
             while (
-                answer := self._process.answer(_LOOK_S)
+                answer := self._process.answer(_POLL_S)
             ) is not None or not self._process.is_over:
                 if answer is not None:
                     self._take(answer, time.monotonic_ns())
@@ -183,26 +181,26 @@ class _Watch:
             clock = read_answer(ClockReport, answer, self.shell.login.full_name)
             self.clock.take(clock.ping, clock.clock_ns, now_ns)
             return
-        heard = read_answer(WatchReport, answer, self.shell.login.full_name)
+        report = read_answer(WatchReport, answer, self.shell.login.full_name)
         self._beats += 1
-        self.started = self.started or heard.ranks > 0
-        if heard.sample is not None:
-            sample = heard.sample
+        self.started = self.started or report.ranks > 0
+        if report.sample is not None:
+            sample = report.sample
             values = {name: float(value) for name, value in sample.values.items()}
             self._on_sample(self.shell.login.board, Sample(sample.time_ns, values, sample.absent))
-        if heard.state == "alive":
-            self._look_for_loss(heard)
-        if heard.state == "message" and len(self._lines) < MAX_LINES:
-            self.said.append(heard.message)
-            self._lines.append(heard.message)
-        elif heard.state == "watching":
+        if report.state == "alive":
+            self._note_losses(report)
+        if report.state == "message" and len(self._lines) < MAX_LINES:
+            self.said.append(report.message)
+            self._lines.append(report.message)
+        elif report.state == "watching":
             self.ready.set()
 
-    def _look_for_loss(self, heard: WatchReport) -> None:
-        without_ranks = self._had_ranks and not heard.ranks
-        without_daemon = self._had_daemon and not heard.daemon
-        self._had_ranks |= heard.ranks > 0
-        self._had_daemon |= heard.daemon
+    def _note_losses(self, report: WatchReport) -> None:
+        without_ranks = self._had_ranks and not report.ranks
+        without_daemon = self._had_daemon and not report.daemon
+        self._had_ranks |= report.ranks > 0
+        self._had_daemon |= report.daemon
         if without_ranks and without_daemon:
             self._lose("all processes of the job there have ended at once")
         elif without_daemon:
@@ -272,7 +270,6 @@ class Watches:
         """Whether the launcher has ended mpirun, because it did not end by itself."""
 
     def __enter__(self) -> Watches:
-        """Start a watch on each board."""
         try:
             run, on_sample, has_events = self._boards.run, self._on_sample, self._has_events
             self._watches = [
@@ -359,7 +356,7 @@ class Watches:
         return any(watch.is_silent(ticks) for watch in self._watches)
 
     def _is_known(self) -> bool:
-        return self._has_lost_board() or any(each.said or each.loss for each in self._watches)
+        return self._has_lost_board() or any(watch.said or watch.loss for watch in self._watches)
 
     def _silent(self) -> list[_Watch]:
         return [watch for watch in self._watches if watch.is_silent()]
@@ -382,17 +379,17 @@ class Watches:
             return RankSliceError(*(Mistake(name, found, _UNHEARD) for name in names))
         logins = [watch.shell.login for watch in self._lost if watch.loss is None]
         if not logins:
-            return self._told_of_loss() or self._told_by_ranks() or error
-        places = joined([each.full_name for each in logins])
-        silent = [each.board for each in logins]
+            return self._loss_error() or self._rank_error() or error
+        places = joined([login.full_name for login in logins])
+        silent = [login.board for login in logins]
         hint = f"{places} did not answer: is it on, and is its cable plugged in?"
         if not self._has_message():
             return RankSliceError(BoardMessage(hint, silent=silent))
-        first, *others = (self._told_by_ranks() or error).mistakes
+        first, *others = (self._rank_error() or error).mistakes
         return RankSliceError(BoardMessage(f"{first}; {hint}", silent=silent), *others)
 
-    def _told_by_ranks(self) -> RankSliceError | None:
-        """Return what ranks have reported, rather by the watch of their board than by mpirun.
+    def _rank_error(self) -> RankSliceError | None:
+        """Return the first report of a rank, rather by the watch of its board than by mpirun.
 
         Messages may arrive after mpirun's end.
         """
@@ -402,8 +399,8 @@ class Watches:
         sender = senders.get(MESSAGE + message, "")
         return RankSliceError(BoardMessage(message, sender)) if message else None
 
-    def _told_of_loss(self) -> RankSliceError | None:
-        """Return which board lost its processes first, if that is why the job ended."""
+    def _loss_error(self) -> RankSliceError | None:
+        """Name the board that lost its processes first, if that is why the job ended."""
         without_daemon = self._named_by_mpirun()
         if without_daemon is not None:
             return RankSliceError(without_daemon.mistake())
@@ -411,18 +408,20 @@ class Watches:
         if not losses:
             return None
         _, first = min(losses, key=lambda loss: loss[0])
-        has_told = not all(is_sudden(line) for line in self.lines if MESSAGE in line)
+        has_reported = not all(is_sudden(line) for line in self.lines if MESSAGE in line)
         is_cause = first in self._lost or (first.loss is not None and first.loss.is_daemon)
         # A watchdog that is alive reports the end of its ranks.
-        if is_cause or not (has_told or first.said):
+        if is_cause or not (has_reported or first.said):
             return RankSliceError(first.mistake())
         return None
 
     def _named_by_mpirun(self) -> _Watch | None:
         found = (_LOST_DAEMON.search(line) for line in self.lines)
         node = next((match[1] for match in found if match), "")
-        pairs = zip(self._watches, self._boards.looks, strict=False)
-        named = [watch for watch, look in pairs if node in (watch.shell.login.host, look.hostname)]
+        pairs = zip(self._watches, self._boards.checks, strict=False)
+        named = [
+            watch for watch, check in pairs if node in (watch.shell.login.host, check.hostname)
+        ]
         # Ranks can print the same words: the board's own watch has to agree.
         return named[0] if node and len(named) == 1 and named[0].loss else None
 

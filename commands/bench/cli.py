@@ -23,7 +23,7 @@ from rankslice.framework.option_records import Writes, about, offered
 from rankslice.session.bench.bench_options import BenchOptions, ScenarioOptions
 from rankslice.session.build_folder import BENCH, BENCH_PAGE
 from rankslice.session.shared_options import Json, Launching, refuse_with
-from rankslice.views.terminal import print_line, progress_bars, screen, show, talk
+from rankslice.views.terminal import Bars, print_line, progress_bars, screen, show, talk
 
 if TYPE_CHECKING:
     from rankslice.measurement.bench.bench_records import Bench
@@ -153,15 +153,15 @@ def show_bench(
         _measure(partial(call, folder=folder, against=other), turns)
     except BaseException:
         if turns:
-            _write(_found(turns[-1], explain=explain), *files, json)
+            _write(_results(turns[-1], explain=explain), *files, json)
             print_line(talk, "the benchmark was cut short: only complete turns count", "warning")
         raise
-    _write(_found(turns[-1], explain=explain), *files, json)
+    _write(_results(turns[-1], explain=explain), *files, json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What was measured, and how it is told beside its usual figures."""
+class _Results:
+    """A benchmark, and what is shown of it besides the usual figures."""
 
     bench: Bench
     parts: tuple[Part | Section, ...]
@@ -172,37 +172,37 @@ class _Found:
     """What ``--json`` has besides."""
 
 
-def _write(found: _Found, file: Path, page: Path, json: Path | None) -> None:
-    """Tell what was measured, even if there is no room to write it, and write all files."""
+def _write(results: _Results, file: Path, page: Path, json: Path | None) -> None:
+    """Show the results, even if there is no room to write them, and write all files."""
     from rankslice.commands.bench.show import bench_json
     from rankslice.measurement.bench.bench_records import write_bench
     from rankslice.views.bench_page import bench_page
     from rankslice.views.page import page_html
 
     if json != STDOUT:
-        show(screen, *found.parts)
-    write_bench(found.bench, file)
-    write_output(page, page_html(bench_page(found.bench, found.sections)), "--out")
-    write_json(json, {**found.record, **bench_json(found.bench)})
+        show(screen, *results.parts)
+    write_bench(results.bench, file)
+    write_output(page, page_html(bench_page(results.bench, results.sections)), "--out")
+    write_json(json, {**results.record, **bench_json(results.bench)})
     if json != STDOUT:
         print_line(screen, f"raw values in {file}, page in {page}")
 
 
-def _found(bench: Bench, *, explain: bool) -> _Found:
-    """Return how to tell what was measured, beside a co-runner or not."""
+def _results(bench: Bench, *, explain: bool) -> _Results:
     from rankslice.commands.bench.show import bench_parts, beside_json, explained_json
     from rankslice.measurement.bench.beside import beside_figures
     from rankslice.views.bench_sections import beside_section, explained, explained_section
 
-    beside = beside_figures(bench)
-    why = explained(bench) if explain else []
-
-    sections = [beside_section(beside)] if beside else []
-    sections += [explained_section(why)] if why else []
-    record: dict[str, Any] = {"beside": beside_json(beside)} if beside else {}
-    if why:
-        record["explained"] = explained_json(why)
-    return _Found(bench, (*bench_parts(bench), *sections), tuple(sections), record)
+    sections: list[Section] = []
+    record: dict[str, Any] = {}
+    if beside := beside_figures(bench):
+        sections.append(beside_section(beside))
+        record["beside"] = beside_json(beside)
+    if explain:
+        explanations = explained(bench)
+        sections.append(explained_section(explanations))
+        record["explained"] = explained_json(explanations)
+    return _Results(bench, (*bench_parts(bench), *sections), tuple(sections), record)
 
 
 def _of_scenario(
@@ -211,46 +211,40 @@ def _of_scenario(
     under: ScenarioOptions,
     options: BenchOptions,
     frames: int | None,
-) -> _Found:
+) -> _Results:
     from rankslice.commands.bench.show import scenario_json
     from rankslice.views.bench_sections import scenario_section
     from rankslice.views.bench_tables import machine_warnings
 
-    with progress_bars() as progress:
-
-        def begin(frames: int | None) -> Callable[[int], None]:
-            bar = progress.add_task(scenario, total=frames)
-            return lambda count: progress.update(bar, completed=count)
-
+    with Bars() as bars:
         ran = bench_scenario(
             folder,
             scenario,
             under=under,
             options=replace(options.run_options, frames=frames),
             launching=Launching(options.mpirun, options.ssh_config),
-            on_prepared=begin,
+            on_prepared=partial(bars.counting, scenario),
         )
     section = scenario_section(ran.figures)
     parts = (section, machine_warnings(ran.bench))
-    return _Found(ran.bench, parts, (section,), scenario_json(ran))
+    return _Results(ran.bench, parts, (section,), scenario_json(ran.figures))
 
 
 def _measure(call: Callable[..., Bench], turns: list[Bench]) -> None:
-    """Measure, and put what has been measured into a list after each turn, in place of before."""
+    """Measure; after each turn, replace what the list has by the benchmark so far."""
     with progress_bars() as progress:
         bar = progress.add_task("building", total=None)
 
         def on_progress(step: str, done: int, total: int) -> None:
             progress.update(bar, description=step, completed=done, total=total)
 
-        def on_turn(found: Bench) -> None:
-            turns[:] = [found]
+        def on_turn(bench: Bench) -> None:
+            turns[:] = [bench]
 
         call(on_progress=on_progress, on_turn=on_turn)
 
 
 def _folders(targets: Sequence[str], against: str | None) -> tuple[Path, str | None]:
-    """Return the build folder, and what it is measured against."""
     if len(targets) > (2 if against is None else 1):
         expected = "expected one build folder, and what it is measured against"
         raise RankSliceError(Mistake("OUT", f"{len(targets)} are given", expected))
@@ -258,11 +252,7 @@ def _folders(targets: Sequence[str], against: str | None) -> tuple[Path, str | N
 
 
 def _outputs(folder: Path, out: Path | None) -> tuple[Path, Path]:
-    """Return where raw values and the page go.
-
-    Raises:
-        RankSliceError: they cannot be written there.
-    """
+    """Return the files of raw values and of the page, after checking them."""
     if out is not None:
         page = out.with_suffix(".html")
         if page == out:

@@ -11,8 +11,8 @@ from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
+from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series, own_ratios
-from rankslice.session.bench.scenario import ScenarioRun
 from rankslice.views.bench_sections import (
     Explained,
 )
@@ -48,13 +48,8 @@ def bench_json(bench: Bench) -> dict[str, Any]:
         "quiet": not unquiet(bench),
         "warnings": unquiet(bench),
         "jobs": [
-            {
-                "name": one.name,
-                "model": one.model,
-                "window": one.window,
-                "job_sha256": one.job_sha256,
-            }
-            for one in bench.subjects
+            {name: getattr(subject, name) for name in ("name", "model", "window", "job_sha256")}
+            for subject in bench.subjects
         ],
         "series": [_series_json(bench, one) for one in all_series(bench)],
         "ratios": [ratio_json(ratio) for ratio in own_ratios(bench)],
@@ -143,8 +138,7 @@ def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:
     ]
 
 
-def scenario_json(ran: ScenarioRun) -> dict[str, Any]:
-    figures = ran.figures
+def scenario_json(figures: ScenarioFigures) -> dict[str, Any]:
     derived = {
         "verdict": figures.verdict(),
         "is_within_limit": figures.is_within_limit,

@@ -25,7 +25,7 @@ from rankslice.networks.digits import (
 from rankslice.networks.zoo import zoo_model
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import FinishedRun, prepare, run
-from rankslice.session.verification.comparison import unsliced_outputs
+from rankslice.session.verification.unsliced_outputs import unsliced_outputs
 from rankslice.views.classes import classes_parts
 from rankslice.views.content import Table
 from rankslice.views.plan_text import build_parts

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about, comma_separated
 from rankslice.session.shared_options import BuildFolder, Json, SshConfig
-from rankslice.views.terminal import print_line, screen, talk
+from rankslice.views.content import Table
+from rankslice.views.terminal import print_line, screen, show, talk
 
 if TYPE_CHECKING:
     from rankslice.backend.boards.board_packages import Deployed
@@ -52,18 +53,42 @@ def show_deploy(
     dry_run: Annotated[bool, about("Show what would be copied without copying it.")] = False,
     json: Json = None,
 ) -> None:
-    from rankslice.commands.deploy.show import print_deployed, print_deployment
     from rankslice.session.build_folder import EDITED, is_edited, read_plan
     from rankslice.session.deployment import plan_deployment
 
     if is_edited(folder, read_plan(folder)):
         print_line(talk, EDITED, "note")
     if dry_run:
-        print_deployment(
-            plan_deployment(folder, boards, ssh_config=ssh_config, with_fallbacks=True), screen
-        )
+        planned = plan_deployment(folder, boards, ssh_config=ssh_config, with_fallbacks=True)
+        for shell, package in planned.work:
+            way = "this machine" if shell.is_here else "over ssh"
+            text = (
+                f"{package.label}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+                f" to {shell.login.host} ({way}), ~/.rankslice/packages/{package.short_name}"
+            )
+            print_line(screen, text)
         return
     deployed = call(on_step=lambda board, step: print_line(talk, f"{board}: {step}"))
     write_json(json, {"boards": [board.to_json() for board in deployed]})
     if json != STDOUT:
-        print_deployed(deployed, screen)
+        show(screen, _table(deployed))
+
+
+def _table(boards: Sequence[Deployed]) -> Table:
+    purposes = ("without",) if any(board.without for board in boards) else ()
+    head = ("board", *purposes, "host", "package", "size", "sent", "seconds")
+    rows = tuple(
+        (
+            board.board,
+            *((board.without or "-",) if purposes else ()),
+            *(board.host, board.state),
+            *(_megabytes(board.package_bytes), _megabytes(board.bytes_sent)),
+            f"{board.seconds:.1f}",
+        )
+        for board in boards
+    )
+    return Table("sizes in MB", head, rows)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}"

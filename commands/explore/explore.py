@@ -33,8 +33,8 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.frontend.partition.spans import SpanSegments
-from rankslice.session.building.profile_file import read_profile
+from rankslice.frontend.partition.partition import SpanSegments
+from rankslice.session.building.planning import read_profile
 from rankslice.session.exploring.evaluators import MappingRunner, MappingSimulator, mapping_text
 from rankslice.session.exploring.run_cache import RunCache
 from rankslice.session.profiling.profile_options import ProfileOptions

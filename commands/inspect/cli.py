@@ -60,7 +60,7 @@ def inspect(
     ] = None,
     sizes: OpenSizes,
 ) -> Inspection:
-    """Return what a model consists of and costs, where it can be cut, and the plan of a mapping.
+    """Return the layers of a model, their costs, the cuts, and the plan of a mapping.
 
     Raises:
         RankSliceError: the file is no model, or one that cannot be sliced; or there are mistakes

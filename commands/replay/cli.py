@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about
+from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import Json
-from rankslice.views.terminal import progress_bars, screen
+from rankslice.views.content import Notice, Part, Table
+from rankslice.views.terminal import Bars, screen, shortened, show
 
 if TYPE_CHECKING:
+    from rankslice.measurement.verify import Difference
     from rankslice.session.verification.replay import Replayed
 
 _MAX_FRAMES = 1_000_000
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of frames in a text such as ``0-4,7``."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = (first, last) if dash else (first, first)
@@ -31,8 +33,8 @@ def _numbers(text: str) -> tuple[int, ...]:
             raise ValueError(f"{text!r} has a range that ends before it begins")
         if end - begin >= _MAX_FRAMES:
             raise ValueError(f"{text!r} has more than {_MAX_FRAMES} frames")
-        found.update(range(begin, end + 1))
-    return tuple(sorted(found))
+        numbers.update(range(begin, end + 1))
+    return tuple(sorted(numbers))
 
 
 Frames = Annotated[
@@ -83,12 +85,51 @@ def replay(
     calls=replay,
 )
 def show_replay(call: Callable[..., Replayed], frames: Frames = None, json: Json = None) -> None:
-    from rankslice.commands.replay.show import print_replayed
-
-    with progress_bars() as bars:
-        work = bars.add_task("replaying", total=None if frames is None else len(frames))
-        replayed = call(on_frame=lambda count: bars.update(work, completed=count))
+    with Bars() as bars:
+        replayed = call(
+            on_frame=bars.counting("replaying", None if frames is None else len(frames))
+        )
     if json is not None:
         write_json(json, replayed.to_json())
     if json != STDOUT:
-        print_replayed(replayed, screen)
+        show(screen, *_parts(replayed))
+
+
+def _parts(replayed: Replayed) -> Iterator[Part | str]:
+    from rankslice.backend.runtime.summary.rates import frames_text
+
+    rows = tuple(
+        (
+            *(str(tensor.segment), tensor.name, tensor.dtype),
+            *(f"{tensor.difference.absolute:.3g}", f"{tensor.difference.relative:.3g}"),
+            _equality(tensor.difference),
+        )
+        for tensor in replayed.tensors
+    )
+    head = ("segment", "tensor", "type", "max difference", "of range", "bit-equal")
+    yield Table(f"{frames_text(len(replayed.frames))} of rank {replayed.rank}", head, rows)
+    for segment in replayed.segments:
+        times = segment.compute_ms
+        first = f"; first frame {segment.first_ms:.2f} ms" if segment.frames > 1 else ""
+        text = f"compute p50 {times['p50']:.2f} ms, p99 {times['p99']:.2f} ms{first}"
+        yield f"segment {segment.segment}: {text}"
+    yield _verdict(replayed)
+    yield Notice("Notes", replayed.notes, "note")
+
+
+def _equality(difference: Difference) -> str:
+    from rankslice.backend.runtime.summary.rates import frames_text
+
+    if difference.other_shapes:
+        return f"other shape in {frames_text(difference.other_shapes)}"
+    return "yes" if difference.bit_equal else f"no, from frame {difference.first} on"
+
+
+def _verdict(replayed: Replayed) -> str:
+    here = f"{replayed.version} here"
+    if replayed.engine != replayed.recorded_engine:
+        here += f", {replayed.recorded_engine} when it was recorded"
+    if replayed.bit_equal:
+        return f"bit-equal to what was recorded ({here})"
+    first = next(tensor for tensor in replayed.tensors if not tensor.difference.bit_equal)
+    return on_one_line(f"not what was recorded, first in {shortened(first.name)!r} ({here})")

@@ -11,7 +11,8 @@ from rankslice.framework.files.output_file import PAGE, STDOUT, write_json, writ
 from rankslice.framework.option_records import Writes, about
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import Json
-from rankslice.views.terminal import print_line, screen, talk
+from rankslice.views.content import Notice
+from rankslice.views.terminal import print_line, screen, show, talk
 
 if TYPE_CHECKING:
     from rankslice.commands.report.report import Report
@@ -59,13 +60,11 @@ def show_report(
     ] = Path("report.html"),
     json: Json = None,
 ) -> None:
-    from rankslice.commands.report.show import print_differences, print_report
-
-    found = call(beside=Path() if html == STDOUT else html.parent)
-    print_differences(found, talk)
+    made = call(beside=Path() if html == STDOUT else html.parent)
+    show(talk, Notice("Not comparable", tuple(made.differences), "warning"))
     if STDOUT not in (html, json):
-        print_report(found, screen)
-    write_json(json, found.to_json())
-    write_output(html, found.to_html(), "--html")
+        show(screen, *made.parts)
+    write_json(json, made.to_json())
+    write_output(html, made.to_html(), "--html")
     if STDOUT not in (html, json):
         print_line(screen, on_one_line(f"written to {html}"))

@@ -14,12 +14,22 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.plan import Plan
 from rankslice.measurement.bench.bench_records import Bench, read_bench
 from rankslice.measurement.bench.intervals import check_installed
-from rankslice.measurement.run_file import RunRecord, read_run
+from rankslice.measurement.rank_report import read_report
+from rankslice.measurement.summary import RunRecord, read_run, summarise
 from rankslice.session.bench.bench import compare
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
+from rankslice.session.run_record import record_of, report_sha256
+from rankslice.views.content import Notice, Part
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
-from rankslice.views.side_by_side import KeptBench, KeptRun, differences, figures
+from rankslice.views.side_by_side import (
+    KeptBench,
+    KeptRun,
+    benches_table,
+    differences,
+    figure_table,
+    figures,
+)
 
 FORMAT = "rankslice-report"
 VERSION = 1
@@ -48,8 +58,8 @@ class Report:
             "runs": [run.name for run in self.runs],
             "differences": self.differences,
             "figures": [
-                {"name": each.name, "values": list(each.values), "ratios": list(each.ratios)}
-                for each in figures(self.runs)
+                {"name": row.name, "values": list(row.values), "ratios": list(row.ratios)}
+                for row in figures(self.runs)
             ],
             "benchmarks": [
                 {
@@ -61,22 +71,23 @@ class Report:
             ],
         }
 
+    @property
+    def parts(self) -> Iterator[Part]:
+        """What the terminal shows."""
+        if self.runs:
+            yield figure_table(self.runs)
+        if any(kept.ratios for kept in self.benches):
+            yield benches_table(self.benches)
+            notes = tuple(f"{kept.name}: {note}" for kept in self.benches for note in kept.notes)
+            yield Notice("Notes", notes, "note")
+
     def to_html(self) -> str:
         """Return the page."""
         return page_html(report_page(self.runs, self.benches))
 
 
 def make_report(targets: Sequence[Path], page_folder: Path = Path()) -> Report:
-    """Return the last runs of build folders, and benchmarks; ratios are to the first.
-
-    Args:
-        targets: folders made by ``build``, and run; files that ``bench`` wrote.
-        page_folder: where the page goes, for links to other pages.
-
-    Raises:
-        RankSliceError: a folder is no build folder or was not run, a file is no benchmark or cannot
-            be compared with the first one, or something is given twice.
-    """
+    """Return ``rankslice.report`` of folders and files, for a page in a folder."""
     raise_mistakes(_twice(targets))
     runs = tuple(_kept_run(path, page_folder) for path in targets if not _is_bench(path))
     return Report(runs, tuple(_kept_benches(targets)))
@@ -105,11 +116,7 @@ def _is_bench(path: Path) -> bool:
 
 
 def _kept_benches(targets: Sequence[Path]) -> Iterator[KeptBench]:
-    """Yield benchmarks: of files, and of folders that have one, with a reason where one is useless.
-
-    Raises:
-        RankSliceError: a file is no benchmark, or cannot be compared with the first one.
-    """
+    """Yield benchmarks of files and of folders; a folder's may lack ratios, for a reason."""
     first: Bench | None = None
     for path in targets:
         file = path if _is_bench(path) else path / BENCH
@@ -135,8 +142,6 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
 
     A report that is newer than the record is of a job that ``run`` did not start.
     """
-    from rankslice.session.run_record import record_of, report_sha256
-
     report = report_sha256(folder)
     if (folder / RUN).is_file():
         record = read_run(folder / RUN)
@@ -148,8 +153,5 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     if not report:
         found = "has no report of a completed run"
         raise RankSliceError(Mistake(str(folder), found, f"run it with: rankslice run {folder}"))
-    from rankslice.measurement.rank_report import read_report
-    from rankslice.measurement.summary import summarise
-
     records = read_report(folder / REPORT, plan, 0)
     return record_of(folder, plan, summarise(records, None))

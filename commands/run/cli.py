@@ -245,7 +245,7 @@ class Shown:
     )
 
     def best(self, boxes: str | None) -> int:
-        """Return how many classes of each frame are shown."""
+        """Return the number of classes that are shown of each frame."""
         if self.top is not None:
             return self.top
         return 3 if (self.labels and boxes is None) or self.classes else 0
@@ -341,7 +341,7 @@ def _run_and_show(
 
 
 def _growth_text(prepared: PreparedRun) -> str:
-    """Return what a frame adds to the results of a run without a known end, and what helps."""
+    """Return a note on the growth of the results of a run without a known end."""
     from rankslice.backend.runtime.frame_records import RecordForm
     from rankslice.framework.wording import bytes_text
 

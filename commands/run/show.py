@@ -57,7 +57,7 @@ class RunOutputs:
     """Draws boxes or classes; returns what to print of it."""
 
     def leaves_screen(self, results: Path) -> bool:
-        """Return whether nothing else goes to standard output, so that figures may."""
+        """Whether standard output is free for the figures."""
         files = (self.json, self.html, self.classes, results, self.lines, self.live)
         return STDOUT not in files
 

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import PAGE, STDOUT, write_json, write_output
-from rankslice.framework.option_records import Writes, about, offered, option
+from rankslice.framework.option_records import Writes, about, offered
 from rankslice.framework.specs.read_platform import PlatformSource
-from rankslice.session.arriving_frames import SWITCHING
+from rankslice.session.arriving_frames import SWITCHING, Variation
 from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.views.terminal import screen
 
 if TYPE_CHECKING:
     from rankslice.session.exploring.simulate import Simulated
-
-
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """How times vary, and what it takes to read a frame."""
-
-    read_ms: float | None = option(
-        None,
-        "Time to read a frame, as 'run' shows it (default: that of copying it).",
-        float,
-        least=0,
-        most=1e6,
-    )
-    scatter: bool = option(
-        False, "Vary times from frame to frame like the measured ones.", excludes=("jitter",)
-    )
-    jitter: float = option(
-        0.0,
-        "Instead of --scatter: standard deviation of times, relative to the mean.",
-        float,
-        least=0,
-        most=10,
-    )
-    seed: int = option(
-        0, "Random seed of --scatter, --jitter and of sizes that change.", int, least=0
-    )
 
 
 OfTheRun = Annotated[
@@ -86,34 +59,17 @@ def simulate(
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
-    from rankslice.session.arriving_frames import arrivals_in
-    from rankslice.session.exploring.simulate import (
-        Scatter,
-        SimulationOptions,
-        Traffic,
-        simulate as simulate_job,
-    )
+    from rankslice.session.exploring.simulate import simulate as simulate_job
 
-    arrivals, read_ms = options.arrivals, variation.read_ms
     return simulate_job(
         target,
         mapping=None if mapping is None else mapping_from(mapping),
         platform=platform,
         profile=profile,
         sizes=sizes.given,
-        options=SimulationOptions(
-            Traffic(
-                options.frames,
-                options.fps,
-                None if arrivals is None else arrivals_in(arrivals),
-                options.window,
-                options.queue,
-                None if read_ms is None else 1e-3 * read_ms,
-            ),
-            Scatter(variation.scatter, variation.jitter, variation.seed),
-            traced=traced,
-            switching=options,
-        ),
+        options=options,
+        variation=variation,
+        traced=traced,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from rankslice.framework.files.output_file import (
 from rankslice.framework.option_records import Writes, offered, option
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import BuildFolder, Json, Launching
-from rankslice.views.terminal import print_line, progress_bars, screen
+from rankslice.views.terminal import Bars, print_line, screen, show
 
 if TYPE_CHECKING:
     from rankslice.commands.trace.trace import Traced
@@ -131,23 +132,19 @@ def trace(
 def show_trace(
     call: Callable[..., Traced], folder: BuildFolder, traces: Traces, json: Json = None
 ) -> None:
-    from rankslice.commands.trace.show import print_traced
     from rankslice.commands.trace.trace import page_of, write_page
 
     page = traces.html or page_of(folder)
     is_shown = STDOUT not in (page, traces.perfetto, traces.csv, json)
-    with progress_bars() as bars:
+    with Bars() as bars:
 
-        def begin(frames: int | None) -> Callable[[int], None]:
-            task = bars.add_task("running", total=frames)
-            return lambda count: bars.update(task, completed=count)
-
-        def show(traced: Traced) -> None:
-            bars.stop()
+        def show_traced(traced: Traced) -> None:
+            bars.end()
             if is_shown:  # even if there is no room to write it
-                print_traced(traced, screen)
+                show(screen, *traced.parts)
 
-        traced = call(typed=("rankslice", *sys.argv[1:]), on_prepared=begin, on_traced=show)
+        begin = partial(bars.counting, "running")
+        traced = call(typed=("rankslice", *sys.argv[1:]), on_prepared=begin, on_traced=show_traced)
     if traces.html is None:
         write_page(traced, page)
     write_json(json, traced.to_json())

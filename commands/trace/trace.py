@@ -11,7 +11,7 @@ import numpy as np
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.summary.rates import TOO_FEW, frames_to_fill
+from rankslice.backend.runtime.summary.rates import TOO_FEW, frames_to_fill, latency_text
 from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
@@ -34,11 +34,13 @@ from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
 from rankslice.views.board_charts import counters_of, hardware_figures
+from rankslice.views.content import Notice, Part, Section
 from rankslice.views.perfetto_file import perfetto_bytes
-from rankslice.views.trace_page import drawing_notes, trace_page
+from rankslice.views.run_parts import rate_of
+from rankslice.views.trace_page import drawing_notes, ranks_section, trace_page
 from rankslice.views.trace_timeline import Timeline, timeline
 
-MOST_WITH_OPERATORS = 1000
+_MAX_FRAMES_WITH_OPERATORS = 1000
 """Frames: engines keep their profiles in memory, and stop at a million operators."""
 
 _NOWHERE = Path("/dev/null")
@@ -61,6 +63,17 @@ class Traced:
     hardware: tuple[BoardHistory, ...] = ()
     """What each board was like, second by second."""
 
+    @property
+    def parts(self) -> Iterator[Part | Section | str]:
+        """What the terminal shows."""
+        yield ranks_section(self.found)
+        if self.summary is not None:
+            yield rate_of(self.summary)
+            yield latency_text(self.summary.latency_ms)
+        bottleneck, *waits = self.words
+        yield Notice("Bottleneck", (f"bottleneck: {bottleneck}", *waits))
+        yield Notice("Notes", self.notes, "note")
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for ``trace --json``."""
         record = journeys_json(self.found, self.words, self.notes, self.summary)
@@ -82,19 +95,15 @@ def prepare_trace(
     """
     prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
     kept = events_needed(prepared.plan, prepared.source.frames)
-    if operators and not 0 < (prepared.source.frames or 0) <= MOST_WITH_OPERATORS:
-        found = f"supports at most {MOST_WITH_OPERATORS} frames"
+    if operators and not 0 < (prepared.source.frames or 0) <= _MAX_FRAMES_WITH_OPERATORS:
+        found = f"supports at most {_MAX_FRAMES_WITH_OPERATORS} frames"
         raise RankSliceError(Mistake("--operators", found, "give fewer --frames"))
     asked = replace(prepared.options, events=Path("events"), events_kept=kept, operators=operators)
     return replace(prepared, options=asked)
 
 
 def page_of(folder: Path) -> Path:
-    """Return where the page goes if it is given no other name.
-
-    Raises:
-        RankSliceError: the folder is no build folder, or the page cannot be written there.
-    """
+    """Return the default file of the page, after checking that it can be written."""
     read_plan(folder)
     return check_output(folder / TRACE, "--html", PAGE)
 
@@ -128,12 +137,13 @@ def trace_failure(folder: Path) -> Traced:
     from rankslice.measurement.trace.failure import failure_of, read_failure
 
     plan, failure = read_plan(folder), failure_of(folder)
-    told = f"this is the end of a job that failed at {failure.time}: {' '.join(failure.message)}"
+    reason = " ".join(failure.message)
+    note = f"this is the end of a job that failed at {failure.time}: {reason}"
     trace = read_failure(folder, plan)
     stretch = stretches_of(trace)[-1:] if plan.surge is not None else []
     taken = journeys(trace, None, *stretch)
     traced = _traced(folder, taken, None, (), *stretch)
-    return replace(traced, notes=(told, *traced.notes))
+    return replace(traced, notes=(note, *traced.notes))
 
 
 def _traced(
@@ -201,10 +211,9 @@ def _operator_notes(drawn: Timeline) -> Iterator[str]:
 
 
 def _silent_engines(plan: Plan, operators: Sequence[RankOperators]) -> Iterator[str]:
-    """Yield which ranks show no operators though they were asked to."""
     ranks: dict[str, list[str]] = {}
-    for told, rank in zip(operators, plan.ranks, strict=False):
-        if not told.segments and plan.of_rank(rank.rank):
+    for of_rank, rank in zip(operators, plan.ranks, strict=False):
+        if not of_rank.segments and plan.of_rank(rank.rank):
             ranks.setdefault(rank.engine, []).append(str(rank.rank))
     for engine, numbers in ranks.items():
         yield (
@@ -228,7 +237,6 @@ def _replaced_engines(operators: Sequence[RankOperators]) -> Iterator[str]:
 
 
 def _clock_note(trace: Trace) -> str:
-    """Return how well the clocks of boards agree."""
     worst = max(trace.error_ns)
     if not np.isfinite(worst):
         apart = [str(n) for n, error in enumerate(trace.error_ns) if not np.isfinite(error)]
@@ -240,11 +248,6 @@ def _clock_note(trace: Trace) -> str:
 
 
 def write_page(traced: Traced, file: Path) -> None:
-    """Write the page with the timeline.
-
-    Raises:
-        RankSliceError: it cannot be written.
-    """
     page = trace_page(
         traced.found,
         traced.drawn,
@@ -257,11 +260,6 @@ def write_page(traced: Traced, file: Path) -> None:
 
 
 def write_perfetto(traced: Traced, file: Path) -> None:
-    """Write a trace that Perfetto opens.
-
-    Raises:
-        RankSliceError: it cannot be written.
-    """
     counters = counters_of(traced.found.journeys.trace, traced.hardware)
     content = perfetto_bytes(traced.found, traced.drawn, counters)
     write_bytes(file, content, "--perfetto")

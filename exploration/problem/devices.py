@@ -59,7 +59,8 @@ Accelerators: TypeAlias = tuple[tuple[Kind, ...], tuple[Device, ...]]
 def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ...]:
     """Return mapping keys of the accelerators of a platform, board by board.
 
-    Each board's CPU with all its cores is one, each GPU and each NPU is one.
+    Each cluster of a board's cores is one, or its CPU with all cores where no clusters are known;
+    so are each GPU and each NPU.
 
     Args:
         per_core: take each core of a CPU as an accelerator, not the whole CPU.
@@ -70,11 +71,10 @@ def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ..
 
 
 def _units(board: Board, per_core: bool) -> Iterator[str]:
-    cores = _cores_of(board)
     if per_core:
-        yield from (f"cpu{core}" for core in cores)
+        yield from (f"cpu{core}" for core in _cores_of(board))
     else:
-        yield f"cpu{core_ranges(cores)}"
+        yield from (f"cpu{core_ranges(cores)}" for cores in board.cpus or (_cores_of(board),))
     yield from board.gpus_and_npus
 
 
@@ -96,8 +96,8 @@ def kinds_and_devices(
 
     Two devices are of one kind if their boards are described alike (but for name, host and
     account), and so are their accelerators; of CPUs they must have the same cores, as cores of
-    one board can differ, unless it is known that they do not. On ``local``, where nothing is
-    described, cores are taken to be alike.
+    one board can differ, or as many of each cluster. On ``local``, where nothing is described,
+    cores are taken to be alike.
 
     Args:
         keys: of a mapping, in any order; they may share cores.
@@ -135,6 +135,10 @@ def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
     cores: object = ()
     if placement.accelerator == "cpu":
         cores = len(placement.cores) if platform.name == "local" else placement.cores
+        if board.clusters:
+            cores = tuple(
+                (each.name, len({*each.cores} & {*placement.cores})) for each in board.clusters
+            )
     accelerator = placement.accelerator.rstrip("0123456789")
     described = replace(board, name="", host="", user="")
     return described, accelerator, cores, placement.engine, placement.options

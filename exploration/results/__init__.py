@@ -1,1 +1,1 @@
-"""What an exploration found, and how it is kept and shown."""
+"""What an exploration found: candidates, front, answer, and their files."""

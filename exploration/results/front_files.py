@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
+from rankslice.framework.files.output_file import csv_lines
 
 FORMAT = "rankslice-front"
 VERSION = 1
@@ -74,12 +73,8 @@ def _load(load: RankLoad) -> dict[str, Any]:
 
 def candidates_csv(candidates: Sequence[Candidate]) -> str:
     """Return a table with a line for each mapping and basis of its figures."""
-    lines = [_cells(candidate, each) for candidate in candidates for each in candidate.figures]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, lines[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    rows = [_cells(candidate, figures) for candidate in candidates for figures in candidate.figures]
+    return "".join(csv_lines([rows[0], *(row.values() for row in rows)]))
 
 
 def _cells(candidate: Candidate, figures: Figures) -> dict[str, object]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from pymoo.algorithms.moo.nsga2 import NSGA2
 from pymoo.core.crossover import Crossover
-from pymoo.core.duplicate import DuplicateElimination
 from pymoo.core.mutation import Mutation
 from pymoo.core.problem import Problem
 from pymoo.core.repair import Repair
@@ -32,7 +31,6 @@ def nsga2_algorithm(
         crossover=_SwapStretches(2, 2, prob=options.crossover),
         mutation=_Mutate(prob=options.mutation),
         repair=_MutateKnown(),
-        eliminate_duplicates=_Duplicates(),
         output=None,
     )
     ending = get_termination("n_gen", options.generations)
@@ -71,12 +69,3 @@ class _MutateKnown(Repair):  # type: ignore[misc, unused-ignore]
     def _do(self, problem: Any, x: Any, algorithm: Any, random_state: Any, **_: Any) -> Any:
         there = () if algorithm.pop is None else algorithm.pop.get("X")
         return fresh_children(x, there, problem.devices, random_state)
-
-
-class _Duplicates(DuplicateElimination):  # type: ignore[misc, unused-ignore]
-    def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
-        known = set() if other is None else {row.tobytes() for row in other.get("X")}
-        for number, row in enumerate(pop.get("X")):
-            is_duplicate[number] = row.tobytes() in known
-            known.add(row.tobytes())
-        return is_duplicate

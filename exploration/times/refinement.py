@@ -61,7 +61,6 @@ def refine(
     *,
     within: float = 0.05,
     most_rounds: int = 12,
-    on_round: Callable[[Round], None] = lambda done: None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Refinement:
     """Plan, have the plan's slices measured, and plan again, until expectations are met.
@@ -80,7 +79,6 @@ def refine(
         measured = tuple(measure(slices))
         rounds.append(Round(slices, expected, measured))
         times = times.with_measured(dict(zip(slices, measured, strict=True)))
-        on_round(rounds[-1])
         if rounds[-1].error <= within:
             break
     return Refinement(times, tuple(rounds), within)

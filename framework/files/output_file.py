@@ -6,7 +6,9 @@ absent. It may replace a regular file of the same kind, and nothing else.
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import re
@@ -140,6 +142,14 @@ def write_json(file: Path | None, record: Mapping[str, Any]) -> None:
     """Write what ``--json`` asks for; ``None``: nowhere."""
     if file is not None:
         write_output(file, json.dumps(record, indent=1) + "\n", "--json")
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """Yield rows as lines of CSV; the first one has the names of the columns."""
+    for row in rows:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(row)
+        yield text.getvalue()
 
 
 def write_bytes(path: Path, content: bytes, option: str) -> None:

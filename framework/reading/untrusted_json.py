@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any, NoReturn
 
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import printable
 
 MAX_NUMBER = 1 << 63
@@ -16,6 +17,18 @@ _MAX_TEXT = 4000
 
 class UntrustedJsonError(ValueError):
     """The text of another machine is not valid or exceeds a limit; the message says how."""
+
+
+def from_other_machine(content: bytes, where: str, expected: str = "") -> Any:
+    """Return :func:`untrusted_json` of a file's content.
+
+    Raises:
+        RankSliceError: it is not valid, or exceeds a limit.
+    """
+    try:
+        return untrusted_json(content)
+    except UntrustedJsonError as error:
+        raise RankSliceError(Mistake(where, str(error), expected)) from None
 
 
 def untrusted_json(text: bytes) -> Any:

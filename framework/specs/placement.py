@@ -11,7 +11,7 @@ from rankslice.backend.runtime.job import Rank, Turns
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placements
-from rankslice.framework.platform import Accelerator, Board, Platform
+from rankslice.framework.platform import Accelerator, Board, Cluster, Platform
 from rankslice.framework.specs.core_lists import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
 from rankslice.framework.wording import bare, joined, quoted
@@ -212,7 +212,18 @@ def _placements(claims: list[_Claim], default_engine: str) -> Placements:
     chosen, warnings = _with_host_cores(claims)
     users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
     ranks = tuple(_placement(claim, users, default_engine) for claim in chosen)
+    warnings += [_mixing(claim, own) for claim in chosen if len(own := _own_clusters(claim)) > 1]
     return Placements(ranks, tuple(warnings))
+
+
+def _own_clusters(claim: _Claim) -> tuple[Cluster, ...]:
+    return claim.board.clusters_of(claim.cores) if claim.key.kind == "cpu" else ()
+
+
+def _mixing(claim: _Claim, clusters: tuple[Cluster, ...]) -> str:
+    names = joined([quoted(cluster.name) for cluster in clusters])
+    found = f"{format_cores(claim.cores)} are of the clusters {names}"
+    return str(Mistake(claim.where, found, "a rank is as fast as the slowest of its cores"))
 
 
 def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:

@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.platform import Accelerator, Board, Link, Platform
+from rankslice.framework.platform import Accelerator, Board, Cluster, Link, Platform
 from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
 from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
@@ -218,6 +218,64 @@ _Accelerators = Annotated[
 _Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="watts, such as 2.5")]
 
 
+def _cluster_cores(value: object) -> tuple[int, ...]:
+    """Like :func:`_cores`, but a number is that core."""
+    return _cores([value]) if isinstance(value, str) else _cores(value)
+
+
+_CLUSTER_CORES_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 0}, *_CORES_SCHEMA["anyOf"][1:]]}
+
+
+class _ClusterSpec(_Spec):
+    cores: Annotated[
+        Annotated[
+            tuple[int, ...],
+            BeforeValidator(_cluster_cores),
+            WithJsonSchema(_CLUSTER_CORES_SCHEMA),
+        ],
+        Field(description="cores such as 0-3, 7 or [4, 5, 6]"),
+    ]
+    kind: Annotated[_Text, Field(description="a kind of cores such as Cortex-A78")] = ""
+    max_mhz: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="megahertz above 0, such as 2400"),
+    ] = None
+
+
+def _one_cluster(value: object) -> object:
+    return value if isinstance(value, dict) else {"cores": value}
+
+
+_CLUSTERS_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [
+            *_CLUSTER_CORES_SCHEMA["anyOf"],
+            {
+                "type": "object",
+                "properties": {
+                    "cores": _CLUSTER_CORES_SCHEMA,
+                    "kind": _SCALAR,
+                    "max_mhz": {"type": "number", "exclusiveMinimum": 0},
+                },
+                "required": ["cores"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+
+
+def _disjoint(clusters: dict[str, _ClusterSpec]) -> dict[str, _ClusterSpec]:
+    owners: dict[int, str] = {}
+    for name, cluster in clusters.items():
+        for core in cluster.cores:
+            if core in owners:
+                raise ValueError(f"core {core} is in {quoted(owners[core])} and {quoted(name)}")
+            owners[core] = name
+    return clusters
+
+
 class _BoardSpec(_Spec):
     host: Annotated[
         Annotated[str, _valid("host"), _named("host")],
@@ -233,6 +291,12 @@ class _BoardSpec(_Spec):
         Annotated[tuple[int, ...], BeforeValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None,
         Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
     ] = None
+    clusters: Annotated[
+        dict[str, Annotated[_ClusterSpec, BeforeValidator(_one_cluster)]],
+        AfterValidator(_disjoint),
+        WithJsonSchema(_CLUSTERS_SCHEMA),
+        Field(description="cores by cluster, such as `{little: 0-3, big: 4-6, prime: 7}`"),
+    ] = {}
     memory_mb: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
@@ -249,6 +313,16 @@ class _BoardSpec(_Spec):
     npu: _Accelerators = []
     idle_w: _Watts = None
     busy_w: _Watts = None
+
+    @model_validator(mode="after")
+    def _covers_cores(self) -> _BoardSpec:
+        """Check that clusters have the cores of the board, all of them."""
+        grouped = {core for cluster in self.clusters.values() for core in cluster.cores}
+        if grouped and self.cores is not None and (odd := grouped ^ {*self.cores}):
+            core, missing = min(odd), min(odd) not in grouped
+            where = "is in no cluster" if missing else "of a cluster is not among the cores"
+            raise ValueError(f"core {core} {where}")
+        return self
 
 
 class _LinkSpec(_Spec):
@@ -289,6 +363,7 @@ class _PlatformSpec(_Spec):
 _SPECS: dict[str, type[_Spec]] = {
     "": _PlatformSpec,
     "boards": _BoardSpec,
+    "clusters": _ClusterSpec,
     "cpu": _AcceleratorSpec,
     "gpu": _AcceleratorSpec,
     "npu": _AcceleratorSpec,
@@ -330,6 +405,8 @@ def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
     names = [part for part in path if isinstance(part, str)]
     if names[:1] == ["boards"]:
         del names[1:2]
+    if names[1:2] == ["clusters"]:
+        del names[2:3]
     for free in ("options", "environment"):
         if free in names[2:]:
             names = names[: names.index(free, 2) + 1]
@@ -406,13 +483,19 @@ def _platform(spec: _PlatformSpec, name: str) -> Platform:
 
 
 def _board(name: str, spec: _BoardSpec) -> Board:
+    clusters = tuple(
+        Cluster(name, tuple(sorted(each.cores)), each.kind, each.max_mhz)
+        for name, each in spec.clusters.items()
+    )
     return Board(
         name=name,
         host=spec.host or name,
         gpus=_accelerators(spec.gpu),
         npus=_accelerators(spec.npu),
         cpu=_accelerator(spec.cpu) if spec.cpu is not None else None,
-        **spec.model_dump(exclude={"host", "gpu", "npu", "cpu"}),
+        clusters=clusters,
+        cores=spec.cores or tuple(sorted(core for each in clusters for core in each.cores)) or None,
+        **spec.model_dump(exclude={"host", "gpu", "npu", "cpu", "clusters", "cores"}),
     )
 
 

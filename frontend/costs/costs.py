@@ -37,7 +37,7 @@ class LayerCost:
 
 
 def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
-    """Return what each layer costs, in the graph's order.
+    """Return the costs of all layers, in the graph's order.
 
     Layers that give the same for every frame (see
     :func:`rankslice.framework.graph.constant_layers`) take no arithmetic per frame. What a
@@ -68,7 +68,7 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
 
 
 def held_by(layer: Layer) -> tuple[Weight | Tensor, ...]:
-    """Return what a layer brings along: its weights, and a constant's value."""
+    """Return the weights of a layer, and the value of a ``Constant``."""
     return (*layer.weights, *(layer.outputs if layer.op == "Constant" else ()))
 
 

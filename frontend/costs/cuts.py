@@ -63,13 +63,13 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
         leaving.setdefault(span.last, []).append(span.tensor.name)
     faults = {span.tensor.name: crossing_fault(span.tensor) for span in spans}
     crossing: dict[str, Tensor] = {}
-    found = []
+    all_cuts = []
     for index, layer in enumerate(running[:-1]):
         crossing |= {tensor.name: tensor for tensor in arriving.get(index, ())}
         for name in leaving.get(index, ()):
             del crossing[name]
         macs, parameters, weight_bytes = sums[layer.name]
-        found.append(
+        all_cuts.append(
             Cut(
                 after=layer.name,
                 before=running[index + 1].name,
@@ -83,7 +83,7 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
                 obstacle=_obstacle(crossing, faults) or bound.get(index, ""),
             )
         )
-    return tuple(found)
+    return tuple(all_cuts)
 
 
 def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
@@ -112,7 +112,7 @@ def _obstacle(crossing: Iterable[str], faults: Mapping[str, str]) -> str:
     return "" if name is None else f"{quoted(name)} cannot cross: {faults[name]}"
 
 
-def notable_cuts(found: Sequence[Cut], count: int) -> tuple[Cut, ...]:
+def notable_cuts(all_cuts: Sequence[Cut], count: int) -> tuple[Cut, ...]:
     """Return at most ``count`` of the cuts, spread over the model, narrowest first.
 
     The model is divided into ``count`` parts with the same number of MACs, and the narrowest cut
@@ -120,15 +120,15 @@ def notable_cuts(found: Sequence[Cut], count: int) -> tuple[Cut, ...]:
     than a hundredth of the MACs and less than a tenth of the parameters on one side is not taken.
     With room for all cuts, all are taken. Those that are impossible never are.
     """
-    possible = [cut for cut in found if not cut.obstacle]
+    possible = [cut for cut in all_cuts if not cut.obstacle]
     if len(possible) > count:
         possible = _narrowest_of_parts(possible, count)
     return tuple(sorted(possible, key=lambda cut: (cut.nbytes or 0, cut.share)))
 
 
-def _narrowest_of_parts(found: Sequence[Cut], count: int) -> list[Cut]:
+def _narrowest_of_parts(possible: Sequence[Cut], count: int) -> list[Cut]:
     best: dict[int, Cut] = {}
-    for cut in found if count else ():
+    for cut in possible if count else ():
         if cut.divides:
             part = min(int(cut.share * count), count - 1)
             best[part] = min(best.get(part, cut), cut, key=lambda one: _rank(one, part, count))

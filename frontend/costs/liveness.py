@@ -48,20 +48,21 @@ def lifetimes(graph: Graph) -> tuple[Lifetime, ...]:
     What constant layers make is not among them: it is held all the time, as weights are.
     """
     running = running_layers(graph)
-    given = {tensor.name for tensor in graph.outputs}
-    brought = {tensor.name for tensor in graph.inputs}
+    output_names = {tensor.name for tensor in graph.outputs}
+    input_names = {tensor.name for tensor in graph.inputs}
     last = {tensor.name: i for i, layer in enumerate(running) for tensor in layer.inputs}
     made = {tensor.name: i for i, layer in enumerate(running) for tensor in layer.outputs}
-    end = max((made[name] for name in given if name in made), default=0)
+    end = max((made[name] for name in output_names if name in made), default=0)
     start = next(
-        (i for i, layer in enumerate(running) if any(t.name in brought for t in layer.inputs)), 0
+        (i for i, layer in enumerate(running) if any(t.name in input_names for t in layer.inputs)),
+        0,
     )
 
     def needed(tensor: Tensor, first: int) -> Lifetime:
         until = last.get(tensor.name, first)
-        return Lifetime(tensor, first, max(until, end) if tensor.name in given else until)
+        return Lifetime(tensor, first, max(until, end) if tensor.name in output_names else until)
 
-    inputs = [needed(t, start) for t in graph.inputs if t.name in last or t.name in given]
+    inputs = [needed(t, start) for t in graph.inputs if t.name in last or t.name in output_names]
     inner = [needed(t, i) for i, layer in enumerate(running) for t in layer.outputs]
     return (*inputs, *inner)
 
@@ -74,7 +75,7 @@ def peak_memory(graph: Graph) -> Peak:
     """
     running = running_layers(graph)
     spans = lifetimes(graph)
-    given = {tensor.name for tensor in graph.outputs}
+    output_names = {tensor.name for tensor in graph.outputs}
     sizes = list(_sizes(spans, len(running)))
     top = max(range(len(sizes)), key=sizes.__getitem__, default=None)
     return Peak(
@@ -83,7 +84,8 @@ def peak_memory(graph: Graph) -> Peak:
         unsized=tuple(
             span.tensor.name
             for span in spans
-            if span.tensor.nbytes is None and (span.last > span.first or span.tensor.name in given)
+            if span.tensor.nbytes is None
+            and (span.last > span.first or span.tensor.name in output_names)
         ),
     )
 

@@ -36,23 +36,23 @@ def format_of(graph: Graph) -> Format[Any]:
 
 
 def _format(name: str) -> Format[Any]:
-    found: Format[Any] = import_module(FORMATS[name]).FORMAT
-    return found
+    model_format: Format[Any] = import_module(FORMATS[name]).FORMAT
+    return model_format
 
 
 def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     """Return the model in a file, of the format that the suffix names."""
-    found = find_format(path)
-    if found is None:
+    model_format = find_format(path)
+    if model_format is None:
         expected = joined([f".{suffix}" for suffix in FORMATS], "or")
         what = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
-    model: Model = found.read(path, sizes)
+    model: Model = model_format.read(path, sizes)
     return model
 
 
 def submodel_files(
     model: Model, part: Part, *, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
-    """Return what to write for some of a model's layers, in the format of its sub-models."""
+    """Return the files of a sub-model of some of a model's layers."""
     return format_of(model.graph).submodel_files(model, part, name, conversion)

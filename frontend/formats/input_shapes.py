@@ -27,8 +27,8 @@ class GivenSizes:
 
     @property
     def options(self) -> tuple[str, ...]:
-        given = {"--shape": self.fixed, "--at-most": self.at_most}
-        return tuple(option for option, sizes in given.items() if sizes)
+        sizes_of = {"--shape": self.fixed, "--at-most": self.at_most}
+        return tuple(option for option, sizes in sizes_of.items() if sizes)
 
 
 NO_SIZES = GivenSizes()
@@ -203,10 +203,10 @@ def _named(name: str, sizes: Sizes, taken: Iterable[int | str]) -> Sizes:
     taken = set(taken)
 
     def named(axis: int) -> str:
-        found = f"{name}.{axis}"
-        while found in taken:
-            found += "'"
-        return found
+        unused = f"{name}.{axis}"
+        while unused in taken:
+            unused += "'"
+        return unused
 
     return [named(axis) if size == "?" else size for axis, size in enumerate(sizes)]
 

@@ -14,8 +14,7 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Graph, Layer
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
-from rankslice.frontend.partition.partition import Partition, PartitionSegment
-from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.partition.partition import Partition, PartitionSegment, SpanSegment
 
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,

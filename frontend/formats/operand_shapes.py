@@ -14,10 +14,10 @@ class UnknownSizeError(Exception):
 
 def shape_of(layer: Layer, operand: int) -> tuple[int, ...]:
     """Return the shape of an operand, or raise :class:`UnknownSizeError`."""
-    given = layer.operands[operand] if operand < len(layer.operands) else None
-    if given is None or given.shape is None:
+    tensor = layer.operands[operand] if operand < len(layer.operands) else None
+    if tensor is None or tensor.shape is None:
         raise UnknownSizeError
-    return given.shape
+    return tensor.shape
 
 
 def output_shape(layer: Layer) -> tuple[int, ...]:
@@ -39,6 +39,19 @@ def matrix_product(transposed: str = "") -> Callable[[Layer], int]:
         return math.prod(output_shape(layer)) * shape_of(layer, 0)[inner]
 
     return count
+
+
+def convolution(window: slice, kernel: int = 1) -> Callable[[Layer], int]:
+    """Count a convolution: each output value takes these dimensions of the kernel."""
+    return lambda layer: math.prod(output_shape(layer)) * math.prod(shape_of(layer, kernel)[window])
+
+
+def transposed_convolution(window: slice, data: int = 0) -> Callable[[Layer], int]:
+    """Count each input value with these dimensions of the kernel: all but its input channels.
+
+    ``data``: the operand that is the input; the kernel is operand 1.
+    """
+    return lambda layer: math.prod(shape_of(layer, data)) * math.prod(shape_of(layer, 1)[window])
 
 
 def counted_macs(

@@ -185,10 +185,10 @@ class PositionedFile:
 
     def bytes_at(self, start: int, length: int) -> bytes:
         """Return ``length`` bytes from offset ``start``; fewer only where the file ends."""
-        found = os.pread(self._descriptor, length, start)
-        while found and len(found) < length:
-            more = os.pread(self._descriptor, length - len(found), start + len(found))
+        content = os.pread(self._descriptor, length, start)
+        while content and len(content) < length:
+            more = os.pread(self._descriptor, length - len(content), start + len(content))
             if not more:
                 break
-            found += more
-        return found
+            content += more
+        return content

@@ -14,8 +14,8 @@ _MAX_REASONS = 3
 
 def bonded(used: frozenset[str], bonds: Sequence[Bond]) -> frozenset[str]:
     """Return the layers that are needed because they share something with one that is used."""
-    found = {layer for bond in bonds if not used.isdisjoint(bond.layers) for layer in bond.layers}
-    return frozenset(found)
+    needed = {layer for bond in bonds if not used.isdisjoint(bond.layers) for layer in bond.layers}
+    return frozenset(needed)
 
 
 def bound_items(

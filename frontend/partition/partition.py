@@ -58,6 +58,18 @@ class PartitionSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanSegment:
+    """What a rank runs that has these layers and no others."""
+
+    layers: tuple[Layer, ...]
+    """In the graph's order, with the copies that they need."""
+    inputs: tuple[Tensor, ...]
+    """By first use."""
+    outputs: tuple[Tensor, ...]
+    """In the layers' order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """A model cut into segments."""
 
@@ -115,14 +127,14 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     copied = [layer for layer in graph.layers if layer.name in copies]
     kept = used_layers(graph) - copies
     layers = [layer for layer in graph.layers if layer.name in kept]
-    reads = layer_reads(layers, copied)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
-    grouping = Grouping(graph, layers, reads)
+    maker = SegmentMaker(graph, layers, copied)
+    grouping = Grouping(graph, layers, maker.reads)
     raise_mistakes(bond_mistakes(graph, layers, grouping.items, rank_of))
-    found, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
-    blocks = [tuple(layers[position] for position in block) for block in found]
-    segments = tuple(_segments(graph, rank_of, blocks, copied, reads))
+    positions, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
+    blocks = [tuple(layers[position] for position in block) for block in positions]
+    segments = tuple(_segments(rank_of, blocks, maker))
     segments = _with_given_weights(graph, segments)
     raise_mistakes(_tensor_mistakes(graph, segments))
     return Partition(graph, segments, is_minimal)
@@ -132,18 +144,63 @@ Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
 """What the layers read, by their names, as if they were one with the copies that they read from."""
 
 
-def layer_reads(layers: Iterable[Layer], copied: Iterable[Layer]) -> Reads:
-    """Return what layers, and the ordered copies that they need, read from others."""
-    behind: dict[str, tuple[Tensor, ...]] = {}
+def layer_reads(layers: Sequence[Layer], copied: Iterable[Layer]) -> Reads:
+    """Return the tensors that layers, or the copies that they need, read from others."""
+    return _through_copies(layers, copied)[0]
+
+
+def _through_copies(
+    layers: Sequence[Layer], copied: Iterable[Layer]
+) -> tuple[Reads, Mapping[str, frozenset[str]]]:
+    """Return by layer: the tensors read from others, and the names of the copies needed."""
+    behind: dict[str, tuple[tuple[Tensor, ...], frozenset[str]]] = {}
+
+    def seen(layer: Layer) -> tuple[tuple[Tensor, ...], frozenset[str]]:
+        sources = [behind.get(read.name, ((read,), frozenset())) for read in layer.inputs]
+        tensors = {tensor.name: tensor for read, _ in sources for tensor in read}
+        return tuple(tensors.values()), frozenset().union(*(copies for _, copies in sources))
+
     for layer in copied:
-        found = _seen_through(layer, behind)
-        behind |= {tensor.name: found for tensor in layer.outputs}
-    return {layer.name: _seen_through(layer, behind) for layer in layers}
+        reads, copies = seen(layer)
+        behind |= {tensor.name: (reads, copies | {layer.name}) for tensor in layer.outputs}
+    of_layers = {layer.name: seen(layer) for layer in layers}
+    return (
+        {name: reads for name, (reads, _) in of_layers.items()},
+        {name: copies for name, (_, copies) in of_layers.items()},
+    )
 
 
-def _seen_through(layer: Layer, behind: Mapping[str, tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    found = [tensor for read in layer.inputs for tensor in behind.get(read.name, (read,))]
-    return tuple({tensor.name: tensor for tensor in found}.values())
+class SegmentMaker:
+    """Makes segments of layers, each with the copies that it needs."""
+
+    def __init__(self, graph: Graph, layers: Sequence[Layer], copied: Sequence[Layer]) -> None:
+        """Take the layers that get a rank, and those that are copied, both in the graph's order."""
+        self.reads, self._copies = _through_copies(layers, copied)
+        self._graph = graph
+        self._given = {tensor.name for tensor in graph.outputs}
+        self._position = {layer.name: number for number, layer in enumerate(graph.layers)}
+        self._readers: dict[str, set[str]] = defaultdict(set)
+        for name, reads in self.reads.items():
+            for tensor in reads:
+                self._readers[tensor.name].add(name)
+
+    def segment(self, block: Sequence[Layer]) -> SpanSegment:
+        """Return the segment of some layers; one that reads nothing gets a model input."""
+        names = {layer.name for layer in block}
+        made = {tensor.name: tensor for layer in block for tensor in layer.outputs}
+        read = (tensor for layer in block for tensor in self.reads[layer.name])
+        inputs = {tensor.name: tensor for tensor in read if tensor.name not in made}
+        copies = {name for layer in block for name in self._copies[layer.name]}
+        positions = sorted(self._position[name] for name in names | copies)
+        return SpanSegment(
+            tuple(self._graph.layers[position] for position in positions),
+            tuple(inputs.values()) or (smallest(self._graph.inputs),),
+            tuple(
+                tensor
+                for name, tensor in made.items()
+                if name in self._given or self._readers.get(name, names) - names
+            ),
+        )
 
 
 class Grouping:
@@ -163,12 +220,14 @@ class Grouping:
 
         Segments come in a topological order, by level, then rank. Layers of an item have one rank.
         """
-        found = fewest_blocks([ranks[item[0]] for item in self.items], self._between, budget=budget)
+        solution = fewest_blocks(
+            [ranks[item[0]] for item in self.items], self._between, budget=budget
+        )
         blocks = [
             tuple(sorted(position for item in block for position in self.items[item]))
-            for block in found.blocks
+            for block in solution.blocks
         ]
-        return self._by_level(blocks, ranks), found.minimal
+        return self._by_level(blocks, ranks), solution.minimal
 
     def _by_level(
         self, blocks: Sequence[tuple[int, ...]], ranks: Sequence[int]
@@ -195,30 +254,20 @@ def _makers(layers: Iterable[Layer]) -> dict[str, int]:
 
 
 def _segments(
-    graph: Graph,
-    rank_of: Mapping[str, int],
-    blocks: Sequence[tuple[Layer, ...]],
-    copied: Sequence[Layer],
-    reads: Reads,
+    rank_of: Mapping[str, int], blocks: Sequence[tuple[Layer, ...]], maker: SegmentMaker
 ) -> Iterator[PartitionSegment]:
-    position = {layer.name: number for number, layer in enumerate(graph.layers)}
-    given = {tensor.name for tensor in graph.outputs}
-    readers = _readers(blocks, reads)
     count: Counter[int] = Counter()
     for block in blocks:
         rank = rank_of[block[0].name]
-        copies = _needed(block, copied)
-        own = {t.name for layer in block for t in layer.outputs}
         names = {layer.name for layer in block}
-        inputs = {t.name: t for layer in block for t in reads[layer.name] if t.name not in own}
-        made = [tensor for layer in block for tensor in layer.outputs]
+        part = maker.segment(block)
         yield PartitionSegment(
             rank=rank,
             index=count[rank],
-            layers=tuple(sorted((*block, *copies), key=lambda layer: position[layer.name])),
-            copies=tuple(layer.name for layer in copies),
-            inputs=tuple(inputs.values()) or (smallest(graph.inputs),),
-            outputs=tuple(t for t in made if t.name in given or readers[t.name] - names),
+            layers=part.layers,
+            copies=tuple(layer.name for layer in part.layers if layer.name not in names),
+            inputs=part.inputs,
+            outputs=part.outputs,
         )
         count[rank] += 1
 
@@ -229,9 +278,10 @@ def _with_given_weights(
     """Let the last segment that makes a model output give out the weights that are outputs, too."""
     stored = {weight.name for weight in graph.weights}
     passed_on = tuple(tensor for tensor in graph.outputs if tensor.name in stored)
-    given = {tensor.name for tensor in graph.outputs}
+    output_names = {tensor.name for tensor in graph.outputs}
     last = max(
-        (n for n, s in enumerate(segments) if any(t.name in given for t in s.outputs)), default=0
+        (n for n, s in enumerate(segments) if any(t.name in output_names for t in s.outputs)),
+        default=0,
     )
     giver = replace(segments[last], outputs=(*segments[last].outputs, *passed_on))
     return (*segments[:last], giver, *segments[last + 1 :])
@@ -240,25 +290,6 @@ def _with_given_weights(
 def smallest(tensors: Iterable[Tensor]) -> Tensor:
     """Return the tensor with the fewest bytes, those of unknown size last."""
     return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
-
-
-def _readers(blocks: Iterable[tuple[Layer, ...]], reads: Reads) -> dict[str, set[str]]:
-    readers: dict[str, set[str]] = defaultdict(set)
-    for block in blocks:
-        for layer in block:
-            for tensor in reads[layer.name]:
-                readers[tensor.name].add(layer.name)
-    return readers
-
-
-def _needed(block: Sequence[Layer], copied: Sequence[Layer]) -> list[Layer]:
-    wanted = {tensor.name for layer in block for tensor in layer.inputs}
-    needed = []
-    for layer in reversed(copied):
-        if any(tensor.name in wanted for tensor in layer.outputs):
-            needed.append(layer)
-            wanted |= {tensor.name for tensor in layer.inputs}
-    return needed[::-1]
 
 
 def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
@@ -318,14 +349,14 @@ class _Span:
 
 
 def _joined(spans: Iterable[_Span]) -> list[_Span]:
-    found: list[_Span] = []
+    disjoint: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.first, span.last)):
-        if found and span.first <= found[-1].last:
-            before = found.pop()
+        if disjoint and span.first <= disjoint[-1].last:
+            before = disjoint.pop()
             tensors = (*before.tensors, *span.tensors)
             span = _Span(before.first, max(before.last, span.last), tensors)
-        found.append(span)
-    return found
+        disjoint.append(span)
+    return disjoint
 
 
 def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
@@ -343,7 +374,7 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
         layers = f"layers {first} and {last}, and those between,"
     else:
         where = f"layers {first} to {last}"
-        names = listed([each.name for each in span.tensors])
+        names = listed([one.name for one in span.tensors])
         why = f"the first because {crossing_fault(tensor)}"
         found = f"tensors between them cannot be sent ({names}), {why}"
         layers = "them and those between"
@@ -387,6 +418,48 @@ def _is_too_large(tensor: Tensor) -> bool:
     return tensor.is_open and (tensor.nbytes or 0) > _MAX_BYTES - HEADER_BYTES
 
 
+class SpanSegments:
+    """The segments that contiguous layers of a model make, as :func:`partition` would make them.
+
+    Layers are counted as exploration does: those that are copied to their readers, and those that
+    no output needs, are left out.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        copied = copied_layers(graph, ())
+        used = used_layers(graph)
+        self.layers = tuple(
+            layer for layer in graph.layers if layer.name in used and layer.name not in copied
+        )
+        """Those that spans count, in a topological order."""
+        self._maker = SegmentMaker(
+            graph, self.layers, [layer for layer in graph.layers if layer.name in copied]
+        )
+        number = {layer.name: number for number, layer in enumerate(self.layers)}
+        self._bonds = [
+            sorted(number[name] for name in bond.layers if name in number) for bond in graph.bonds
+        ]
+
+    def segment(self, first: int, last: int) -> SpanSegment:
+        return self._maker.segment(self.layers[first : last + 1])
+
+    def fault(self, first: int, last: int) -> str:
+        for bond in self._bonds:
+            if bond and _separates(first, last, bond):
+                names = " and ".join(quoted(self.layers[n].name) for n in (bond[0], bond[-1]))
+                return f"layers {names} cannot be apart"
+        segment = self.segment(first, last)
+        for tensor in (*segment.inputs, *segment.outputs):
+            if fault := crossing_fault(tensor):
+                return f"tensor {quoted(tensor.name)} cannot be sent: {fault}"
+        return ""
+
+
+def _separates(first: int, last: int, bond: Sequence[int]) -> bool:
+    inside = sum(first <= number <= last for number in bond)
+    return 0 < inside < len(bond)
+
+
 def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
     """Return a partition in which each rank has segments of its own.
 
@@ -428,7 +501,7 @@ def kept(graph: Graph, layers: Iterable[Layer], where: str, hint: str) -> Iterat
 
 
 def crossing_fault(tensor: Tensor) -> str:
-    """Return what keeps a tensor from being handed from rank to rank; empty: nothing."""
+    """Return the reason why a tensor cannot be sent to another rank; empty if it can."""
     size = tensor.nbytes
     if not tensor.dtype:
         return "it is not a tensor of a known element type"

@@ -72,7 +72,7 @@ def fewest_blocks(
         [tuple(sorted(set(before))) for before in predecessors],
     )
     items = _without_runs(_without_runs(items).reversed()).reversed()
-    return _solve(_problem(items.members, items.ranks, items.direct), budget)
+    return _solve(_problem(items), budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ def _without_runs(items: _Items) -> _Items:
     group_of: list[int] = []
     waiting_for_none: dict[int, int] = {}
     for item, (rank, direct) in enumerate(zip(items.ranks, items.direct, strict=True)):
-        found = {group_of[p] for p in direct} - {waiting_for_none.get(rank)}
+        before = {group_of[p] for p in direct} - {waiting_for_none.get(rank)}
         foreign = any(items.ranks[p] != rank for p in direct)
-        if len(found) == 1 and not foreign:
-            group = found.pop()
-        elif not found:
+        if len(before) == 1 and not foreign:
+            group = before.pop()
+        elif not before:
             group = waiting_for_none.setdefault(rank, len(groups))
         else:
             group = len(groups)
@@ -138,15 +138,15 @@ def _without_runs(items: _Items) -> _Items:
 class _Problem:
     """A partial order of items; sets of items are bits of an int."""
 
-    members: tuple[Block, ...]
-    """What each item stands for: items of the caller."""
-    ranks: tuple[int, ...]
-    direct: tuple[tuple[int, ...], ...]
-    """Direct predecessors of each item, all of them smaller than it."""
+    items: _Items
     before: tuple[int, ...]
     after: tuple[int, ...]
     of_rank: Mapping[int, int]
     """The items of each rank, by ascending rank."""
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        return self.items.ranks
 
     @property
     def everything(self) -> int:
@@ -160,40 +160,38 @@ class _Problem:
         ]
 
     def block(self, items: int) -> Block:
-        return tuple(sorted(member for item in _bits(items) for member in self.members[item]))
+        members = self.items.members
+        return tuple(sorted(member for item in _bits(items) for member in members[item]))
 
     def part(self, items: int) -> _Problem:
         """Return the problem of some of the items; a path between them may not leave them."""
         kept = list(_bits(items))
         number = {item: new for new, item in enumerate(kept)}
+        whole = self.items
         return _problem(
-            [self.members[item] for item in kept],
-            [self.ranks[item] for item in kept],
-            [tuple(number[p] for p in self.direct[i] if p in number) for i in kept],
+            _Items(
+                [whole.members[item] for item in kept],
+                [whole.ranks[item] for item in kept],
+                [tuple(number[p] for p in whole.direct[i] if p in number) for i in kept],
+            )
         )
 
     def reversed(self) -> _Problem:
-        mirror = _Items(self.members, self.ranks, self.direct).reversed()
-        return _problem(mirror.members, mirror.ranks, mirror.direct)
+        return _problem(self.items.reversed())
 
 
-def _problem(
-    members: Sequence[Block], ranks: Sequence[int], direct: Sequence[tuple[int, ...]]
-) -> _Problem:
-    """Return the problem with these items; their numbers are a topological order."""
-    before = [0] * len(ranks)
-    after = [0] * len(ranks)
-    of_rank = dict.fromkeys(sorted(set(ranks)), 0)
-    for item, predecessors in enumerate(direct):
-        of_rank[ranks[item]] |= 1 << item
+def _problem(items: _Items) -> _Problem:
+    count = len(items.ranks)
+    before, after = [0] * count, [0] * count
+    of_rank = dict.fromkeys(sorted(set(items.ranks)), 0)
+    for item, predecessors in enumerate(items.direct):
+        of_rank[items.ranks[item]] |= 1 << item
         for predecessor in predecessors:
             before[item] |= before[predecessor] | 1 << predecessor
-    for item in reversed(range(len(ranks))):
-        for predecessor in direct[item]:
+    for item in reversed(range(count)):
+        for predecessor in items.direct[item]:
             after[predecessor] |= after[item] | 1 << item
-    return _Problem(
-        tuple(members), tuple(ranks), tuple(direct), tuple(before), tuple(after), of_rank
-    )
+    return _Problem(items, tuple(before), tuple(after), of_rank)
 
 
 def _solve(problem: _Problem, budget: int) -> Blocks:
@@ -228,8 +226,7 @@ def _merge(problem: _Problem, waiting: Sequence[int]) -> _Problem:
         groups[rank, waiting[item]].append(item)
     if len(groups) == len(problem.ranks):
         return problem
-    items = _Items(problem.members, problem.ranks, problem.direct).grouped(list(groups.values()))
-    return _problem(items.members, items.ranks, items.direct)
+    return _problem(problem.items.grouped(list(groups.values())))
 
 
 def _peeled_off(problem: _Problem) -> tuple[list[Block], _Problem]:
@@ -283,9 +280,9 @@ def _chained(problem: _Problem, pieces: Sequence[int], budget: int) -> Blocks:
 def _searched(problem: _Problem, budget: int) -> Blocks:
     """Search forwards; if the budget runs out, take the better of two beam searches."""
     search = _Search(problem)
-    found, bound, states = _best_first(search, budget)
-    if found is not None:
-        return Blocks(tuple(problem.block(block) for block in found), bound, states)
+    shortest, bound, states = _best_first(search, budget)
+    if shortest is not None:
+        return Blocks(tuple(problem.block(block) for block in shortest), bound, states)
     forwards = tuple(problem.block(block) for block in _beam(search))
     mirror = problem.reversed()
     backwards = tuple(mirror.block(block) for block in _beam(_Search(mirror)))[::-1]
@@ -350,7 +347,7 @@ def _levels(problem: _Problem, rank: int) -> list[int]:
     for item in reversed(range(len(problem.ranks))):
         own = problem.ranks[item] == rank
         entered[item] = max(entered[item], own)
-        for predecessor in problem.direct[item]:
+        for predecessor in problem.items.direct[item]:
             again = own < (problem.ranks[predecessor] == rank)
             entered[predecessor] = max(entered[predecessor], entered[item] + again)
     levels = [0] * max(entered, default=0)

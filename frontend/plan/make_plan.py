@@ -72,11 +72,13 @@ def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
     """Return a plan whose segments have the facts of their sub-models; ``facts``: by file."""
 
     def with_their_facts(rank: Rank, segments: Iterable[Segment]) -> tuple[Segment, ...]:
-        known = (replace(each, facts=facts[each.file]) for each in segments)
+        known = (replace(segment, facts=facts[segment.file]) for segment in segments)
         if rank.accelerator != "cpu" or "api" in dict(rank.options):
             return tuple(known)
         # How many operators are accelerated is not asked of CPUs.
-        return tuple(replace(each, facts=replace(each.facts, operators=0)) for each in known)
+        return tuple(
+            replace(segment, facts=replace(segment.facts, operators=0)) for segment in known
+        )
 
     return plan.with_ranks(
         [
@@ -139,7 +141,7 @@ def _names(tensors: Iterable[GraphTensor]) -> set[str]:
 
 
 def _ends(graph: Graph) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    steps = {each.name: (each.scale, each.zero_point) for each in graph.quantised}
+    steps = {entry.name: (entry.scale, entry.zero_point) for entry in graph.quantised}
     inputs = (
         replace(tensor.in_job(), quantisation=steps.get(tensor.name, ())) for tensor in graph.inputs
     )
@@ -147,13 +149,13 @@ def _ends(graph: Graph) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def _between(partition: Partition) -> tuple[Tensor, ...]:
-    """Return what else segments take in or give out, once each."""
+    """Return the other tensors that segments exchange, once each."""
     ends = _names((*partition.graph.inputs, *partition.graph.outputs))
     exchanged = (
         tensor for segment in partition.segments for tensor in (*segment.inputs, *segment.outputs)
     )
-    found = {tensor.name: tensor.in_job() for tensor in exchanged if tensor.name not in ends}
-    return tuple(found.values())
+    between = {tensor.name: tensor.in_job() for tensor in exchanged if tensor.name not in ends}
+    return tuple(between.values())
 
 
 def submodel_file(key: str, index: int, suffix: str) -> str:
@@ -199,8 +201,8 @@ def _channels(
     }
     for segment in partition.segments:
         for tensor in segment.inputs:
-            found = needing.setdefault(tensor.name, {})
-            found.setdefault(segment.rank, placements[segment.rank].turns)
+            ranks = needing.setdefault(tensor.name, {})
+            ranks.setdefault(segment.rank, placements[segment.rank].turns)
     made = [(tensor, source, ALL) for tensor in partition.graph.inputs]
     made += [
         (tensor, s.rank, placements[s.rank].turns)

@@ -107,7 +107,9 @@ def with_surge(plan: Plan, ranks: Sequence[Rank], surge: Plan) -> Plan:
             )
         )
     ends = {tensor.name for tensor in (*job.inputs, *job.outputs)}
-    between = {each.name: each for each in (*job.between, *other.between) if each.name not in ends}
+    between = {
+        entry.name: entry for entry in (*job.between, *other.between) if entry.name not in ends
+    }
     return replace(
         plan,
         job=replace(
@@ -118,7 +120,7 @@ def with_surge(plan: Plan, ranks: Sequence[Rank], surge: Plan) -> Plan:
         ),
         layers=(
             *plan.layers,
-            *(SegmentLayers(files[each.file], each.layers) for each in surge.layers),
+            *(SegmentLayers(files[entry.file], entry.layers) for entry in surge.layers),
         ),
         surge_minimal=surge.minimal,
     )

@@ -55,10 +55,10 @@ def receiver_table(plan: Plan) -> Table:
     return _table(
         plan,
         (
-            (rank.rank, each.tensor, each.source)
+            (rank.rank, receive.tensor, receive.source)
             for route in plan.routes
             for rank in route.ranks
-            for each in rank.receives
+            for receive in rank.receives
         ),
     )
 

@@ -100,9 +100,9 @@ def _spread(samples: Samples) -> Samples:
     ordered = samples[np.argsort(samples[:, 0], kind="stable")]
     passed = ordered[:, 0] - ordered[0, 0]
     bins = passed * _BINS // (int(passed[-1]) + 1)
-    found = [ordered[bins == number] for number in np.unique(bins)]
+    parts = (ordered[bins == number] for number in np.unique(bins))
     return np.concatenate(
-        [part[np.argsort(part[:, 2], kind="stable")][:_KEPT_IN_A_BIN] for part in found]
+        [part[np.argsort(part[:, 2], kind="stable")][:_KEPT_IN_A_BIN] for part in parts]
     )
 
 
@@ -120,22 +120,17 @@ def _line(passed_s: Floats, ahead_ns: Floats, sigma_ns: Floats) -> tuple[float, 
     return float(intercept_ns), float(drift_ns)
 
 
-def _bound(
-    passed_s: Floats,
-    error_ns: Floats,
-    span_s: Floats,
-    most_drift: float,
-) -> float:
+def _bound(passed_s: Floats, error_ns: Floats, span_s: Floats, max_drift: float) -> float:
     """Return how far a line may be from the true one over a time.
 
     Args:
         passed_s: times of samples.
         error_ns: how far it may be there.
         span_s: begin and end of the time.
-        most_drift: how much the slopes may differ.
+        max_drift: how much the slopes may differ.
     """
     away_s = np.abs(span_s[None] - passed_s[:, None])
-    by_one = np.min(np.max(error_ns[:, None] + 1e9 * most_drift * away_s, axis=1))
+    by_one = np.min(np.max(error_ns[:, None] + 1e9 * max_drift * away_s, axis=1))
     between_s = np.abs(passed_s[:, None] - passed_s[None])
     with np.errstate(divide="ignore", invalid="ignore"):
         share = away_s[None] / between_s[:, :, None]
@@ -176,8 +171,8 @@ def _launcher_to_source(samples: Samples) -> Clock | None:
     if not len(samples):
         return None
     times = samples[:, 0]
-    found = fit_clock(samples, int(times.min()), int(times.max()))
-    return None if found == UNKNOWN else found.inverse()
+    clock = fit_clock(samples, int(times.min()), int(times.max()))
+    return None if clock == UNKNOWN else clock.inverse()
 
 
 def _through(samples: Samples, launcher: Clock) -> Samples:
@@ -192,29 +187,27 @@ def nothing() -> Samples:
     return np.empty((0, 3), np.int64)
 
 
-def samples_in(found: object) -> Samples | None:
-    """Return samples that a file or a board tells; ``None``: they are none."""
-    if not isinstance(found, Sequence) or isinstance(found, str):
+def samples_in(value: object) -> Samples | None:
+    """Return the samples in a value from a file or a board; ``None``: it has none."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(map(_is_sample, value)):
         return None
-    if not all(map(_is_sample, found)):
+    return np.array(value, np.int64).reshape(-1, 3)
+
+
+def samples_by_board(value: object) -> dict[str, Samples] | None:
+    """Return the samples by board in a value from a file; ``None``: it has none."""
+    if not isinstance(value, dict):
         return None
-    return np.array(found, np.int64).reshape(-1, 3)
+    by_board = {str(board): samples_in(samples) for board, samples in value.items()}
+    known = {board: samples for board, samples in by_board.items() if samples is not None}
+    return known if len(known) == len(by_board) else None
 
 
-def samples_by_board(found: object) -> dict[str, Samples] | None:
-    """Return samples by board that a file tells; ``None``: they are none."""
-    if not isinstance(found, dict):
-        return None
-    told = {str(board): samples_in(samples) for board, samples in found.items()}
-    known = {board: samples for board, samples in told.items() if samples is not None}
-    return known if len(known) == len(told) else None
-
-
-def _is_sample(found: object) -> bool:
+def _is_sample(value: object) -> bool:
     return (
-        isinstance(found, Sequence)
-        and len(found) == 3
-        and all(type(each) is int and 0 <= each < MAX_NS for each in found)
+        isinstance(value, Sequence)
+        and len(value) == 3
+        and all(type(number) is int and 0 <= number < MAX_NS for number in value)
     )
 
 

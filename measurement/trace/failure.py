@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -11,14 +12,14 @@ from rankslice.backend.runtime.figures.events import NAME
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.records import document_fields, read_record
+from rankslice.framework.reading.records import Only, read_document
 from rankslice.measurement.trace import (
     FAILURE,
     FAILURE_VERSION,
     LAST_FAILURE,
     MAX_BYTES,
 )
-from rankslice.measurement.trace.clocks import Samples, samples_by_board
+from rankslice.measurement.trace.clocks import samples_by_board
 from rankslice.measurement.trace.trace_events import (
     EVENTS,
     RankEvents,
@@ -28,8 +29,14 @@ from rankslice.measurement.trace.trace_events import (
 )
 
 
+def _are_samples(by_board: object) -> bool:
+    return samples_by_board(by_board) is not None
+
+
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Failure:
+    """A job that has failed."""
+
     time: str
     """When: ISO 8601, UTC."""
     message: tuple[str, ...]
@@ -37,18 +44,14 @@ class _Told:
     missing: tuple[int, ...]
     """Ranks whose events could not be kept."""
     job_sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failure(_Told):
-    """A job that has failed."""
-
-    clocks: dict[str, Samples]
+    clocks: Annotated[
+        dict[str, tuple[tuple[int, ...], ...]], Only(_are_samples, "samples of clocks")
+    ]
     """Samples of a board's clock and that of the launcher, by board."""
 
 
 def failure_of(folder: Path) -> Failure:
-    """Return when and why the last job of a build folder that failed did so.
+    """Read when and why the job that failed last in a build folder did so.
 
     Raises:
         RankSliceError: none has failed, or the file cannot be read, or is something else.
@@ -57,22 +60,14 @@ def failure_of(folder: Path) -> Failure:
     if not path.exists():
         found = "no job of this build folder has failed since it was built"
         raise RankSliceError(Mistake(str(folder), found))
-    where = str(path)
     content = read_ordinary(path, "expected what a failed job has left", MAX_BYTES)
-    text = content.decode(errors="replace")
-    remedy = "run the job again"
-    record = document_fields(text, where, "failure", FAILURE_VERSION, "rankslice run", remedy)
-    clocks = samples_by_board(record.pop("clocks", None))
-    if clocks is None:
-        raise RankSliceError(Mistake(where, "has invalid samples of clocks"))
-    return Failure(**asdict(read_record(_Told, record, where)), clocks=clocks)
+    text, remedy = content.decode(errors="replace"), "run the job again"
+    head = ("failure", FAILURE_VERSION, "rankslice run", remedy)
+    return read_document(Failure, text, str(path), *head)
 
 
 def read_failure(folder: Path, plan: Plan) -> Trace:
-    """Return what each rank did last in the job that failed last.
-
-    Returns:
-        A rank whose events could not be kept has none.
+    """Read the last events of each rank in the job that failed last; some may have none.
 
     Raises:
         RankSliceError: no job has failed, or a file cannot be read, or is something else.
@@ -84,4 +79,4 @@ def read_failure(folder: Path, plan: Plan) -> Trace:
         else read_events(folder / LAST_FAILURE / f"{NAME}{rank}", rank, failure.job_sha256)
         for rank in range(len(plan.ranks))
     ]
-    return on_one_clock(plan, ranks, failure.clocks)
+    return on_one_clock(plan, ranks, samples_by_board(failure.clocks) or {})

@@ -101,7 +101,11 @@ class Journeys:
         return len(self.arrived)
 
     def channel(self, row: Row) -> Channel:
-        return next(each for each in self.plan.channels if each.number == row.number)
+        return channel_of(self.plan, row.number)
+
+
+def channel_of(plan: Plan, number: int) -> Channel:
+    return next(channel for channel in plan.channels if channel.number == number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +127,13 @@ class Stretch:
 
 
 def stretches_of(trace: Trace) -> list[Stretch]:
-    """Return the frames of a job with two routes that took the same one after each other.
+    """Return the stretches of a job with two routes, in order.
 
-    In the last one are those, too, that have not come out. Frames of older ones that the source's
+    The last one includes frames that have not come out. Frames of older ones that the source's
     events do not have are left out.
     """
     events = trace.ranks[trace.plan.job.source]
-    out = events.of(FRAME)
-    out = out[np.argsort(out["frame"], kind="stable")]
+    out = trace.arrivals
     if not len(out):
         return []
     shifts = out["frame"] - out["number"]
@@ -181,37 +184,24 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
         trace = _on_stretch(trace, stretch)
     plan = trace.plan
     if plan.surge is not None:
-        found = "has two routes, and no result shows which frames took which"
-        raise RankSliceError(Mistake("the job", found, "trace a run that does not fail"))
+        unclear = "has two routes, and no result shows which frames took which"
+        raise RankSliceError(Mistake("the job", unclear, "trace a run that does not fail"))
     window = window or plan.job.window
-    present = [_frames_of(each) for each in trace.ranks if len(each.events)]
+    present = [_frames_of(rank) for rank in trace.ranks if len(rank.events)]
     if not present:
         raise RankSliceError(Mistake("the trace", "has no events", "give more --frames"))
     last = max(int(numbers.max(initial=NEVER)) for numbers in present)
-    first = max(
-        last - _MAX_FRAMES + 1,
-        0,
-        min(int(numbers.min(initial=last)) for numbers in present),
-    )
+    earliest = min(int(numbers.min(initial=last)) for numbers in present)
+    first = max(last - _MAX_FRAMES + 1, 0, earliest)
     count = max(0, last - first + 1)
     rows, begins, ends = _rows(trace, first, count)
     framed = trace.ranks[plan.job.source].of(FRAME)
     arrived = _by_frame(framed, "begin_ns", first, count)
     out = _by_frame(framed, "end_ns", first, count)
-    wirings = _wirings(trace, plan, window)
-    causes = _Causes(plan, wirings, rows, begins, ends)
-    return Journeys(
-        trace,
-        plan,
-        window,
-        first + (stretch.shift if stretch is not None else 0),
-        rows,
-        begins,
-        ends,
-        arrived,
-        out,
-        tuple(tuple(causes.of(row, arrived, out, window)) for row in range(len(rows))),
-    )
+    found = _Causes(plan, _wirings(trace, plan, window), rows, begins, ends)
+    causes = tuple(tuple(found.of(row, arrived, out, window)) for row in range(len(rows)))
+    first += stretch.shift if stretch is not None else 0
+    return Journeys(trace, plan, window, first, rows, begins, ends, arrived, out, causes)
 
 
 def longest_journeys(
@@ -288,7 +278,7 @@ class _Causes:
     ) -> None:
         self._rows = rows
         self._begins, self._ends = begins, ends
-        self._source = plan.job.source, plan.job.sink
+        self._sink = plan.job.sink
         self._place = {(row.kind, row.rank, row.number): at for at, row in enumerate(rows)}
         self._inputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)
         self._outputs: dict[int, list[tuple[_Ring, str]]] = defaultdict(list)
@@ -337,39 +327,39 @@ class _Causes:
         yield self._busy(row)
         kind = self._rows[row].kind
         if kind == RECEIVE:
-            yield from self._way(row)
+            for sender in self._other_ends(row, SEND):
+                yield from self._made(sender)
         if kind == SEND:
             yield from self._taken(row)
-        for ring, tensor in self._inputs[row]:
-            if (writer := self._writers.get(ring)) is not None:
-                yield self._input(writer, tensor)
+        yield from self._made(row)
         for ring, tensor in self._outputs[row]:
             yield from self._room(row, ring, tensor)
         if kind == READ:
             yield from self._entry(row, arrived, out, window)
 
-    def _input(self, row: int, tensor: str) -> Cause:
-        count = self._ends.shape[1]
-        return Cause(Reason.input, np.full(count, row), np.arange(count), self._ends[row], tensor)
+    def _after(self, reason: Reason, row: int, frames: Times, tensor: str = "") -> Cause:
+        """Return the cause that a row's steps of these frames had to end."""
+        times = np.where(frames > NEVER, self._ends[row, frames], NEVER)
+        return Cause(reason, np.full(len(frames), row), frames, times, tensor)
 
-    def _way(self, row: int) -> Iterator[Cause]:
-        """Yield what had to be there before a message could be sent."""
-        number = self._rows[row].number
-        for place, other in enumerate(self._rows):
-            if (other.kind, other.number) == (SEND, number):
-                for ring, tensor in self._inputs[place]:
-                    if (writer := self._writers.get(ring)) is not None:
-                        yield self._input(writer, tensor)
+    def _made(self, row: int) -> Iterator[Cause]:
+        """Yield what made the inputs of a row's steps."""
+        for ring, tensor in self._inputs[row]:
+            if (writer := self._writers.get(ring)) is not None:
+                yield self._after(Reason.input, writer, np.arange(self._ends.shape[1]), tensor)
+
+    def _other_ends(self, row: int, kind: int) -> list[int]:
+        """Return the row of the same channel of another kind, if it is there."""
+        wanted = (kind, self._rows[row].number)
+        return [at for at, other in enumerate(self._rows) if (other.kind, other.number) == wanted]
 
     def _taken(self, row: int) -> Iterator[Cause]:
         """Yield when a message had been received, if its slot could not be used before that."""
-        for place, other in enumerate(self._rows):
-            if (other.kind, other.number) == (RECEIVE, self._rows[row].number):
-                ends = self._ends[place]
-                times = np.where(ends <= self._ends[row], ends, NEVER)
-                count = len(ends)
-                frames = np.where(times > NEVER, np.arange(count), NEVER)
-                yield Cause(Reason.input, np.full(count, place), frames, times)
+        for place in self._other_ends(row, RECEIVE):
+            ends = self._ends[place]
+            is_before = (ends > NEVER) & (ends <= self._ends[row])
+            frames = np.where(is_before, np.arange(len(ends)), NEVER)
+            yield self._after(Reason.input, place, frames)
 
     def _busy(self, row: int) -> Cause:
         """Return what the thread, or the channel, did before each step."""
@@ -388,15 +378,13 @@ class _Causes:
         places, frames = np.nonzero(self._ends[beside] > NEVER)
         order = np.argsort(self._begins[beside][places, frames], kind="stable")
         places, frames = np.asarray(beside)[places[order]], frames[order]
-        found_row, found_frame = np.full(count, NEVER), np.full(count, NEVER)
+        before_row, before_frame = np.full(count, NEVER), np.full(count, NEVER)
         own = np.flatnonzero(places == row)
         own = own[own > 0]
-        found_row[frames[own]] = places[own - 1]
-        found_frame[frames[own]] = frames[own - 1]
-        times = np.where(
-            found_row > NEVER, self._ends[found_row, np.maximum(found_frame, 0)], NEVER
-        )
-        return Cause(Reason.busy, found_row, found_frame, times)
+        before_row[frames[own]] = places[own - 1]
+        before_frame[frames[own]] = frames[own - 1]
+        times = np.where(before_row > NEVER, self._ends[before_row, before_frame], NEVER)
+        return Cause(Reason.busy, before_row, before_frame, times)
 
     def _room(self, row: int, ring: _Ring, tensor: str) -> Iterator[Cause]:
         """Yield which readers had to be done with which older frames."""
@@ -411,18 +399,16 @@ class _Causes:
             places = np.where(self._ends[reader] > NEVER, np.arange(count), NEVER)
             latest = np.maximum.accumulate(places)
             frames = np.where(freed > NEVER, latest[freed], NEVER)
-            times = np.where(frames > NEVER, self._ends[reader, frames], NEVER)
-            yield Cause(Reason.room, np.full(count, reader), frames, times, tensor)
+            yield self._after(Reason.room, reader, frames, tensor)
 
     def _entry(self, row: int, arrived: Times, out: Times, window: int) -> Iterator[Cause]:
         count = len(arrived)
         # A source without a clock of its own has the frame only once it is asked for it.
         came = (arrived > NEVER) & (arrived < self._begins[row])
+        frames = np.where(came, np.arange(count), NEVER)
         times = np.where(came, arrived, NEVER)
-        yield Cause(
-            Reason.frame, np.full(count, NEVER), np.where(came, np.arange(count), NEVER), times
-        )
-        sink = self._place.get((WRITE, self._source[1], 0))
+        yield Cause(Reason.frame, np.full(count, NEVER), frames, times)
+        sink = self._place.get((WRITE, self._sink, 0))
         if sink is not None and count > window:
             frames = np.full(count, NEVER)
             frames[window:] = np.arange(count - window)
@@ -434,9 +420,9 @@ class _Causes:
 
 def _homes(rank: int, wiring: Wiring, wirings: Sequence[Wiring]) -> dict[int, _Ring]:
     """Return whose slots the rings of a rank show that have none of their own."""
-    found: dict[int, _Ring] = {}
-    for view in wiring.views:
-        for share in wirings[view.sender].shares:
-            if (share.channel, share.destination) == (view.channel, rank):
-                found[view.ring] = view.sender, share.reader.ring
-    return found
+    return {
+        view.ring: (view.sender, share.reader.ring)
+        for view in wiring.views
+        for share in wirings[view.sender].shares
+        if (share.channel, share.destination) == (view.channel, rank)
+    }

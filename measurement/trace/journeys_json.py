@@ -16,23 +16,23 @@ _KINDS = {COMPUTE: "segment", READ: "read", WRITE: "write", SEND: "send", RECEIV
 
 
 def journeys_json(
-    found: Findings, words: Sequence[str], notes: Sequence[str], summary: RunSummary | None
+    findings: Findings, words: Sequence[str], notes: Sequence[str], summary: RunSummary | None
 ) -> dict[str, Any]:
     """Return a trace as plain values, for ``trace --json``; times are in milliseconds."""
-    limit, span = found.limit, found.span
+    limit, span = findings.limit, findings.span
     return {
         "words": list(words),
         "notes": list(notes),
         "limit": {
             "kind": limit.kind,
-            "share": found.limit_share,
+            "share": findings.limit_share,
             "ranks": list(limit.ranks),
-            "channels": list(found.channels),
+            "channels": list(findings.channels),
         },
         "period_ms": span.period_ms,
         "clock_error_us": [
             None if not np.isfinite(error) else error / 1e3
-            for error in found.journeys.trace.error_ns
+            for error in findings.journeys.trace.error_ns
         ],
         "critical_path": [
             {
@@ -41,7 +41,7 @@ def journeys_json(
                 "channel": part.channel if part.channel != NEVER else None,
                 "share": share,
             }
-            for part, share in sorted(found.path.shares.items(), key=lambda each: -each[1])
+            for part, share in sorted(findings.path.shares.items(), key=lambda item: -item[1])
         ],
         "ranks": [
             {
@@ -63,40 +63,40 @@ def journeys_json(
                     for wait in use.waits
                 ],
             }
-            for use in found.ranks
+            for use in findings.ranks
         ],
         "run": summary.to_json() if summary is not None else None,
-        "frames": [_frame(found.journeys, place) for place in range(found.journeys.frames)],
+        "frames": [_frame(findings.journeys, place) for place in range(findings.journeys.frames)],
     }
 
 
-def _frame(found: Journeys, place: int) -> dict[str, Any]:
+def _frame(journeys: Journeys, place: int) -> dict[str, Any]:
     """Return the journey of a frame; its times count from its arrival, or its first step."""
-    rows = [row for row in range(len(found.rows)) if found.ends[row, place] > NEVER]
-    begins = [int(found.begins[row, place]) for row in rows]
-    arrived = int(found.arrived[place])
+    rows = [row for row in range(len(journeys.rows)) if journeys.ends[row, place] > NEVER]
+    begins = [int(journeys.begins[row, place]) for row in rows]
+    arrived = int(journeys.arrived[place])
     zero = arrived if arrived > NEVER else min(begins, default=0)
 
     def since(time_ns: int) -> float | None:
         return (time_ns - zero) / 1e6 if time_ns > NEVER else None
 
     return {
-        "frame": found.first + place,
-        "out_ms": since(int(found.out[place])),
+        "frame": journeys.first + place,
+        "out_ms": since(int(journeys.out[place])),
         "steps": [
             {
-                "what": _KINDS[found.rows[row].kind],
-                "rank": found.rows[row].rank,
-                "number": found.rows[row].number,
-                "begin_ms": since(int(found.begins[row, place])),
-                "end_ms": since(int(found.ends[row, place])),
-                "after": _after(found, row, place),
+                "what": _KINDS[journeys.rows[row].kind],
+                "rank": journeys.rows[row].rank,
+                "number": journeys.rows[row].number,
+                "begin_ms": since(int(journeys.begins[row, place])),
+                "end_ms": since(int(journeys.ends[row, place])),
+                "after": _after(journeys, row, place),
             }
-            for row in sorted(rows, key=lambda row: int(found.begins[row, place]))
+            for row in sorted(rows, key=lambda row: int(journeys.begins[row, place]))
         ],
     }
 
 
-def _after(found: Journeys, row: int, place: int) -> str | None:
-    last = max(found.causes[row], key=lambda each: int(each.times[place]))
+def _after(journeys: Journeys, row: int, place: int) -> str | None:
+    last = max(journeys.causes[row], key=lambda cause: int(cause.times[place]))
     return last.reason.value if last.times[place] > NEVER else None

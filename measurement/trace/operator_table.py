@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import chain
 from pathlib import Path
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow, operator_rows
+from rankslice.framework.files.output_file import csv_lines
 from rankslice.framework.plan import Plan
 
 
@@ -49,13 +49,10 @@ def records_of(rows: Iterable[PlacedRow]) -> list[dict[str, object]]:
 
 def operators_csv(rows: Iterable[PlacedRow]) -> str:
     """Return the table as CSV with a head; times are in milliseconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEAD)
-    for row in rows:
-        cells = _cells(row)
-        writer.writerow(f"{cell:.6f}" if isinstance(cell, float) else cell for cell in cells)
-    return text.getvalue()
+    lines = (
+        [f"{cell:.6f}" if isinstance(cell, float) else cell for cell in _cells(row)] for row in rows
+    )
+    return "".join(csv_lines(chain([HEAD], lines)))
 
 
 def operators_text(file: Path, rows: Iterable[PlacedRow]) -> str:

@@ -71,31 +71,31 @@ class CriticalPath:
     """[step, 2]: row and frame of each step, the last one first."""
 
 
-def steady_span(found: Journeys) -> Span | None:
+def steady_span(journeys: Journeys) -> Span | None:
     """Return the time after the pipeline has filled; of very few frames all of it.
 
     ``None``: fewer than two results came out.
     """
-    for row in (place for place, each in enumerate(found.rows) if each.kind == WRITE):
-        written = np.flatnonzero(found.ends[row] > NEVER)
+    for row in (place for place, row in enumerate(journeys.rows) if row.kind == WRITE):
+        written = np.flatnonzero(journeys.ends[row] > NEVER)
         if len(written) < 2:
             return None
-        fill = frames_to_fill(found.window)
+        fill = frames_to_fill(journeys.window)
         # Where older events were overwritten, the pipeline was full already.
-        skipped = fill - 1 if len(written) > 2 * fill and not found.first else 0
+        skipped = fill - 1 if len(written) > 2 * fill and not journeys.first else 0
         first, last = written[skipped], written[-1]
-        ends = found.ends[row]
+        ends = journeys.ends[row]
         return Span(int(ends[first]), int(ends[last]), len(written) - 1 - skipped)
     return None
 
 
-def whole_span(found: Journeys) -> Span:
+def whole_span(journeys: Journeys) -> Span:
     """Return the time of all steps, in which it does not count how many frames came out."""
-    is_there = found.ends > NEVER
-    return Span(int(found.begins[is_there].min()), int(found.ends[is_there].max()), 0)
+    is_there = journeys.ends > NEVER
+    return Span(int(journeys.begins[is_there].min()), int(journeys.ends[is_there].max()), 0)
 
 
-def critical_path(found: Journeys, span: Span) -> CriticalPath:
+def critical_path(journeys: Journeys, span: Span) -> CriticalPath:
     """Return the critical path of a span, which ends with its last result.
 
     From each step it goes back to what ended last of all that the step had to wait for.
@@ -103,11 +103,11 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
     """
     if not span.frames:
         return CriticalPath({}, 0, np.empty((0, 2), np.int64))
-    latest = _latest(found)
-    begins, ends = found.begins, found.ends
+    latest = _latest(journeys)
+    begins, ends = journeys.begins, journeys.ends
     times: dict[Part, int] = defaultdict(int)
     steps: list[tuple[int, int]] = []
-    sink = next(place for place, each in enumerate(found.rows) if each.kind == WRITE)
+    sink = next(place for place, row in enumerate(journeys.rows) if row.kind == WRITE)
     row, frame = sink, int(np.flatnonzero(ends[sink] == span.end_ns)[-1])
     cursor, rounds = span.end_ns, 0
 
@@ -122,23 +122,23 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
     while cursor > span.begin_ns and (row, frame) not in seen:
         seen.add((row, frame))  # clocks that disagree may lead in a circle
         steps.append((row, frame))
-        kind = found.rows[row].kind
+        kind = journeys.rows[row].kind
         is_message = kind in (SEND, RECEIVE)
-        step = _part(found, row)
+        step = _part(journeys, row)
         if not is_message:
             pass_by(step, int(begins[row, frame]))
-        cause = found.causes[row][latest[row][frame]]
+        cause = journeys.causes[row][latest[row][frame]]
         if cause.frames[frame] == NEVER:
             break
         if cause.reason is Reason.frame:
-            pass_by(Part(Activity.waking, found.plan.job.source), int(cause.times[frame]))
+            pass_by(Part(Activity.waking, journeys.plan.job.source), int(cause.times[frame]))
             frame = frame - 1
             if frame < 0 or ends[row, frame] == NEVER:
                 break
             pass_by(Part(Activity.arrivals), int(ends[row, frame]))
             continue
         stays = is_message or cause.reason is Reason.busy
-        gap = step if stays else Part(Activity.waking, found.rows[row].rank)
+        gap = step if stays else Part(Activity.waking, journeys.rows[row].rank)
         pass_by(gap, int(cause.times[frame]))
         rounds += cause.reason is Reason.window
         row, frame = int(cause.rows[frame]), int(cause.frames[frame])
@@ -149,30 +149,27 @@ def critical_path(found: Journeys, span: Span) -> CriticalPath:
     return CriticalPath(shares, rounds, np.array(steps, np.int64).reshape(-1, 2))
 
 
-def _part(found: Journeys, row: int) -> Part:
-    each = found.rows[row]
-    if each.kind == RECEIVE:
-        return Part(Activity.link, each.rank, each.number)
-    if each.kind == SEND:
-        return Part(Activity.link, found.channel(each).destination, each.number)
-    return Part(
-        {COMPUTE: Activity.rank, READ: Activity.read, WRITE: Activity.write}[each.kind], each.rank
-    )
+def _part(journeys: Journeys, place: int) -> Part:
+    row = journeys.rows[place]
+    if row.kind in (SEND, RECEIVE):
+        return Part(Activity.link, journeys.channel(row).destination, row.number)
+    activity = {COMPUTE: Activity.rank, READ: Activity.read, WRITE: Activity.write}[row.kind]
+    return Part(activity, row.rank)
 
 
-def _latest(found: Journeys) -> list[NDArray[np.int64]]:
-    """Return, by row and frame, which of the causes ended last.
+def _latest(journeys: Journeys) -> list[NDArray[np.int64]]:
+    """Return by row, for each frame, the place of the cause that ended last.
 
     A thread that computes notes messages when its step has ended: what came shortly after a step
     may have come during the step, and is not what the next one waited for.
     """
     latest = []
-    for place, (busy, *others) in enumerate(found.causes):
-        last = np.argmax(np.stack([each.times for each in (busy, *others)]), axis=0)
-        if found.rows[place].kind not in (SEND, RECEIVE):
+    for place, (busy, *others) in enumerate(journeys.causes):
+        last = np.argmax(np.stack([cause.times for cause in (busy, *others)]), axis=0)
+        if journeys.rows[place].kind not in (SEND, RECEIVE):
             before = busy.rows, np.maximum(busy.frames, 0)
-            took = found.ends[before] - found.begins[before]
-            gap = found.begins[place] - busy.times
+            took = journeys.ends[before] - journeys.begins[before]
+            gap = journeys.begins[place] - busy.times
             at_once = gap <= np.maximum(_AT_ONCE_NS, _AT_ONCE * took)
             last = np.where((busy.frames > NEVER) & at_once, 0, last)
         latest.append(last)

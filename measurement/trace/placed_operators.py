@@ -22,7 +22,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.records import read_record
-from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.untrusted_json import from_other_machine
 from rankslice.measurement.trace.clocks import Clock, fit_clock
 
 _SHAPE = "expected a file of operators, made by a run of this build folder"
@@ -31,7 +31,7 @@ _MAX_NUMBER = 1 << 50
 
 
 def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOperators, ...]:
-    """Return what the engine of each rank told, by rank.
+    """Read the operators that the engine of each rank reported, by rank.
 
     Raises:
         RankSliceError: a file is missing, or not what a rank of this plan writes.
@@ -43,26 +43,23 @@ def read_operators(folder: Path, plan: Plan, job_sha256: str) -> tuple[RankOpera
 
 def _read(path: Path, rank: int, job_sha256: str) -> RankOperators:
     where = str(path)
-    try:
-        record = untrusted_json(read_ordinary(path, _SHAPE, MAX_BYTES))
-    except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(where, str(error), _SHAPE)) from None
+    record = from_other_machine(read_ordinary(path, _SHAPE, MAX_BYTES), where, _SHAPE)
     head = {"format": FORMAT, "version": VERSION}
     if not isinstance(record, dict) or not head.items() <= record.items():
         raise RankSliceError(Mistake(where, "is no such file of this version", _SHAPE))
     body = {name: value for name, value in record.items() if name not in head}
-    told = read_record(RankOperators, body, where)
-    if (told.job_sha256, told.rank) != (job_sha256, rank):
+    operators = read_record(RankOperators, body, where)
+    if (operators.job_sha256, operators.rank) != (job_sha256, rank):
         raise RankSliceError(Mistake(where, "is of another job or rank", _SHAPE))
-    if not all(map(_is_sound, told.segments)):
+    if not all(map(_is_sound, operators.segments)):
         raise RankSliceError(Mistake(where, "has a span without a name or a time", _SHAPE))
-    return told
+    return operators
 
 
 def _is_sound(segment: OperatorSpans) -> bool:
     """Return whether spans have names and possible times, and runs what belongs to each."""
     device = segment.device or DeviceRuns("", False, (), (), ())
-    slack = [(each,) for each in device.slack_ns]
+    slack = [(slack_ns,) for slack_ns in device.slack_ns]
     return (
         _are_within(segment.spans, 3, len(segment.names))
         and _are_within(segment.runs, 2)

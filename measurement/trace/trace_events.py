@@ -28,7 +28,7 @@ from rankslice.backend.runtime.figures.events import (
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.untrusted_json import UntrustedJsonError, untrusted_json
+from rankslice.framework.reading.untrusted_json import from_other_machine
 from rankslice.measurement.trace import CLOCKS, MAX_BYTES
 from rankslice.measurement.trace.clocks import (
     MAX_NS,
@@ -67,6 +67,11 @@ _MAX_FRAMES = 1 << 40
 _SHAPE = "expected a file of events, made by a run of this build folder"
 
 
+def in_order(events: Events, field: str) -> Events:
+    ordered: Events = events[np.argsort(events[field], kind="stable")]
+    return ordered
+
+
 @dataclass(frozen=True, slots=True)
 class RankEvents:
     """What one rank did, on the clock of the board that has the source."""
@@ -89,8 +94,8 @@ class RankEvents:
         return self.clock.error_ns
 
     def of(self, kind: int) -> Events:
-        found: Events = self.events[self.events["kind"] == kind]
-        return found
+        events: Events = self.events[self.events["kind"] == kind]
+        return events
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +107,15 @@ class Trace:
     """By number."""
 
     @property
+    def arrivals(self) -> Events:
+        """Events of kind ``FRAME``, from arrival to completion, by frame."""
+        return in_order(self.ranks[self.plan.job.source].of(FRAME), "frame")
+
+    @property
     def latencies_s(self) -> NDArray[np.float64]:
         """Latencies of the frames whose events are there, in seconds, by frame."""
-        found = self.ranks[self.plan.job.source].of(FRAME)
-        found = found[np.argsort(found["frame"], kind="stable")]
-        latencies_s: NDArray[np.float64] = 1e-9 * (found["end_ns"] - found["begin_ns"])
+        frames = self.arrivals
+        latencies_s: NDArray[np.float64] = 1e-9 * (frames["end_ns"] - frames["begin_ns"])
         return latencies_s
 
     @property
@@ -115,7 +124,7 @@ class Trace:
 
 
 def read_trace(folder: Path, plan: Plan, job_sha256: str) -> Trace:
-    """Return what the files of events in a folder say.
+    """Read the files of events in a folder, and put them on one clock.
 
     Raises:
         RankSliceError: one is missing, or not what a rank of this plan writes.
@@ -124,8 +133,7 @@ def read_trace(folder: Path, plan: Plan, job_sha256: str) -> Trace:
         read_events(folder / f"{NAME}{rank}", rank, job_sha256) for rank in range(len(plan.ranks))
     ]
     path = folder / CLOCKS
-    told = read_clocks(path) if path.exists() else {}
-    return on_one_clock(plan, ranks, told)
+    return on_one_clock(plan, ranks, read_clocks(path) if path.exists() else {})
 
 
 def on_one_clock(
@@ -144,8 +152,8 @@ def on_one_clock(
         by_board.setdefault(plan.ranks[rank.rank].board, []).append(rank)
     clocks = clocks_of_boards(
         plan.ranks[plan.job.source].board,
-        {board: _span_ns(found) for board, found in by_board.items()},
-        {board: _samples_of(found) for board, found in by_board.items()},
+        {board: _span_ns(ranks) for board, ranks in by_board.items()},
+        {board: _samples_of(ranks) for board, ranks in by_board.items()},
         by_launcher,
     )
     return Trace(
@@ -171,16 +179,13 @@ def _own_events(plan: Plan, rank: RankEvents) -> Events:
 
 
 def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
-    found = [rank.events for rank in ranks if len(rank.events)]
-    if not found:
-        return 0, 0
-    begin = min(int(events["begin_ns"].min()) for events in found)
-    return begin, max(int(events["end_ns"].max()) for events in found)
+    events = np.concatenate([rank.events for rank in ranks])
+    return (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
 
 
 def _samples_of(ranks: Sequence[RankEvents]) -> Samples:
-    found = (samples_in(rank.head.get("clock", [])) for rank in ranks)
-    return next((samples for samples in found if samples is not None and len(samples)), nothing())
+    by_rank = (samples_in(rank.head.get("clock", [])) for rank in ranks)
+    return next((samples for samples in by_rank if samples is not None and len(samples)), nothing())
 
 
 def _converted(rank: RankEvents, clock: Clock) -> RankEvents:
@@ -197,13 +202,10 @@ def read_clocks(path: Path) -> dict[str, Samples]:
         RankSliceError: it cannot be read, or is something else.
     """
     content = read_ordinary(path, "expected what a launcher wrote of clocks", MAX_BYTES)
-    try:
-        told = samples_by_board(untrusted_json(content))
-    except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(str(path), str(error))) from None
-    if told is None:
+    samples = samples_by_board(from_other_machine(content, str(path)))
+    if samples is None:
         raise RankSliceError(Mistake(str(path), "has no samples of clocks by board"))
-    return told
+    return samples
 
 
 def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
@@ -213,10 +215,7 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
         RankSliceError: it cannot be read, or is not what this rank writes.
     """
     content = read_ordinary(path, _SHAPE, HEAD_BYTES + MAX_EVENTS * EVENT.size)
-    try:
-        head = untrusted_json(content[:HEAD_BYTES].rstrip(b"\0"))
-    except UntrustedJsonError as error:
-        raise RankSliceError(Mistake(str(path), str(error), _SHAPE)) from None
+    head = from_other_machine(content[:HEAD_BYTES].rstrip(b"\0"), str(path), _SHAPE)
     fault = _fault_of(head, len(content), rank, job_sha256)
     if fault:
         raise RankSliceError(Mistake(str(path), fault, _SHAPE))
@@ -226,11 +225,10 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     is_event = (events["kind"] > 0) & (events["kind"] <= FRAME) & (events["thread"] < len(THREADS))
     is_event &= (begins >= 0) & (begins <= ends) & (ends > 0) & (ends < MAX_NS)
     is_event &= events["frame"] < _MAX_FRAMES
-    found = events[is_event]
-    found = found[np.argsort(found["end_ns"], kind="stable")]
+    events = events[is_event]
     total = head.get("events")
     lost = max(0, total - head["capacity"]) if isinstance(total, int) else None
-    return RankEvents(rank, found, lost, head)
+    return RankEvents(rank, in_order(events, "end_ns"), lost, head)
 
 
 def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.summary.bottleneck import (
@@ -21,7 +21,7 @@ from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.summary import RunSummary
-from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
+from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason, channel_of
 from rankslice.measurement.trace.path import Activity, CriticalPath, Part, Span, critical_path
 from rankslice.measurement.trace.waits import RankUse, Wait, busy_share, uses
 
@@ -35,8 +35,8 @@ _BUSY = 0.9
 """Share of the time from which a rank that computes limits whatever the window."""
 _ON_THE_CORE = 0.1
 """Processor time over time in the engine from which a rank computes on its core itself."""
-_WORTH_TELLING = 0.1
-"""Share of the time from which a wait is told."""
+_MIN_SHARE = 0.1
+"""Share of the time from which a wait is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Findings:
     """Its share of the critical path, from 0 to 1; of a core, that in which it is busy."""
     channels: tuple[int, ...] = ()
     """Of a link that limits."""
-    waits: tuple[str, ...] = field(default=())
+    waits: tuple[str, ...] = ()
     """A clause for each long wait."""
 
     @property
@@ -94,23 +94,23 @@ def findings(journeys: Journeys, span: Span, summary: RunSummary | None = None) 
 
 
 def _limit(
-    found: Journeys,
+    journeys: Journeys,
     span: Span,
     path: CriticalPath,
     most: Sequence[Part],
     ranks: Sequence[RankUse],
     figures: Sequence[RankFigures],
 ) -> Load:
-    plan, share = found.plan, _sum(path, most)
+    plan, share = journeys.plan, _sum(path, most)
     if not most:
         text = "too few frames came out to determine the bottleneck"
         return Load(kind="nothing", name=text, share=0.0)
-    by_window = path.rounds * found.window / max(1, span.frames) >= _ROUNDS
+    by_window = path.rounds * journeys.window / max(1, span.frames) >= _ROUNDS
     part = most[0]
     if part.activity is Activity.link and share >= _MAIN_SHARE:
         return _link(plan, most, share, by_window=by_window)
     loads = {use.rank: _rank_load(plan, use) for use in ranks}
-    load = busiest([*_shared_cores(found, span, loads, figures), *loads.values()])
+    load = busiest([*_shared_cores(journeys, span, loads, figures), *loads.values()])
     if load.kind == "core":
         return load
     busy = [rank for rank in loads if loads[rank].share >= _BUSY]
@@ -121,8 +121,9 @@ def _limit(
         return load
     if by_window and share < _ALONE and part.activity is not Activity.arrivals:
         text = (
-            f"the window: of {frames_text(found.window)} inside, the oldest has to come out before"
-            " the next one enters; a larger --window would let the ranks work at the same time"
+            f"the window: of {frames_text(journeys.window)} inside, the oldest has to come out"
+            " before the next one enters; a larger --window would let the ranks work at the same"
+            " time"
         )
         return Load(kind="window", name=text, share=share)
     if share < _MAIN_SHARE:
@@ -150,7 +151,7 @@ def _rank_load(plan: Plan, use: RankUse) -> Load:
         kind="rank",
         name=rank_name(rank.rank, rank.key, rank.turns),
         share=use.compute + use.ends,
-        parts={name: share for name, share in parts.items() if share >= _WORTH_TELLING},
+        parts={name: share for name, share in parts.items() if share >= _MIN_SHARE},
         ranks=(use.rank,),
         on_core=use.compute + use.ends,
         would_help=fewer_layers(len(plan.ranks), rank.turns),
@@ -158,20 +159,20 @@ def _rank_load(plan: Plan, use: RankUse) -> Load:
 
 
 def _shared_cores(
-    found: Journeys, span: Span, loads: Mapping[int, Load], figures: Sequence[RankFigures]
+    journeys: Journeys, span: Span, loads: Mapping[int, Load], figures: Sequence[RankFigures]
 ) -> Iterator[Load]:
     """Yield the cores that several ranks have, and these ranks with their part of it.
 
     Ranks that compute at the same time have equal parts.
     """
     users: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for rank in found.plan.ranks:
+    for rank in journeys.plan.ranks:
         for core in rank.cores:
             if figures and _computes_on_its_core(figures[rank.rank]):
                 users[rank.board, core].append(rank.rank)
     for (board, core), ranks in users.items():
         if len(ranks) > 1:
-            share = busy_share(found, span, ranks)
+            share = busy_share(journeys, span, ranks)
             load = core_load(board, core, ranks, share)
             yield replace(load, would_help=("a core of its own for each",))
             part = share / max(share, sum(loads[rank].share for rank in ranks))
@@ -186,12 +187,9 @@ def _computes_on_its_core(rank: RankFigures) -> bool:
 def _group(plan: Plan, part: Part) -> tuple[object, ...]:
     """Return what counts as one thing that can limit: the messages between two boards do."""
     if part.activity is Activity.link:
-        channel = next(each for each in plan.channels if each.number == part.channel)
-        return (
-            part.activity,
-            plan.ranks[channel.source].board,
-            plan.ranks[channel.destination].board,
-        )
+        channel = channel_of(plan, part.channel)
+        ends = (channel.source, channel.destination)
+        return part.activity, *(plan.ranks[end].board for end in ends)
     if part.activity is Activity.waking:
         return (part.activity,)
     return part.activity, part.rank
@@ -202,16 +200,16 @@ def _sum(path: CriticalPath, parts: Sequence[Part]) -> float:
 
 
 def _link(plan: Plan, parts: Sequence[Part], share: float, *, by_window: bool) -> Load:
-    channels = [each for part in parts for each in plan.channels if each.number == part.channel]
+    channels = [channel_of(plan, part.channel) for part in parts]
     source, destination = channels[0].source, channels[0].destination
     boards = plan.ranks[source].board, plan.ranks[destination].board
-    tensors = joined([quoted(name) for name in dict.fromkeys(each.tensor for each in channels)])
-    is_within = boards[0] == boards[1]
+    tensors = joined(
+        [quoted(name) for name in dict.fromkeys(channel.tensor for channel in channels)]
+    )
+    link = f"the link from {boards[0]} to {boards[1]}"
     return Load(
         kind="link",
-        name=f"messages within {boards[0]}"
-        if is_within
-        else f"the link from {boards[0]} to {boards[1]}",
+        name=f"messages within {boards[0]}" if boards[0] == boards[1] else link,
         share=share,
         phrase=f"{tensors} {'is' if len(channels) == 1 else 'are'} in transit for",
         ranks=(source, destination),
@@ -221,7 +219,7 @@ def _link(plan: Plan, parts: Sequence[Part], share: float, *, by_window: bool) -
 
 def part_name(plan: Plan, part: Part) -> str:
     if part.activity is Activity.link:
-        channel = next(each for each in plan.channels if each.number == part.channel)
+        channel = channel_of(plan, part.channel)
         return f"{quoted(channel.tensor)} in transit to rank {channel.destination}"
     return {
         Activity.rank: f"computing on rank {part.rank}",
@@ -238,13 +236,13 @@ def _waits(plan: Plan, ranks: Sequence[RankUse]) -> Iterator[str]:
             alike = [w for w in use.waits if (w.reason, w.rank) == (longest.reason, longest.rank)]
             share = sum(wait.share for wait in alike)
             on_the_way = sum(wait.on_the_way for wait in alike)
-            if share >= _WORTH_TELLING:
+            if share >= _MIN_SHARE:
                 wait = replace(longest, share=share, on_the_way=on_the_way)
-                yield f"rank {use.rank} waits {_percent(share)} of the time {_what(plan, wait)}"
+                text = _wait_text(plan, wait)
+                yield f"rank {use.rank} waits {_percent(share)} of the time {text}"
 
 
-def _what(plan: Plan, wait: Wait) -> str:
-    """Return what a wait is for: ``for rank 0's tensor 'conv4'``."""
+def _wait_text(plan: Plan, wait: Wait) -> str:
     if wait.reason is Reason.frame:
         return "for frames to arrive"
     if wait.reason is Reason.window:

@@ -50,60 +50,54 @@ class RankUse:
     @property
     def rest(self) -> float:
         """Share that is nothing of these: woken but not yet at work, say."""
-        return max(0.0, 1 - self.compute - self.ends - sum(each.share for each in self.waits))
+        return max(0.0, 1 - self.compute - self.ends - sum(wait.share for wait in self.waits))
 
     def waits_for(self, *reasons: Reason) -> float:
-        return sum(each.share for each in self.waits if each.reason in reasons)
+        return sum(wait.share for wait in self.waits if wait.reason in reasons)
 
 
-def uses(found: Journeys, span: Span) -> tuple[RankUse, ...]:
-    return tuple(_use(found, span, rank.rank) for rank in found.plan.ranks)
+def uses(journeys: Journeys, span: Span) -> tuple[RankUse, ...]:
+    return tuple(_use(journeys, span, rank.rank) for rank in journeys.plan.ranks)
 
 
-def busy_share(found: Journeys, span: Span, ranks: Sequence[int]) -> float:
+def busy_share(journeys: Journeys, span: Span, ranks: Sequence[int]) -> float:
     """Return in which share of a span at least one of some ranks' computing threads did a step."""
     rows = [
         place
-        for place, row in enumerate(found.rows)
+        for place, row in enumerate(journeys.rows)
         if row.rank in ranks and row.kind in (COMPUTE, READ, WRITE) and row.thread == _COMPUTES
     ]
-    return _union(found, span, rows) / max(1, span.end_ns - span.begin_ns)
+    return _union(journeys, span, rows) / max(1, span.end_ns - span.begin_ns)
 
 
-def _use(found: Journeys, span: Span, rank: int) -> RankUse:
+def _use(journeys: Journeys, span: Span, rank: int) -> RankUse:
     total = max(1, span.end_ns - span.begin_ns)
-    own = [place for place, row in enumerate(found.rows) if row.rank == rank]
-    kind = {place: found.rows[place].kind for place in own}
-    computes = [place for place in own if kind[place] == COMPUTE]
-    ends = [
-        place
-        for place in own
-        if kind[place] in (READ, WRITE) and found.rows[place].thread == _COMPUTES
-    ]
+    rows = [(place, row) for place, row in enumerate(journeys.rows) if row.rank == rank]
+    computes = [place for place, row in rows if row.kind == COMPUTE]
+    sends = [place for place, row in rows if row.kind == SEND]
+    ends = [p for p, row in rows if row.kind in (READ, WRITE) and row.thread == _COMPUTES]
     waits: dict[tuple[Reason, str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for place in (*computes, *ends):
-        _add_waits(found, span, place, waits)
-    computed = _within(found, span, computes)
-    frames = int((found.ends[computes] > NEVER).any(axis=0).sum()) if computes else 0
-    whole = sum(int((found.ends[p] - found.begins[p]).sum()) for p in computes)
+        _add_waits(journeys, span, place, waits)
+    frames = int((journeys.ends[computes] > NEVER).any(axis=0).sum()) if computes else 0
+    whole = sum(int((journeys.ends[p] - journeys.begins[p]).sum()) for p in computes)
     longest = sorted(waits.items(), key=lambda item: -item[1][0])
     return RankUse(
         rank,
-        compute=computed / total,
-        ends=_within(found, span, ends) / total,
+        compute=_within(journeys, span, computes) / total,
+        ends=_within(journeys, span, ends) / total,
         waits=tuple(
             Wait(reason, share / total, tensor, maker, channel, way / total)
             for (reason, tensor, maker, channel), (share, way) in longest
             if share > 0
         ),
-        send=_union(found, span, [place for place in own if kind[place] == SEND]) / total,
+        send=_union(journeys, span, sends) / total,
         compute_ms=whole / 1e6 / frames if frames else 0.0,
     )
 
 
-def _within(found: Journeys, span: Span, rows: Sequence[int]) -> float:
-    begins, ends = found.begins[rows], found.ends[rows]
-    return float(_clipped(begins, ends, span).sum())
+def _within(journeys: Journeys, span: Span, rows: Sequence[int]) -> float:
+    return float(_clipped(journeys.begins[rows], journeys.ends[rows], span).sum())
 
 
 def _clipped(begins: Times, ends: Times, span: Span) -> NDArray[np.int64]:
@@ -111,12 +105,12 @@ def _clipped(begins: Times, ends: Times, span: Span) -> NDArray[np.int64]:
     return np.maximum(lengths, 0)
 
 
-def _union(found: Journeys, span: Span, rows: Sequence[int]) -> float:
+def _union(journeys: Journeys, span: Span, rows: Sequence[int]) -> float:
     """Return how long at least one step of rows was under way within a span."""
     if not rows:
         return 0.0
-    is_there = found.ends[rows] > NEVER
-    begins, ends = found.begins[rows][is_there], found.ends[rows][is_there]
+    is_there = journeys.ends[rows] > NEVER
+    begins, ends = journeys.begins[rows][is_there], journeys.ends[rows][is_there]
     order = np.argsort(begins)
     begins, ends = begins[order], np.maximum.accumulate(ends[order])
     # Each one counts from where all before it had ended.
@@ -125,7 +119,7 @@ def _union(found: Journeys, span: Span, rows: Sequence[int]) -> float:
 
 
 def _add_waits(
-    found: Journeys,
+    journeys: Journeys,
     span: Span,
     row: int,
     waits: dict[tuple[Reason, str, int, int], list[float]],
@@ -135,41 +129,39 @@ def _add_waits(
     A wait for input lasts until the last tensor is there. What is left of it until the last slot is
     free is a wait for room.
     """
-    busy, *others = found.causes[row]
-    cursor = np.where(busy.times > NEVER, busy.times, found.begins[row])
+    busy, *others = journeys.causes[row]
+    cursor = np.where(busy.times > NEVER, busy.times, journeys.begins[row])
     for reasons in ((Reason.frame, Reason.input), (Reason.window, Reason.room)):
-        causes = [each for each in others if each.reason in reasons]
+        causes = [cause for cause in others if cause.reason in reasons]
         if not causes:
             continue
-        times = np.stack([each.times for each in causes])
+        times = np.stack([cause.times for cause in causes])
         last = np.argmax(times, axis=0)
-        until = np.minimum(times.max(axis=0), found.begins[row])
-        is_wait = (until > cursor) & (found.ends[row] > NEVER)
+        until = np.minimum(times.max(axis=0), journeys.begins[row])
+        is_wait = (until > cursor) & (journeys.ends[row] > NEVER)
         for number, cause in enumerate(causes):
             own = is_wait & (last == number)
             if own.any():
-                length = float(_clipped(cursor[own], until[own], span).sum())
-                way = _on_the_way(found, span, cause, cursor, until, own)
-                entry = waits[_key(found, cause, own)]
-                entry[0] += length
-                entry[1] += way
+                entry = waits[_key(journeys, cause, own)]
+                entry[0] += float(_clipped(cursor[own], until[own], span).sum())
+                entry[1] += _on_the_way(journeys, span, cause, cursor, until, own)
         cursor = np.where(is_wait, until, cursor)
 
 
-def _key(found: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Reason, str, int, int]:
-    row = int(cause.rows[own][0])
-    if row == NEVER:
+def _key(journeys: Journeys, cause: Cause, own: NDArray[np.bool_]) -> tuple[Reason, str, int, int]:
+    place = int(cause.rows[own][0])
+    if place == NEVER:
         return cause.reason, "", NEVER, NEVER
-    each = found.rows[row]
-    if each.kind == RECEIVE:
-        return cause.reason, cause.tensor, found.channel(each).source, each.number
-    if each.kind == SEND:
-        return cause.reason, cause.tensor, found.channel(each).destination, each.number
-    return cause.reason, cause.tensor, each.rank, NEVER
+    row = journeys.rows[place]
+    if row.kind not in (SEND, RECEIVE):
+        return cause.reason, cause.tensor, row.rank, NEVER
+    channel = journeys.channel(row)
+    rank = channel.source if row.kind == RECEIVE else channel.destination
+    return cause.reason, cause.tensor, rank, row.number
 
 
 def _on_the_way(
-    found: Journeys,
+    journeys: Journeys,
     span: Span,
     cause: Cause,
     cursor: Times,
@@ -178,9 +170,9 @@ def _on_the_way(
 ) -> float:
     """Return for how long of these waits the message was on its way."""
     row = int(cause.rows[own][0])
-    if row == NEVER or found.rows[row].kind != RECEIVE:
+    if row == NEVER or journeys.rows[row].kind != RECEIVE:
         return 0.0
-    made = [each.times for each in found.causes[row] if each.reason is Reason.input]
+    made = [cause.times for cause in journeys.causes[row] if cause.reason is Reason.input]
     if not made:
         return 0.0
     begun = np.maximum(cursor, np.stack(made).max(axis=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -45,7 +45,7 @@ def bench(
     options: BenchOptions | None = None,
     *,
     on_progress: Progress = lambda step, done, total: None,
-    on_turn: Callable[[Bench], None] = lambda found: None,
+    on_turn: Callable[[Bench], None] = lambda bench: None,
 ) -> Bench:
     """Measure a job, and another one in turns with it.
 
@@ -60,8 +60,8 @@ def bench(
         folder: made by ``build``. Packages are on their boards (``deploy``).
         against: another build folder, or ``unsliced``.
         options: how often and how long.
-        on_progress: told of the progress.
-        on_turn: given what has been measured, after each turn.
+        on_progress: called with the progress.
+        on_turn: called after each turn, with what has been measured.
 
     Raises:
         RankSliceError: a job cannot run or has failed, or there are too few frames.
@@ -73,7 +73,7 @@ def bench(
     levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
     with _measured(folder, against, wanted) as jobs:
         subjects = [job.subject for job in jobs]
-        check_frames(wanted, max(subject.window for subject in subjects))
+        _refuse_too_few(wanted.frames, max(subject.window for subject in subjects))
         prepared = [job.check() for job in jobs]
         boards: dict[str, BoardFacts] = {}
         for board in (board for job in prepared for board in other_boards(job)):
@@ -122,16 +122,14 @@ def _measured(
             yield [first, measured(UNSLICED, out)]
 
 
-def check_frames(options: BenchOptions, window: int) -> None:
-    """Raise if there are too few frames for a steady state."""
-    least = max(MIN_FRAMES, 4 * frames_to_fill(window))
-    if options.frames < least:
-        found = f"{options.frames} frames are too few to find the warm-up and a rate"
-        raise RankSliceError(Mistake("--frames", found, f"give {least} or more"))
+def _refuse_too_few(frames: int, window: int) -> None:
+    needed = max(MIN_FRAMES, 4 * frames_to_fill(window))
+    if frames < needed:
+        found = f"{frames} frames are too few to find the warm-up and a rate"
+        raise RankSliceError(Mistake("--frames", found, f"give {needed} or more"))
 
 
 def _refuse_rates_of_camera(options: BenchOptions) -> bool:
-    """Return whether frames come from a camera; refuse a rate for it."""
     if not is_live(options.inputs):
         return False
     camera = f"--input {options.inputs[0]}, which sets the pace itself"
@@ -165,16 +163,9 @@ class _Turns:
                 for subject in self._shuffled(len(self._jobs)):
                     job, load = self._jobs[subject], loads[place]
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
-                    self.starts.append(
-                        run_beside(
-                            job,
-                            self._prepared[subject],
-                            load,
-                            subject=subject,
-                            number=first + place,
-                            turn=turn,
-                        )
-                    )
+                    start = run_beside(job, self._prepared[subject], load)
+                    start = replace(start, subject=subject, load=first + place, turn=turn)
+                    self.starts.append(start)
                     self._done += 1
                     self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
             yield turn
@@ -184,7 +175,7 @@ class _Turns:
 
 
 def _first_loads(options: BenchOptions, *, live: bool) -> list[Load]:
-    """Return the loads that are measured first; all, if a co-runner works beside the job."""
+    """Return the loads to measure first; all of them, if a co-runner works beside the job."""
     if live:
         usual = Load(LIVE, is_live=True)
     elif options.load and options.fps is not None:
@@ -240,7 +231,7 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         if values[0] != values[1]:
             found = f"have different {what}: {_shown(values[0])} and {_shown(values[1])}"
             raise RankSliceError(Mistake("the benchmarks", found, "measure one of them again"))
-    found_ratios: list[Ratio] = []
+    rows: list[Ratio] = []
     notes = [
         "not measured in turns: the ratios include changes of the machine between the two, which"
         " the intervals do not cover"
@@ -266,11 +257,11 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         pair = series(measured, 0, number), series(reference, 0, other)
         if not all(side.starts for side in pair):
             continue
-        found_ratios += ratios(load, *pair, paired=False)
-    if not found_ratios:
+        rows += ratios(load, *pair, paired=False)
+    if not rows:
         expected = "measure both with the same --fps"
         raise RankSliceError(Mistake("the benchmarks", "have no load in common", expected))
-    return Compared(tuple(found_ratios), tuple(notes))
+    return Compared(tuple(rows), tuple(notes))
 
 
 def _shown(value: object) -> str:

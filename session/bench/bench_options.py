@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
@@ -19,7 +20,6 @@ _MIN_SHARE = 1e-6
 
 
 def _shares(name: str, text: str) -> tuple[float, ...]:
-    """Return the shares of a list of per cents."""
     try:
         shares = tuple(dict.fromkeys(float(part) / 100 for part in text.split(",")))
     except ValueError:
@@ -32,10 +32,6 @@ def _shares(name: str, text: str) -> tuple[float, ...]:
 
 def _levels(text: str) -> tuple[float, ...]:
     return () if text == "none" else _shares("--load-levels", text)
-
-
-def _busy(text: str) -> tuple[float, ...]:
-    return _shares("--busy", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class BenchOptions:
     busy: tuple[float, ...] = option(
         BUSY,
         "With --load: shares of the time in which the co-runner works; 0 is added.",
-        _busy,
+        partial(_shares, "--busy"),
         metavar="PERCENT,...",
         shown="25,50,75,100",
         least=_MIN_SHARE,

@@ -62,12 +62,12 @@ def co_runner(kind: str, busy: float, prepared: PreparedRun) -> Iterator[CoRunne
         for name, shell, cores in _machines(prepared) if busy else ():
             processes[name] = stack.enter_context(shell.start())
             processes[name].write(shell.request("co_run", kind=kind, busy=busy, cores=cores))
-        found = CoRunner(processes)
+        running = CoRunner(processes)
         for process in processes.values():
             process.ask(CoRunnerReport, _START_S)
         if processes:
-            threading.Thread(target=found.ping, args=(stop,), daemon=True).start()
-        yield found
+            threading.Thread(target=running.ping, args=(stop,), daemon=True).start()
+        yield running
 
 
 def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int]]]:
@@ -96,16 +96,14 @@ def beside_loads(usual: Load, kind: str, busy: tuple[float, ...]) -> list[Load]:
     ]
 
 
-def run_beside(
-    measured: Measured, prepared: PreparedRun, load: Load, *, subject: int, number: int, turn: int
-) -> Start:
-    """Start a job beside the co-runner of a load, whose time is not that of strangers.
+def run_beside(measured: Measured, prepared: PreparedRun, load: Load) -> Start:
+    """Start a job beside the co-runner of a load, whose time does not count as noise.
 
     Raises:
         RankSliceError: the job or the co-runner failed.
     """
     with co_runner(load.beside, load.busy, prepared) as beside:
-        start = run_start(measured, load, subject=subject, number=number, turn=turn)
+        start = run_start(measured, load)
         cores = beside.cores()
     noise = tuple(
         replace(

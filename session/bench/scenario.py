@@ -66,9 +66,7 @@ def run_scenario(
         measured = Measured(str(folder), folder, taken, launching.mpirun, launching.ssh_config)
         prepared = measured.check()
         name = f"MLPerf {scenario.name}"
-        start = run_start(
-            measured, Load(name), subject=0, number=0, turn=0, on_completed=on_completed
-        )
+        start = run_start(measured, Load(name), on_completed)
     begins_s = 1e-9 * np.array(start.arrived_ns)
     figures = figures_of(
         scenario,

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from rankslice.backend.boards.login import is_this_machine
-from rankslice.backend.runtime.figures.events import COMPUTE, FRAME
+from rankslice.backend.runtime.figures.events import COMPUTE
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources import find_source
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -27,7 +25,13 @@ from rankslice.measurement.bench.bench_records import (
 )
 from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
-from rankslice.measurement.trace.trace_events import MAX_EVENTS, RankEvents, Trace, events_needed
+from rankslice.measurement.trace.trace_events import (
+    MAX_EVENTS,
+    RankEvents,
+    Trace,
+    events_needed,
+    in_order,
+)
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 
@@ -92,13 +96,7 @@ def is_live(inputs: Sequence[str]) -> bool:
 
 
 def run_start(
-    measured: Measured,
-    load: Load,
-    *,
-    subject: int,
-    number: int,
-    turn: int,
-    on_completed: Callable[[int], None] = lambda count: None,
+    measured: Measured, load: Load, on_completed: Callable[[int], None] = lambda count: None
 ) -> Start:
     """Start a job, let its frames pass, and return what they took; results are thrown away.
 
@@ -107,13 +105,7 @@ def run_start(
     wait either. As its frames take memory, only about those of a second may wait: if there are
     more, the start fails.
 
-    Args:
-        measured: what is started.
-        load: how frames come.
-        subject: place of the job among the subjects.
-        number: place of the load among the loads.
-        turn: which turn this is.
-        on_completed: called now and then with the number of frames that are done.
+    ``on_completed`` is called now and then with the number of frames that are done.
 
     Raises:
         RankSliceError: the job failed.
@@ -138,9 +130,9 @@ def run_start(
         found = f"{finished.summary.completed} frames came out, {len(latencies)} are in the events"
         raise RankSliceError(Mistake(str(measured.folder), found))
     return Start(
-        subject=subject,
-        load=number,
-        turn=turn,
+        subject=0,
+        load=0,
+        turn=0,
         began_s=round(began_s, 3),
         took_s=round(took_s, 6),
         arrived_ns=arrived,
@@ -157,8 +149,8 @@ def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
     if prepared.boards is None:
         return []
     return [
-        BoardFacts(shell.login.board, look.cores, look.governor, round(look.load, 2))
-        for (shell, _), look in zip(prepared.boards.work, prepared.boards.looks, strict=True)
+        BoardFacts(shell.login.board, check.cores, check.governor, round(check.load, 2))
+        for (shell, _), check in zip(prepared.boards.work, prepared.boards.checks, strict=True)
         if not shell.is_here
     ]
 
@@ -178,10 +170,7 @@ def _mean_of(
     quantity: str,
     over: Callable[[list[float]], float],
 ) -> float | None:
-    """Return what the board of the first rank on this machine tells; ``None``: it does not.
-
-    A start may be too short for a sample.
-    """
+    """Return a figure of the board of the first rank on this machine; a short start has none."""
     here = [rank for rank in plan.ranks if is_this_machine(rank.host)]
     board = (here or plan.ranks)[0].board
     means = [
@@ -194,22 +183,19 @@ def _mean_of(
 
 
 def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return when each frame was to arrive, since the first, and its latency, in nanoseconds."""
-    found = trace.ranks[trace.plan.job.source].of(FRAME)
-    found = found[np.argsort(found["frame"], kind="stable")]
-    begins, ends = found["begin_ns"], found["end_ns"]
-    if not len(found):
+    """Return each frame's time of arrival, since the first, and its latency, in nanoseconds."""
+    begins, ends = trace.arrivals["begin_ns"], trace.arrivals["end_ns"]
+    if not len(begins):
         return (), ()
     return tuple((begins - begins.min()).tolist()), tuple((ends - begins).tolist())
 
 
 def _stages(rank: RankEvents) -> list[StageTimes]:
-    found = rank.of(COMPUTE)
-    found = found[np.argsort(found["frame"], kind="stable")]
-    names = sorted({*zip(found["route"].tolist(), found["number"].tolist(), strict=True)})
+    steps = in_order(rank.of(COMPUTE), "frame")
+    names = sorted({*zip(steps["route"].tolist(), steps["number"].tolist(), strict=True)})
     stages = []
     for route, number in names:
-        own = found[(found["route"] == route) & (found["number"] == number)]
+        own = steps[(steps["route"] == route) & (steps["number"] == number)]
         times = tuple((own["end_ns"] - own["begin_ns"]).tolist())
         stages.append(StageTimes(rank.rank, route, number, times))
     return stages

@@ -13,7 +13,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.frontend.formats.input_shapes import GivenSizes
-from rankslice.session.build_folder import converted_name, unsliced_model
+from rankslice.session.build_folder import reference_model
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 
@@ -28,8 +28,7 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
     Raises:
         RankSliceError: the model is not there any more, or cannot be built.
     """
-    converted = folder / converted_name(plan.model.format)
-    model = converted if converted.is_file() else unsliced_model(folder, plan, "measure it")
+    model = reference_model(folder, plan, "measure it")
     first = plan.job.source if plan.of_rank(plan.job.source) else plan.segments[0].rank
     rank = plan.ranks[first]
     users = {login.board: login.user for login in board_logins(folder, plan)}

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rankslice.backend.boards.login import FILE as BOARDS_FILE, logins_to_json
@@ -30,7 +31,7 @@ from rankslice.frontend.formats import Model, find_format, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.partition.partition import SpanSegment
 from rankslice.frontend.plan.make_plan import with_facts
 from rankslice.frontend.plan.tables import write_tables
 from rankslice.session.build_folder import (
@@ -79,7 +80,7 @@ class Build:
 
 def build(
     model: Path,
-    mapping: Path | MakeMapping,
+    mapping: Path | LayerMapping | MakeMapping,
     platform: PlatformSource,
     out: Path,
     options: BuildOptions = _USUAL,
@@ -89,7 +90,7 @@ def build(
     """Slice a model and write everything that its ranks need.
 
     Args:
-        mapping: a JSON file: accelerators and their layers; or what makes it, such as
+        mapping: accelerators and their layers, in a JSON file or not; or what makes it, such as
             :func:`rankslice.session.building.cut_mapping.mapping_of_cuts`.
         out: the folder to make; it appears complete or not at all.
 
@@ -97,37 +98,27 @@ def build(
         RankSliceError: with all mistakes that were found.
     """
     check_folder(Path(os.path.realpath(out)), "choose another --out")
-    boards = Platform("", ())
-
-    def where(wanted: LayerMapping, found: Platform) -> Placements:
-        nonlocal boards
-        boards = found
-        return _place(wanted, found, options.share_cores, _submodel_format(model))
-
     seen = _seen_bounds(model, options)
     planned = plan_model(
         model,
         mapping,
         platform,
-        surge=options.surge,
-        profile=options.profile,
-        sizes=seen.added_to(options.sizes),
-        source_board=options.source_board,
-        literally=options.literally,
-        where=where,
+        replace(options, sizes=seen.added_to(options.sizes)),
+        where=partial(_place, _submodel_format(model), options.share_cores),
         on_step=on_step,
     )
-    loaded, plan = planned.model, planned.plan
+    loaded, plan, boards = planned.model, planned.plan, planned.platform
     kind = format_of(loaded.graph)
     for cut in planned.cuts:
-        raise_mistakes(kind.mistakes(loaded, cut, plan.ranks))
+        # Ranks that take turns may make the same mistakes.
+        raise_mistakes(dict.fromkeys(kind.mistakes(loaded, cut, plan.ranks)))
     conversion = conversion_of(loaded, options.quantisation)
     replanning, mappings = None, {}
     if options.survive or options.standby:
         if isinstance(platform, Platform):
             found = "the platform is kept for later plans, so it must be a file"
             raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
-        replanning = replanning_of(planned, boards, options)
+        replanning = replanning_of(planned, options)
         for board in surviving(plan, boards, options.survive):
             on_step(f"planning without {board}")
             mappings[board] = replanning.mapping([board])
@@ -166,7 +157,7 @@ def build(
             fallbacks.append(
                 build(
                     model,
-                    lambda graph, platform, found=without_it: found,  # type: ignore[misc]
+                    without_it,
                     platform,
                     without(folder, [board]),
                     alone,
@@ -176,7 +167,9 @@ def build(
         survival = None
         if replanning is not None:
             assert not isinstance(platform, Platform)
-            plans = {board: each.plan for board, each in zip(mappings, fallbacks, strict=True)}
+            plans = {
+                board: fallback.plan for board, fallback in zip(mappings, fallbacks, strict=True)
+            }
             survival = survival_record(replanning, plan, plans, platform, options)
             write_survival_files(folder, survival, platform, options)
     packages = tuple(out / package.relative_to(folder) for package in packages)
@@ -191,7 +184,7 @@ def build(
         (*warnings, *_large(bounds)),
         bounds,
         planned.weights,
-        tuple(_moved(each, folder, out) for each in fallbacks),
+        tuple(_moved(fallback, folder, out) for fallback in fallbacks),
         survival,
     )
 
@@ -250,7 +243,7 @@ def _seen_bounds(model: Path, options: BuildOptions) -> SeenBounds:
 
 
 def _foreign(folder: Path) -> str:
-    """Return what shows that a folder is not, or not only, a build folder; empty: nothing."""
+    """Return the reason why a folder must not be replaced; empty if it may."""
     if found := other_maker(folder, PLAN, FORMAT, "build"):
         return found
     if any(map(living_runs, (folder, *(folder / WITHOUT).glob("*")))):
@@ -265,7 +258,7 @@ def _submodel_format(model: Path) -> str:
 
 
 def _place(
-    mapping: LayerMapping, platform: Platform, share_cores: bool, submodels: str
+    submodels: str, share_cores: bool, mapping: LayerMapping, platform: Platform
 ) -> Placements:
     """Return where the ranks run; refuse engines that do not run the model."""
     usual = default_engine(submodels)
@@ -301,7 +294,7 @@ def _write_submodels(
     hashes: FileHashes,
     on_step: Callable[[str], None],
 ) -> dict[str, Facts]:
-    """Write all sub-models; return what boards are told of each, by its file."""
+    """Write all sub-models; return the facts about each, by its file."""
     model = planned.model
     facts: dict[str, Facts] = {}
     parts = [
@@ -317,7 +310,7 @@ def _write_submodels(
             on_step(f"converting sub-model {number} of {len(parts)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        content = tuple(_names(each) for each in (part.layers, part.inputs, part.outputs))
+        content = tuple(_names(named) for named in (part.layers, part.inputs, part.outputs))
         if content in written:
             link_or_copy(folder / written[content], path)
             facts[segment.file] = facts[written[content]]

@@ -34,7 +34,7 @@ def parse_cuts(text: str) -> tuple[int, ...]:
 def mapping_of_cuts(
     cuts: Sequence[int], *, share_cores: bool = False
 ) -> Callable[[Graph, Platform], Mapping]:
-    """Return what makes a mapping of slices that begin at layer 1 and at those numbers.
+    """Return a function that makes a mapping: slices that begin at layer 1 and at these numbers.
 
     The slices go to the platform's accelerators in order: board by board, on each its cores, then
     its GPUs and NPUs. On ``local`` each slice has a core of its own; with ``share_cores`` cores
@@ -87,16 +87,26 @@ def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
 
 
 def _accelerator_keys(boards: Sequence[Board], count: int) -> list[str]:
-    """Return the keys of the first ``count`` accelerators, of fewer if there are not so many."""
-    units = [(board, unit) for board in boards for unit in ("cpu", *board.gpus_and_npus)][:count]
-    driven = Counter(board.name for board, unit in units if unit != "cpu")
+    """Return the keys of the first ``count`` accelerators, of fewer if there are not so many.
+
+    Clusters of cores come first, the fastest of them before the others.
+    """
+    units: list[tuple[Board, str, tuple[int, ...]]] = []
+    for board in boards:
+        units += ((board, "cpu", cores) for cores in board.cpus or ((0,),))
+        units += ((board, unit, ()) for unit in board.gpus_and_npus)
+    units = units[:count]
+    driven = Counter(board.name for board, _, cores in units if not cores)
     return [
-        f"{board.name}_{unit}{_cores(board, driven[board.name]) if unit == 'cpu' else ''}"
-        for board, unit in units
+        f"{board.name}_{unit}{_cores(board, cores, driven[board.name]) if cores else ''}"
+        for board, unit, cores in units
     ]
 
 
-def _cores(board: Board, driving: int) -> str:
-    """Return the cores that compute: all but the lowest, of which each drives a GPU or NPU."""
-    cores = board.cores or (0,)
-    return core_ranges(cores[min(driving, len(cores) - 1) :])
+def _cores(board: Board, cores: Sequence[int], driving: int) -> str:
+    """Return what computes of a cluster: without the board's lowest cores, which drive GPUs and
+    NPUs, unless it would have none left.
+    """
+    drivers = sorted(board.cores or ())[:driving]
+    left = tuple(core for core in cores if core not in drivers)
+    return core_ranges(left or tuple(cores[-1:]))

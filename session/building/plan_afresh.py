@@ -10,7 +10,7 @@ from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.session.build_folder import SURVIVAL_FILES, read_plan, unsliced_model
 from rankslice.session.building.build import build
 from rankslice.session.building.build_options import BuildOptions, Quantisation
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.building.replanning import Replanning
 from rankslice.session.survival import (
     PROFILE,
@@ -46,22 +46,21 @@ def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
         kept.source_board,
         kept.most_turns,
     )
-    mapping = replanning.mapping(lost)
     out = without(folder, lost)
-    build(model, lambda graph, boards: mapping, platform, out, options)
+    build(model, replanning.mapping(lost), platform, out, options)
     return out
 
 
 def _options(files: Path, kept: BuiltWith) -> BuildOptions:
     frames = files / REPRESENTATIVE
-    given = [{each.name: each.sizes for each in sizes} for sizes in (kept.shape, kept.at_most)]
+    bounds = [{entry.name: entry.sizes for entry in sizes} for sizes in (kept.shape, kept.at_most)]
     return BuildOptions(
         quantisation=Quantisation(
             kept.quantize,
             frames.resolve() if frames.is_symlink() else None,
             kept.pixels.preprocessing(),
         ),
-        sizes=GivenSizes(*given),
+        sizes=GivenSizes(*bounds),
         share_cores=kept.share_cores,
         source_board=kept.source_board,
         literally=kept.literally,

@@ -1,8 +1,8 @@
-"""From files to a plan: what ``build`` writes, and ``inspect`` shows."""
+"""From files to a plan: what ``build`` writes, and ``inspect`` shows; profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -18,25 +18,31 @@ from rankslice.framework.errors import (
     raise_mistakes,
 )
 from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
-from rankslice.framework.profile import Profile
+from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
-from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
-from rankslice.session.building.profile_file import other_model, read_profile
+from rankslice.session.building.build_options import BuildOptions
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
+
+
+_NO_BOARDS = Platform("", ())
+
+_MAX_PROFILE_BYTES = 256 << 20
+"""A thousand layers on ten kinds of accelerators have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Planned:
     warnings: tuple[str, ...]
     surge: Partition | None = None
     """What another mapping makes of it, for a surge."""
+    platform: Platform = _NO_BOARDS
     weights: tuple[ChosenWeights, ...] = ()
     """Those of ranks in turn that a profile decided."""
     profile: Profile | None = None
@@ -60,99 +67,107 @@ class Planned:
         return (self.partition, *((self.surge,) if self.surge is not None else ()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A mapping, its ranks, and their layers."""
+
+    mapping: LayerMapping
+    placements: Placements
+    assignment: Assignment
+
+    def weighed(
+        self, plan: Plan, times: KnownTimes, source: str
+    ) -> tuple[_Placed, tuple[ChosenWeights, ...]]:
+        placements, weights = weigh(self.mapping, self.placements, plan, times, source)
+        return replace(self, placements=placements), weights
+
+
 def plan_model(
     model: Path,
-    mapping: Path | MakeMapping,
+    mapping: Path | LayerMapping | MakeMapping,
     platform: PlatformSource,
+    options: BuildOptions,
     *,
     where: Callable[[LayerMapping, Platform], Placements],
-    surge: Path | None = None,
-    profile: Path | None = None,
-    sizes: GivenSizes = NO_SIZES,
-    source_board: str | None = None,
-    literally: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
     """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
 
     Args:
-        mapping: a JSON file: accelerators and their layers; or what makes it.
+        mapping: accelerators and their layers, in a JSON file or not; or what makes it.
+        options: what planning needs of them: surge, profile, sizes, source_board, literally.
         where: finds the placements of the mapping's ranks.
-        sizes: what is given of sizes that the model leaves open.
-        source_board: board where frames enter; that of the first layer by default.
-        literally: leave normalisations of a Keras model on the ranks that the mapping says.
 
     Raises:
         RankSliceError: with all mistakes that were found.
     """
+    surge, profile, literally = options.surge, options.profile, options.literally
     on_step("reading")
     specs = CollectedMistakes()
-    loaded = specs.catch(lambda: read_model(model, sizes))
-    wanted = specs.catch(lambda: read_mapping(mapping)) if isinstance(mapping, Path) else None
-    other = specs.catch(lambda: read_mapping(surge)) if surge is not None else None
+    loaded = specs.catch(lambda: read_model(model, options.sizes))
+    wanted = mapping if isinstance(mapping, LayerMapping) else None
+    if isinstance(mapping, Path):
+        wanted = specs.catch(lambda: read_mapping(mapping))
+    other_mapping = specs.catch(lambda: read_mapping(surge)) if surge is not None else None
     boards = specs.catch(lambda: read_platform(platform))
     measured = specs.catch(lambda: read_profile(profile)) if profile is not None else None
-    if loaded and boards and not isinstance(mapping, Path):
+    if loaded and boards and callable(mapping):
         wanted = specs.catch(lambda: mapping(loaded.graph, boards))
-    if wanted and boards:
-        placements = specs.catch(lambda: where(wanted, boards))
-    if wanted and loaded:
-        assignment = specs.catch(lambda: assign(wanted, loaded.graph))
-    if other and boards:
-        other_places = specs.catch(lambda: where(other, boards))
-    if other and loaded:
-        other_layers = specs.catch(lambda: assign(other, loaded.graph))
+
+    def placed(wanted: LayerMapping) -> _Placed | None:
+        placements = specs.catch(lambda: where(wanted, boards)) if boards else None
+        assignment = specs.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
+        return _Placed(wanted, placements, assignment) if placements and assignment else None
+
+    usual, other = (placed(one) if one else None for one in (wanted, other_mapping))
     specs.raise_all()
     assert loaded
-    assert wanted
     assert boards
-    assert placements
-    assert assignment
+    assert usual
 
     on_step("partitioning")
     weights: tuple[ChosenWeights, ...] = ()
-    planned = _planned(loaded, placements, assignment, source_board, literally)
+    planned = _planned(loaded, usual, options.source_board, literally)
     if profile is not None:
         assert measured
         sha256 = file_sha256(loaded.path)
         known = replace(planned.plan, model=replace(planned.plan.model, sha256=sha256))
         raise_mistakes(other_model(known, measured, profile.name))
         times = KnownTimes(measured)
-        if unweighted(wanted):
-            placements, weights = weigh(wanted, placements, planned.plan, times, profile.name)
-            planned = _planned(loaded, placements, assignment, source_board, literally)
-    if surge is not None:
-        assert other
-        assert other_places
-        assert other_layers
-        if profile is not None and unweighted(other):
-            equal = _planned(loaded, other_places, other_layers, None, literally).plan
-            other_places, more = weigh(other, other_places, equal, times, profile.name)
+        if unweighted(usual.mapping):
+            usual, weights = usual.weighed(planned.plan, times, profile.name)
+            planned = _planned(loaded, usual, options.source_board, literally)
+    if other is not None:
+        if profile is not None and unweighted(other.mapping):
+            equal = _planned(loaded, other, None, literally).plan
+            other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
-        planned = _with_surge(planned, placements, other_places, other_layers, literally)
+        planned = _with_surge(planned, usual.placements, other, literally)
     return replace(
         planned,
+        platform=boards,
         weights=weights,
         profile=measured,
-        warnings=(*planned.warnings, *filter(None, (each.warning for each in weights))),
+        warnings=(*planned.warnings, *filter(None, (chosen.warning for chosen in weights))),
     )
 
 
 def _with_surge(
     planned: Planned,
     usual: Placements,
-    surge: Placements,
-    assignment: Assignment,
+    surge: _Placed,
     literally: bool,
 ) -> Planned:
     graph = planned.model.graph
     raise_mistakes(kept(graph, graph.layers, "segments of two routes", "build without --surge"))
-    joined = join_ranks(usual, surge)
+    joined = join_ranks(usual, surge.placements)
     plan = planned.plan
-    cut, warnings = _cut(planned.model, surge, assignment, literally)
+    cut, warnings = _cut(planned.model, surge, literally)
     cut = replace(
         cut,
-        segments=tuple(replace(each, rank=joined.number[each.rank]) for each in cut.segments),
+        segments=tuple(
+            replace(segment, rank=joined.number[segment.rank]) for segment in cut.segments
+        ),
     )
     other = make_plan(
         plan.model,
@@ -167,7 +182,9 @@ def _with_surge(
         plan=with_surge(plan, joined.usual, other),
         surge=cut,
         warnings=tuple(
-            dict.fromkeys((*planned.warnings, *surge.warnings, *joined.warnings, *warnings))
+            dict.fromkeys(
+                (*planned.warnings, *surge.placements.warnings, *joined.warnings, *warnings)
+            )
         ),
     )
 
@@ -178,40 +195,26 @@ def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) ->
     Raises:
         RankSliceError: with all mistakes that were found.
     """
-    return _planned(model, placements, assign(mapping, model.graph), None, literally=False)
+    placed = _Placed(mapping, placements, assign(mapping, model.graph))
+    return _planned(model, placed, None, literally=False)
 
 
-def _planned(
-    loaded: Model,
-    placements: Placements,
-    assignment: Assignment,
-    source_board: str | None,
-    literally: bool,
-) -> Planned:
-    cut, warnings = _cut(loaded, placements, assignment, literally)
+def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally: bool) -> Planned:
+    cut, warnings = _cut(loaded, placed, literally)
+    placements = placed.placements
     source = _source_rank(cut, placements.ranks, source_board)
-    plan = make_plan(_model_info(loaded), cut, placements.ranks, source_rank=source)
+    info = ModelInfo(loaded.graph.name, sha256="", format=format_of(loaded.graph).submodels)
+    plan = make_plan(info, cut, placements.ranks, source_rank=source)
     return Planned(loaded, cut, plan, (*placements.warnings, *loaded.graph.warnings, *warnings))
 
 
-def _cut(
-    loaded: Model, placements: Placements, assignment: Assignment, literally: bool
-) -> tuple[Partition, tuple[str, ...]]:
-    entries = {layer: entries[0] for layer, entries in assignment.entries().items()}
+def _cut(loaded: Model, placed: _Placed, literally: bool) -> tuple[Partition, tuple[str, ...]]:
+    entries = {layer: entries[0] for layer, entries in placed.assignment.entries().items()}
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
     arranged = arrange(loaded.graph, entries)
-    ranks = [placements.ranks_of(entry) for entry in range(len(assignment.layers))]
+    ranks = [placed.placements.ranks_of(at) for at in range(len(placed.assignment.layers))]
     cut = in_turns(partition(arranged.graph, arranged.rank_of), ranks)
     return cut, tuple(arranged.warnings)
-
-
-def _model_info(model: Model) -> ModelInfo:
-    graph = model.graph
-    return ModelInfo(
-        name=graph.name,
-        sha256="",
-        format=format_of(graph).submodels,
-    )
 
 
 def _source_rank(cut: Partition, placements: Sequence[Rank], board: str | None) -> int | None:
@@ -224,3 +227,24 @@ def _source_rank(cut: Partition, placements: Sequence[Rank], board: str | None) 
     known = sorted({placement.board for placement in placements})
     hint = nearest(board, known) or f"ranks are on {joined(known)}"
     raise RankSliceError(Mistake("--source-board", f"no rank is on board {quoted(board)}", hint))
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile in a file.
+
+    Raises:
+        RankSliceError: it cannot be read, or is none.
+    """
+    return profile_from_json(read_text(path, "a profile", _MAX_PROFILE_BYTES), str(path))
+
+
+def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
+    """Yield why a profile does not belong to the model of a plan."""
+    if profile.model.sha256 != plan.model.sha256:
+        same = profile.model.name == plan.model.name
+        found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"
+        yield Mistake(source, found, f"profile {quoted(plan.model.name)} as it is now")
+        return
+    tensors = plan.job.tensors
+    if found := profile.model.other_sizes(tensors[name] for name in plan.inputs):
+        yield Mistake(source, found, OTHER_SIZES)

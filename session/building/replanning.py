@@ -97,9 +97,11 @@ class Replanning:
         if planned := planned_mappings(problem, self.source_board):
             return planned
         options = SearchOptions(objectives=("throughput",), turns=self.most_turns)
-        found = find_mappings(problem, options.objectives, options).candidates
+        candidates = find_mappings(problem, options.objectives, options).candidates
         wanted = self.source_board
-        return tuple(each for each in found if wanted is None or wanted in each.boards)
+        return tuple(
+            candidate for candidate in candidates if wanted is None or wanted in candidate.boards
+        )
 
     def _problem(self, platform: Platform, keys: tuple[str, ...] | None = None) -> Problem:
         problem = profiled_problem(
@@ -129,7 +131,7 @@ class Replanning:
         return Mistake(_OPTION, found, f"memory_mb of the platform: {sizes}; keep it")
 
     def predict(self, plan: Plan) -> Prediction:
-        """Return what a plan of one route costs, by the cost model.
+        """Return the cost model's prediction for a plan of one route.
 
         Raises:
             RankSliceError: the profile does not know all of its accelerators.
@@ -143,7 +145,7 @@ class Replanning:
         teams = {ranks: None for ranks in owners if len(ranks) > 1}
         numbers = {ranks: len(plan.ranks) + number for number, ranks in enumerate(teams)}
         numbers |= {(rank.rank,): rank.rank for rank in plan.ranks}
-        problem = replace(problem, teams=tuple(Team(each, _weights(plan, each)) for each in teams))
+        problem = replace(problem, teams=tuple(Team(team, _weights(plan, team)) for team in teams))
         return predict(problem, np.array([numbers[ranks] for ranks in owners], np.int64))
 
 
@@ -154,7 +156,7 @@ def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
 def _most_turns(plan: Plan) -> int:
     """Return how many ranks of a plan take turns with each other, at most."""
     layers = [frozenset(segment.layers) for segment in plan.segments]
-    return max((sum(each == other for other in layers) for each in layers), default=1)
+    return max((sum(own == other for other in layers) for own in layers), default=1)
 
 
 def _standby_mistakes(
@@ -184,8 +186,8 @@ def _standby_mistakes(
             )
 
 
-def replanning_of(planned: Planned, platform: Platform, options: BuildOptions) -> Replanning:
-    """Return what finds the plans without boards.
+def replanning_of(planned: Planned, options: BuildOptions) -> Replanning:
+    """Return the planner for the loss of boards.
 
     Raises:
         RankSliceError: the options do not suffice for it, or no other job can go on with the
@@ -209,7 +211,7 @@ def replanning_of(planned: Planned, platform: Platform, options: BuildOptions) -
     raise_mistakes(kept(graph, graph.layers, "a job and the next one", "build without --survive"))
     return Replanning(
         planned.model,
-        platform,
+        planned.platform,
         planned.profile,
         options.profile.name,
         options.source_board,
@@ -264,14 +266,14 @@ def survival_record(
         if options.standby:
             raise
     if options.standby and now is not None:
-        named = [(f"without {board}", found) for board, found in predictions.items()]
+        named = [(f"without {board}", prediction) for board, prediction in predictions.items()]
         raise_mistakes(_standby_mistakes([("with all boards", now), *named], replanning.platform))
     return SurvivalRecord(
         model_sha256=plan.model.sha256,
         standby=options.standby,
         predicted_fps=None if now is None else now.throughput_fps,
         fallbacks=tuple(
-            Fallback(board, found.throughput_fps) for board, found in predictions.items()
+            Fallback(board, prediction.throughput_fps) for board, prediction in predictions.items()
         ),
         options=_built_with(Path(platform), options, replanning.most_turns),
     )

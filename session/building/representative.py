@@ -26,7 +26,7 @@ from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import KINDS, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.partition.partition import SpanSegment
 from rankslice.session.building.build_options import Quantisation
 
 _MAX_FRAMES = 1000
@@ -44,7 +44,9 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
     raise_mistakes(_mistakes(model, wanted))
     if wanted.representative is None or not format_of(model.graph).is_converted:
         return Conversion(wanted.kind)
-    specs = [JobTensor(each.name, each.dtype, each.shape or ()) for each in model.graph.inputs]
+    specs = [
+        JobTensor(tensor.name, tensor.dtype, tensor.shape or ()) for tensor in model.graph.inputs
+    ]
     try:
         options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
         source = open_source(options, specs)
@@ -142,12 +144,12 @@ def seen_bounds(model: Model, frames: Path, preprocessing: Preprocessing) -> See
         raise RankSliceError(Mistake(_REPRESENTATIVE, on_one_line(str(error)))) from None
     if not shapes:
         raise RankSliceError(Mistake(_REPRESENTATIVE, f"{frames} has no frames"))
-    found = {
+    of_one_rank = {
         name: seen for name, seen in shapes.items() if len({len(shape) for shape in seen}) == 1
     }
     return SeenBounds(
-        {name: _with_margin(seen) for name, seen in found.items()},
-        {name: tuple(map(max, zip(*seen, strict=True))) for name, seen in found.items()},
+        {name: _with_margin(seen) for name, seen in of_one_rank.items()},
+        {name: tuple(map(max, zip(*seen, strict=True))) for name, seen in of_one_rank.items()},
     )
 
 
@@ -193,8 +195,8 @@ def _shapes(model: Model, tensors: Sequence[Tensor], source: Source) -> dict[str
         for index in _frame_numbers(source):
             try:
                 source.read(index, list(slots.values()))
-                given = {name: values_in(slot) for name, slot in slots.items()}
-                for name, values in zip(names, session.run(names, given), strict=True):
+                feeds = {name: values_in(slot) for name, slot in slots.items()}
+                for name, values in zip(names, session.run(names, feeds), strict=True):
                     shapes[name].append(values.shape)
             except EndOfStreamError:
                 break

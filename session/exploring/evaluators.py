@@ -27,7 +27,7 @@ from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.building.planning import plan_mapping
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.exploring.run_cache import RunCache
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate_job
+from rankslice.session.exploring.simulate import simulate_job
 from rankslice.session.run import prepare, run
 
 _SIMULATED_FRAMES = 100
@@ -67,9 +67,8 @@ class MappingSimulator:
             self.boards,
             self.known,
             self.source,
-            SimulationOptions(
-                Traffic(frames=self.frames or _SIMULATED_FRAMES), overheads=self.problem.overheads
-            ),
+            RunOptions(frames=self.frames or _SIMULATED_FRAMES),
+            overheads=self.problem.overheads,
         ).simulation
         if not result.throughput_fps:
             raise RankSliceError(too_few(result.completed))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, s
 from rankslice.framework.engines import computes, default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile
@@ -49,58 +49,20 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, listed
 from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.session.arriving_frames import USUAL, refuse_switching
+from rankslice.session.arriving_frames import (
+    STEADY,
+    USUAL,
+    Variation,
+    arrivals_in,
+    refuse_switching,
+)
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
-from rankslice.session.building.planning import MakeMapping, plan_model
-from rankslice.session.building.profile_file import other_model, read_profile
+from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.building.planning import MakeMapping, other_model, plan_model, read_profile
 
 _FRAMES = 1000
 _MAX_DRAWN = 1000
 """Frames whose sizes are drawn; those after them have the same sizes again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Frames, and how they come."""
-
-    frames: int | None = None
-    """How many; ``None``: as many as there are arrivals, else 1000."""
-    fps: float | None = None
-    """They arrive at this rate; ``None``: each as soon as it is let in."""
-    arrivals_s: NDArray[np.float64] | None = None
-    """Instead: the time of each arrival, in seconds, as ``arrivals_in`` returns them."""
-    window: int | None = None
-    """Most frames inside; ``None``: the plan's."""
-    queue: int | None = None
-    """How many may wait; ``None``: as many as in a run."""
-    read_s: float | None = None
-    """What the source takes to read a frame; ``None``: to copy it from memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """How times of computing differ from frame to frame."""
-
-    measured: bool = False
-    """As the profile's samples do."""
-    jitter: float = 0.0
-    """Standard deviation over mean, by a gamma distribution."""
-    seed: int = 0
-    """Of times, and of sizes that the profile has seen change."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    """What is simulated of a job."""
-
-    traffic: Traffic = field(default_factory=Traffic)
-    scatter: Scatter = field(default_factory=Scatter)
-    overheads: Overheads | None = None
-    """What the runtime takes of the cores; ``None``: what is usual."""
-    traced: int = 0
-    """For how many frames from the first the events are kept."""
-    switching: RunOptions = USUAL
-    """As of a run: which route frames take, of two. The traffic is given here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +125,9 @@ def simulate(
     platform: PlatformSource | None = None,
     profile: Path | None = None,
     sizes: GivenSizes = NO_SIZES,
-    options: SimulationOptions = SimulationOptions(),
+    options: RunOptions = USUAL,
+    variation: Variation = STEADY,
+    traced: int = 0,
 ) -> Simulated:
     """Return what a job would show; the same arguments give the same answer.
 
@@ -173,13 +137,16 @@ def simulate(
         platform: the boards and links; by default those of the folder, or of a model ``local``.
         profile: how long layers take; not needed for ranks of the ``null`` engine.
         sizes: what is given of sizes that the file leaves open.
+        options: of a run: how many frames come and how, the window, and which route they take, of
+            two. Without frames or arrivals there are 1000.
+        traced: for how many frames from the first the events are kept.
 
     Raises:
         RankSliceError: a file cannot be read, or does not belong to the others; something was not
             profiled. All mistakes at once.
     """
     plan, measured = _plan(target, mapping, platform, profile, sizes)
-    refuse_switching(plan, options.switching, str(target))
+    refuse_switching(plan, options, str(target))
     own = target / LINKS
     boards = read_platform(platform or (own if own.is_file() else "local"))
     raise_mistakes(_unknown_boards(plan, boards, platform))
@@ -188,7 +155,9 @@ def simulate(
     source = "profile" if profile is None else profile.name
     if measured is not None:
         raise_mistakes(other_model(plan, measured, source))
-    return simulate_job(plan, boards, KnownTimes(measured), source, options)
+    return simulate_job(
+        plan, boards, KnownTimes(measured), source, options, variation, traced=traced
+    )
 
 
 def simulate_job(
@@ -196,36 +165,40 @@ def simulate_job(
     boards: Platform,
     known: KnownTimes,
     source: str,
-    options: SimulationOptions = SimulationOptions(),
+    options: RunOptions = USUAL,
+    variation: Variation = STEADY,
+    *,
+    overheads: Overheads | None = None,
+    traced: int = 0,
 ) -> Simulated:
-    """Return what the job of a plan would show; the same arguments give the same answer.
+    """Return what the job of a plan would show; the arguments are those of :func:`simulate`.
+
+    ``overheads``: what the runtime takes of the cores; ``None``: what is usual.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled.
     """
     times = tuple(time for route in plan.routes for time in segment_times(route, known, source))
-    traffic, scatter = options.traffic, options.scatter
-    taken = options.overheads or default_overheads(rank.engine for rank in plan.ranks)
+    taken = overheads or default_overheads(rank.engine for rank in plan.ranks)
     links = LinkSpeeds(_with_boards(boards, plan))
-    run_options = replace(options.switching, queue=traffic.queue)
-    windows = [traffic.window or route.job.window for route in plan.routes]
-    frames, arrivals = _arrivals(traffic, run_options, windows)
-    random = np.random.default_rng(scatter.seed)
+    windows = [options.window or route.job.window for route in plan.routes]
+    frames, arrivals = _arrivals(options, windows)
+    random = np.random.default_rng(variation.seed)
     frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
     sent_bytes = frame_bytes.drawn(plan.job.tensors.values(), min(frames, _MAX_DRAWN), random)
-    if traffic.read_s is not None:
-        taken = replace(taken, read_s=traffic.read_s, read_s_per_byte=0.0)
+    if variation.read_ms is not None:
+        taken = replace(taken, read_s=1e-3 * variation.read_ms, read_s_per_byte=0.0)
     simulation = simulate_plan(
         plan,
-        [_compute_s(time, scatter, frames, random) for time in times],
+        [_compute_s(time, variation, frames, random) for time in times],
         links,
         frames=frames,
         arrivals=arrivals,
-        window=traffic.window,
+        window=options.window,
         overheads=taken,
-        traced=options.traced,
+        traced=traced,
         sent_bytes=sent_bytes,
-        switching=make_switching(run_options, windows, is_timed=arrivals is not None),
+        switching=make_switching(options, windows, is_timed=arrivals is not None),
     )
     notes = tuple(_notes(plan, links, frame_bytes))
     return Simulated(plan, times, taken, simulation, notes)
@@ -254,12 +227,9 @@ def _plan(
     kind = find_format(target)
     engine = default_engine(kind.submodels if kind else "")
 
-    def anywhere(wanted: LayerMapping, boards: Platform) -> Placements:
-        return place_ranks(wanted, boards, share_cores=True, default_engine=engine)
-
-    planned = plan_model(
-        target, mapping, platform or "local", where=anywhere, profile=profile, sizes=sizes
-    )
+    where = partial(place_ranks, share_cores=True, default_engine=engine)
+    options = BuildOptions(profile=profile, sizes=sizes)
+    planned = plan_model(target, mapping, platform or "local", options, where=where)
     plan = planned.plan
     plan = replace(plan, model=replace(plan.model, sha256=file_sha256(target)))
     return plan, planned.profile
@@ -286,26 +256,24 @@ def _with_boards(platform: Platform, plan: Plan) -> Platform:
     return replace(platform, boards=(*platform.boards, *more))
 
 
-def _arrivals(
-    traffic: Traffic, options: RunOptions, windows: Sequence[int]
-) -> tuple[int, Arrivals | None]:
-    if traffic.arrivals_s is None:
-        frames = _FRAMES if traffic.frames is None else traffic.frames
-        if traffic.fps is None:
+def _arrivals(options: RunOptions, windows: Sequence[int]) -> tuple[int, Arrivals | None]:
+    if options.arrivals is None:
+        frames = _FRAMES if options.frames is None else options.frames
+        if options.fps is None:
             return frames, None
-        times = at_rate(frames, traffic.fps)
+        times = at_rate(frames, options.fps)
     else:
-        times = traffic.arrivals_s[: traffic.frames]
+        times = arrivals_in(options.arrivals)[: options.frames]
     queue = queue_of(options, windows, max_in_a_second(times.tolist()))
     return len(times), Arrivals(times, queue)
 
 
 def _compute_s(
-    time: SegmentTime, scatter: Scatter, frames: int, random: np.random.Generator
+    time: SegmentTime, variation: Variation, frames: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    if scatter.measured and len(time.samples) > 1:
+    if variation.scatter and len(time.samples) > 1:
         return sampled(time.seconds, time.samples, frames, random)
-    return jittered(time.seconds, scatter.jitter, frames, random)
+    return jittered(time.seconds, variation.jitter, frames, random)
 
 
 def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[str]:

@@ -17,8 +17,12 @@ from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.session.build_folder import is_build_folder, read_plan, refuse_other_folders
-from rankslice.session.built_model import built_model
+from rankslice.session.build_folder import (
+    built_model,
+    is_build_folder,
+    read_plan,
+    refuse_other_folders,
+)
 from rankslice.session.inspecting.rank_costs import RankCost, rank_costs
 
 if TYPE_CHECKING:
@@ -89,7 +93,7 @@ def inspect_model(
     surge: Path | None = None,
     profile: Path | None = None,
 ) -> Inspection:
-    """Return what a model consists of and costs, and what a mapping would make of it.
+    """Return the layers, costs and cuts of a model, and the plan of a mapping if there is one.
 
     Args:
         model: the model file; or a folder made by ``build``, whose model, sizes and plan are
@@ -113,18 +117,16 @@ def inspect_model(
     if mapping is None:
         _refuse_without_mapping(surge=surge, platform=platform, profile=profile)
         return _inspection(read_model(model, sizes), None)
-    from rankslice.session.building.planning import (
-        plan_model,  # reads platforms, which takes its time
-    )
+    # Reading platforms takes its time.
+    from rankslice.session.building.build_options import BuildOptions
+    from rankslice.session.building.planning import plan_model
 
     planned = plan_model(
         model,
         mapping,
         platform or "local",
+        BuildOptions(surge=surge, profile=profile, sizes=sizes),
         where=partial(place_ranks, share_cores=True),  # no engine is needed
-        surge=surge,
-        profile=profile,
-        sizes=sizes,
     )
     return _inspection(planned.model, planned.plan)
 

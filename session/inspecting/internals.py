@@ -117,7 +117,7 @@ def inspect_internals(
     sizes: GivenSizes = NO_SIZES,
     rank: int | None = None,
 ) -> Iterator[Internals]:
-    """Yield what the engines make of a model, or of each sub-model of a job.
+    """Yield the engines' internals of a model, or of each sub-model of a job.
 
     Args:
         model: a ``.tflite`` or ONNX file, or a folder made by ``build``.
@@ -153,12 +153,12 @@ def inspect_internals(
 
 
 def _options(settings: EngineSettings) -> tuple[str, ...]:
-    given = {
+    is_given_by = {
         "--delegate": "delegate" in settings.options,
         "--accelerator": settings.accelerator != "cpu",
         "--option": settings.options.keys() - {"delegate"},
     }
-    return tuple(name for name, is_given in given.items() if is_given)
+    return tuple(name for name, is_given in is_given_by.items() if is_given)
 
 
 def _refuse_without_provider(settings: EngineSettings) -> None:
@@ -212,7 +212,7 @@ def ask_onnxruntime(
     sizes: GivenSizes = NO_SIZES,
     environment: Mapping[str, str] | None = None,
 ) -> Internals:
-    """Return what onnxruntime makes of an ONNX file.
+    """Load an ONNX file in onnxruntime; return its internals.
 
     Raises:
         RankSliceError: the file is no ONNX model, or one that cannot be sliced; onnxruntime is not
@@ -233,7 +233,7 @@ def ask_onnxruntime(
 def ask_litert(
     path: Path, settings: EngineSettings, environment: Mapping[str, str] | None = None
 ) -> Internals:
-    """Return what LiteRT makes of a ``.tflite`` file.
+    """Load a ``.tflite`` file in LiteRT; return its internals.
 
     Raises:
         RankSliceError: the file is no TensorFlow Lite model; LiteRT is not installed, cannot

@@ -59,9 +59,9 @@ _KERNEL = "_kernel_time"
 
 def _main(model: str, request: str, answer: str) -> None:
     wanted: Request = as_record(Request, json.loads(request))
-    look = _of_onnxruntime if wanted.engine == "onnxruntime" else _of_litert
+    inspect_with = _of_onnxruntime if wanted.engine == "onnxruntime" else _of_litert
     try:
-        for internals in look(Path(model), wanted, Path(answer).parent):
+        for internals in inspect_with(Path(model), wanted, Path(answer).parent):
             _write(Path(answer), asdict(internals))
     except ImportError as error:
         expected = f"pip install 'rankslice[{wanted.engine}]'" if wanted.engine == "litert" else ""

@@ -50,11 +50,11 @@ def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
 
     Constant layers can run in several segments; layers that no output needs run in none.
     """
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    places: dict[str, tuple[tuple[int, int], ...]] = {}
     for segment in plan.segments:
         for layer in segment.layers:
-            found[layer] = (*found.get(layer, ()), (segment.rank, segment.index))
-    return found
+            places[layer] = (*places.get(layer, ()), (segment.rank, segment.index))
+    return places
 
 
 def busy_ranks(plan: Plan, costs: Iterable[RankCost]) -> tuple[RankCost, ...]:

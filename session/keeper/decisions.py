@@ -123,7 +123,6 @@ class UnexpectedResultError(Exception):
 
 
 def decide(state: State, event: Event) -> tuple[State, tuple[Action, ...]]:
-    """Return what follows from an event."""
     if state.has_ended:
         if isinstance(event, Submitted):
             return state, (GiveUp(event.frame),)
@@ -187,7 +186,6 @@ def _after_replacement(state: State, epoch: int | None) -> tuple[State, tuple[Ac
 
 
 def _ended(state: State) -> tuple[State, tuple[Action, ...]]:
-    """Give up what is left, and end the jobs that wait."""
     ended = replace(state, has_ended=True, ready=frozenset(), waiting=(), inside=())
     left = (*state.inside, *state.waiting)
     ends = (SendEnd(epoch) for epoch in sorted(state.ready))

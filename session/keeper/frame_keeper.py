@@ -104,8 +104,6 @@ class FailedFrameError(RankSliceError):
 
 @dataclass(slots=True)
 class _Kept:
-    """A frame without a result."""
-
     arrays: Sequence[NDArray[Any]]
     future: _Result = field(default_factory=_Result)
 
@@ -171,7 +169,6 @@ class Keeper:
 
     @property
     def kept(self) -> int:
-        """How many frames have no result yet."""
         return len(self._frames)
 
     @property
@@ -194,11 +191,9 @@ class Keeper:
         return keeper.epoch
 
     def is_alive(self, epoch: int) -> bool:
-        """Return whether a job has neither ended nor failed."""
         return epoch not in self._state.over
 
     def wait_until_ready(self) -> None:
-        """Return when the job takes frames."""
         with self._changed:
             self._changed.wait_for(lambda: self._state.is_ready or self._state.has_ended)
             if self._state.has_ended:
@@ -280,7 +275,6 @@ class Keeper:
             self._happen(Withdrawn(number))
 
     def _happen(self, event: Event, result: Outputs | FailedFrameError | None = None) -> None:
-        """Decide what follows from an event, and do it."""
         with self._changed:
             before, (self._state, actions) = self._state, decide(self._state, event)
             if isinstance(event, Withdrawn) and event.frame in before.waiting:
@@ -300,7 +294,7 @@ class Keeper:
                 pass
             except BaseException as error:  # what callbacks raise; Exceptions are logged
                 if isinstance(event, ResultArrived):
-                    self._fail(event.epoch, _told(error, "a callback of a result raised "))
+                    self._fail(event.epoch, _as_user_error(error, "a callback of a result raised "))
 
     def _do(self, action: Action) -> tuple[_Kept, bool] | None:
         """Do what was decided; return the frame that is done with, and whether it has a result."""
@@ -323,13 +317,12 @@ class Keeper:
         return None
 
     def _run(self, run_job: RunJob, keeper: wire.Keeper) -> None:
-        """Run a job to its end."""
         epoch = keeper.epoch
         error: RankSliceError | None = None
         try:
             run_job(keeper, lambda error: self._fail(epoch, error))
         except BaseException as found:
-            error = _told(found)
+            error = _as_user_error(found)
         with self._changed:
             # Results that are on their way here still count.
             ends = self._ends[epoch]
@@ -351,13 +344,12 @@ class Keeper:
         self._happen(JobEnded(epoch))
 
     def _find_successor(self, epoch: int) -> None:
-        """Have the frames taken over by another job."""
         error, successor = self._errors[epoch], None
         try:
             if self._follow is not None:
                 successor = self._follow(epoch, error)
         except BaseException as found:
-            error = RankSliceError(*error.mistakes, *_told(found).mistakes)
+            error = RankSliceError(*error.mistakes, *_as_user_error(found).mistakes)
         with self._changed:
             if successor is not None:
                 self.restarts += 1
@@ -381,10 +373,9 @@ class Keeper:
             text = f"the connection of the {role} ended early: {error.strerror or 'it was closed'}"
             self._fail(epoch, RankSliceError(text))
         except BaseException as error:
-            self._fail(epoch, _told(error, f"the {role}: "))
+            self._fail(epoch, _as_user_error(error, f"the {role}: "))
 
     def _feed(self, connection: socket.socket, epoch: int, ends: _Ends) -> None:
-        """Send frames to the source of a job."""
         self._happen(Ready(epoch))
         start_thread("frames", self._send_frames, connection, epoch, ends)
         wire.receive(connection, bytearray(1))  # until the source closes it
@@ -405,7 +396,7 @@ class Keeper:
         except OSError:  # whoever waits for the end of the connection tells that
             pass
         except BaseException as error:
-            self._fail(epoch, _told(error, "the source: "))
+            self._fail(epoch, _as_user_error(error, "the source: "))
         shut(connection)
 
     def _next_frame(self, epoch: int, ends: _Ends) -> int | None:
@@ -415,7 +406,6 @@ class Keeper:
             return ends.frames.popleft() if self.is_alive(epoch) else None
 
     def _take_results(self, connection: socket.socket, epoch: int, ends: _Ends) -> None:
-        """Take the results of a job's sink."""
         names = [spec.name for spec in self._outputs]
         try:
             for outputs in results(connection, self._results):
@@ -433,8 +423,7 @@ class Keeper:
                 self._changed.notify_all()
 
 
-def _told(error: BaseException, where: str = "") -> RankSliceError:
-    """Return an error of any kind as one for the user."""
+def _as_user_error(error: BaseException, where: str = "") -> RankSliceError:
     if isinstance(error, RankSliceError):
         return error
     kind = "" if isinstance(error, JobError) else f"{type(error).__name__}: "

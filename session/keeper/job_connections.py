@@ -47,7 +47,6 @@ class JobListener:
         self._listeners: dict[str, socket.socket] = {}
 
     def keeper(self, hosts: tuple[str, str], epoch: int = 0) -> wire.Keeper:
-        """Return what tells a job where to connect."""
         with self._lock:
             source, sink = ((host, self._listener(host).getsockname()[1]) for host in hosts)
         return wire.Keeper(source, sink, self.secret_of(epoch), epoch)
@@ -159,13 +158,11 @@ def results(connection: socket.socket, form: RecordForm) -> Iterator[list[NDArra
 
 
 def shut(end: socket.socket) -> None:
-    """Have whoever waits for a socket go on."""
     with suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
 
 
 def start_thread(name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """Start a thread that ends with the program."""
     thread = threading.Thread(target=work, args=arguments, name=f"keeper: {name}", daemon=True)
     thread.start()
     return thread

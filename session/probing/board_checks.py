@@ -3,70 +3,105 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
-from rankslice.backend.boards.conversation import load_complaints
+from rankslice.backend.boards.board_packages import Package
+from rankslice.backend.boards.conversation import Conversation, load_complaints
 from rankslice.backend.boards.probed import BoardReport, Device, Environment
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.engines.onnxruntime_providers import PLUGINS, is_library
+from rankslice.backend.wheels import machine_of
 from rankslice.framework.engines import ENGINES, computes
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Accelerator, Board
 from rankslice.framework.specs.core_lists import core_ranges, format_cores
 from rankslice.framework.wording import joined
-from rankslice.session.probing.findings import (
-    DEPLOY_VENV,
-    FAIL,
-    OK,
-    WARN,
-    Answer,
-    Finding,
-    Job,
-    failed,
-)
 
-_MIN_PYTHON = (3, 10)
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+HERE = "this machine"
+DEPLOY_VENV = "rankslice deploy OUT --venv"
+"""Installs what a board lacks."""
+
 _MIN_DISK_MB = 200
 _FULL_DISK_MB = 20
 _SPARE_DISK_MB = 50
 _MEMORY_TOLERANCE = 1.05
-_SAME_ARCH = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 
 
-def board_findings(answer: Answer, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
-    """Return what is known of one board."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    place: str
+    """A board, two of them, or this machine."""
+    check: str
+    state: str
+    """``ok``, ``warn``: a job runs, but not as it should, or ``fail``."""
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    folder: Path
+    plan: Plan
+    packages: Mapping[str, Package]
+    """By board."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedBoard:
+    board: Board
+    talk: Conversation
+    report: BoardReport
+
+
+def failed(place: str, check: str, text: str) -> Finding:
+    """Return a failure, from a message that says in one sentence what is wrong and what to do."""
+    found, _, remedy = text.partition("; ")
+    return Finding(place, check, FAIL, found, remedy)
+
+
+def message_of(error: RankSliceError) -> str:
+    mistake = error.mistakes[0]
+    if not isinstance(mistake, Mistake):
+        return mistake
+    return f"{mistake.found}; {mistake.expected}" if mistake.expected else mistake.found
+
+
+def board_findings(answer: ReachedBoard, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
     findings = [*_python_findings(answer), *_core_findings(answer, job)]
     findings += _kind_findings(answer)
     findings += _room_findings(answer, job)
-    if job is not None and launcher is not None and _python_does(answer.report.environment):
+    if job is not None and launcher is not None and answer.report.environment.runs_jobs:
         findings += _package_findings(answer, job, launcher)
     elif job is None:
         findings += _installed_findings(answer, launcher)
     return [*findings, *accelerator_findings(answer, job)]
 
 
-def _python_findings(answer: Answer) -> Iterator[Finding]:
+def _python_findings(answer: ReachedBoard) -> Iterator[Finding]:
     name, environment = answer.board.name, answer.report.environment
     unusable = f"not usable: {environment.library.partition(': ')[2]}"
     found = f"{environment.python} is {environment.version or unusable}"
-    if _python_does(environment):
+    if environment.runs_jobs:
         yield Finding(name, "Python", OK, found)
     else:
         yield Finding(name, "Python", FAIL, found, "install Python 3.10 or later there")
     wanted = answer.board.python
     if environment.version and wanted and not f"{environment.version}.".startswith(f"{wanted}."):
-        told = f"the platform file says {wanted}, and it is {environment.version}"
-        yield Finding(name, "Python", WARN, told, "correct `python`, which --wheels goes by")
+        differs = f"the platform file says {wanted}, and it is {environment.version}"
+        yield Finding(name, "Python", WARN, differs, "correct `python`, which --wheels goes by")
 
 
-def _python_does(environment: Environment) -> bool:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", environment.version)[:2])
-    return numbers >= _MIN_PYTHON
-
-
-def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
-    """Yield whether there are the cores that the platform, or the job, names."""
+def _core_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
     board, has = answer.board, answer.report.cores
     usable = f"programs may use {format_cores(has)}"
     missing = tuple(core for core in board.cores or () if core not in has)
@@ -82,9 +117,9 @@ def _core_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
         yield Finding(board.name, "cores", OK, usable)
 
 
-def _kind_findings(answer: Answer) -> Iterator[Finding]:
+def _kind_findings(answer: ReachedBoard) -> Iterator[Finding]:
     board, report = answer.board, answer.report
-    wanted = _SAME_ARCH.get(board.arch.lower(), board.arch.lower())
+    wanted = machine_of(board.arch)
     if wanted and wanted != report.arch:
         found = f"the platform file says {board.arch}, and it is {report.arch}"
         yield Finding(board.name, "arch", WARN, found, f"write `arch: {report.arch}`")
@@ -94,7 +129,7 @@ def _kind_findings(answer: Answer) -> Iterator[Finding]:
         yield Finding(board.name, "memory", WARN, found, f"write `memory_mb: {report.memory_mb}`")
 
 
-def _room_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
+def _room_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
     name, report = answer.board.name, answer.report
     package = job.packages[name] if job is not None else None
     needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
@@ -114,7 +149,6 @@ def _room_findings(answer: Answer, job: Job | None) -> Iterator[Finding]:
 
 
 def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Finding:
-    """Return whether a job's weights fit into what memory is free; engines need more than them."""
     found = f"{report.available_mb} of {report.memory_mb} MB free"
     if not weights_mb:
         return Finding(name, "memory", OK, found)
@@ -126,25 +160,25 @@ def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Findin
     return Finding(name, "memory", OK, found)
 
 
-def _package_findings(answer: Answer, job: Job, launcher: MpiRun) -> list[Finding]:
-    """Return what `run` would say of a board and its package before the start."""
+def _package_findings(answer: ReachedBoard, job: Job, launcher: MpiRun) -> list[Finding]:
+    """Have a board make the checks that come before each run."""
     name = answer.board.name
     package = job.packages[name]
-    told = answer.talk.shell.ask(
+    check = answer.talk.shell.ask(
         BoardCheck,
-        "look",
+        "check",
         run="",
         open_mpi=list(launcher.version[:2]),
         **package.needs(),
         **package.identity(),
     )
-    if told.problems:
-        problems = (naming_folder(problem, job.folder) for problem in told.problems)
+    if check.problems:
+        problems = (naming_folder(problem, job.folder) for problem in check.problems)
         return [failed(name, "package", problem) for problem in problems]
     return [Finding(name, "package", OK, "is deployed, with all its requirements")]
 
 
-def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Finding]:
+def _installed_findings(answer: ReachedBoard, launcher: MpiRun | None) -> Iterator[Finding]:
     board, environment = answer.board, answer.report.environment
     if launcher is not None:
         yield _open_mpi_finding(board.name, answer.report, launcher)
@@ -164,16 +198,15 @@ def _installed_findings(answer: Answer, launcher: MpiRun | None) -> Iterator[Fin
 
 
 def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Finding:
-    """Return whether a board has an Open MPI of the series of this machine's mpirun."""
     series = ".".join(map(str, launcher.version[:2]))
     fitting = [
-        each
-        for each in report.open_mpi
-        if each.has_daemon and each.version.startswith(f"{series}.")
+        installed
+        for installed in report.open_mpi
+        if installed.has_daemon and installed.version.startswith(f"{series}.")
     ]
     if fitting:
         return Finding(name, "Open MPI", OK, f"{fitting[0].version}, {fitting[0].mpirun}")
-    others = [f"{each.version} ({each.mpirun})" for each in report.open_mpi]
+    others = [f"{installed.version} ({installed.mpirun})" for installed in report.open_mpi]
     has = f"it has {joined(others)}" if others else "it has none"
     found = f"mpirun here is of {series}, and {has}: all must be of one series"
     remedy = DEPLOY_VENV if launcher.is_five else "apt-get install openmpi-bin there"
@@ -201,8 +234,7 @@ def _engine_packages(engine: str, environment: Environment) -> list[str]:
     return [f"{name} {version}".strip() for name, version in environment.packages if name in known]
 
 
-def accelerator_findings(answer: Answer, job: Job | None) -> list[Finding]:
-    """Return whether the libraries and providers of accelerators are there."""
+def accelerator_findings(answer: ReachedBoard, job: Job | None) -> list[Finding]:
     units = [*_units(answer.board, job)]
     libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
     findings = [
@@ -247,7 +279,9 @@ def _library_finding(name: str, unit: str, library: str, complaint: str) -> Find
     return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
 
 
-def _provider_findings(answer: Answer, unit: str, options: Mapping[str, str]) -> Iterator[Finding]:
+def _provider_findings(
+    answer: ReachedBoard, unit: str, options: Mapping[str, str]
+) -> Iterator[Finding]:
     environment = answer.report.environment
     provider, plugin = options["provider"], options.get("plugin", "")
     wanted = provider.lower().removesuffix("executionprovider")

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankslice.backend.boards.board_packages import package_folder, read_package
-from rankslice.backend.boards.conversation import conversations, report_of
-from rankslice.backend.boards.login import Login
+from rankslice.backend.boards.conversation import (
+    BoardLinks,
+    Conversation,
+    address_towards,
+    clock_ahead_s,
+    conversations,
+    measure_routes,
+    report_of,
+)
+from rankslice.backend.boards.login import Login, is_this_machine
 from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probed import BoardReport
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.platform import Board, Platform
+from rankslice.framework.platform import Board, Link, Platform
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed
 from rankslice.session.build_folder import check_ssh_config, read_plan
-from rankslice.session.probing.board_checks import board_findings
-from rankslice.session.probing.findings import (
+from rankslice.session.probing.board_checks import (
     FAIL,
     HERE,
     OK,
     WARN,
-    Answer,
     Finding,
     Job,
+    ReachedBoard,
+    board_findings,
     failed,
     message_of,
 )
-from rankslice.session.probing.network_checks import clock_findings, network_findings
+from rankslice.session.probing.platform_file import Pair, measured_pairs
+
+_MAX_CLOCK_S = 1.0
+_MIN_SHARE = 0.5
+"""Of the bandwidth in the file, that has to be measured."""
+_MAX_LATENCY = 2.0
+_LATENCY_SPARE_MS = 0.5
 
 
 def check_platform(
@@ -41,7 +56,7 @@ def check_platform(
     ssh_config: Path | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> tuple[Finding, ...]:
-    """Return what would keep a job from running on boards, and what is as it should be.
+    """Check boards, their network, or a job on them; return all findings, good ones too.
 
     Args:
         out: a build folder; its boards alone are looked at, and whether they can run it.
@@ -63,7 +78,7 @@ def check_platform(
         on_step("asking boards")
         reports = outcomes(report_of, talks[:-1])
         answers = [
-            Answer(board, talk, report)
+            ReachedBoard(board, talk, report)
             for board, talk, report in zip(boards, talks, reports, strict=False)
             if isinstance(report, BoardReport)
         ]
@@ -72,9 +87,9 @@ def check_platform(
         on_step("checking boards")
         for found in outcomes(lambda answer: board_findings(answer, job, launcher), answers):
             findings += _lost(found) if isinstance(found, RankSliceError) else found
-        findings += clock_findings(answers)
+        findings += _clock_findings(answers)
         on_step("measuring between boards")
-        findings += network_findings(answers, talks[-1], platform)
+        findings += _network_findings(answers, talks[-1], platform)
     places = list(dict.fromkeys(finding.place for finding in findings))
     return tuple(sorted(findings, key=lambda finding: places.index(finding.place)))
 
@@ -87,7 +102,6 @@ def _job(out: Path) -> Job:
 
 
 def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]:
-    """Yield what is wrong with the platform before any board is asked."""
     hosts = Counter(board.host for board in platform.boards)
     for host, count in hosts.items():
         if count > 1:
@@ -109,11 +123,11 @@ def _platform_findings(platform: Platform, job: Job | None) -> Iterator[Finding]
 
 def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
     try:
-        found = find_mpirun(mpirun)
+        launcher = find_mpirun(mpirun)
     except RankSliceError as error:
         return None, [failed(HERE, "Open MPI", str(error))]
-    version = ".".join(map(str, found.version))
-    return found, [Finding(HERE, "Open MPI", OK, f"{version}, {found.path}")]
+    version = ".".join(map(str, launcher.version))
+    return launcher, [Finding(HERE, "Open MPI", OK, f"{version}, {launcher.path}")]
 
 
 def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding]:
@@ -127,3 +141,82 @@ def _lost(error: RankSliceError) -> list[Finding]:
     mistake = error.mistakes[0]
     place = mistake.where if isinstance(mistake, Mistake) else HERE
     return [failed(place, "ssh", message_of(error))]
+
+
+def _clock_findings(answers: Sequence[ReachedBoard]) -> Iterator[Finding]:
+    """Yield boards whose clock differs from what most say, this machine among them."""
+    readings = outcomes(clock_ahead_s, [answer.talk for answer in answers])
+    known = [reading for reading in readings if not isinstance(reading, RankSliceError)]
+    middle = statistics.median([0.0, *known])
+    for answer, ahead in zip(answers, readings, strict=True):
+        name = answer.board.name
+        if isinstance(ahead, RankSliceError):
+            yield failed(name, "clock", message_of(ahead))
+            continue
+        side = "ahead of" if ahead > 0 else "behind"
+        found = f"{abs(ahead):.1f} s {side} this machine"
+        if abs(ahead - middle) > _MAX_CLOCK_S:
+            remedy = "set it: sudo timedatectl set-ntp true"
+            yield Finding(name, "clock", WARN, found, remedy)
+        else:
+            yield Finding(name, "clock", OK, found)
+
+
+def _network_findings(
+    answers: Sequence[ReachedBoard], here: Conversation, platform: Platform
+) -> Iterator[Finding]:
+    far = [answer for answer in answers if not is_this_machine(answer.board.host)]
+    if not far:
+        return
+    own = address_towards(here, [answer.report for answer in far])
+    addresses = {answer.board.name: answer.report.address or own for answer in answers}
+    talks = {answer.board.name: answer.talk for answer in answers}
+    network = BoardLinks({**talks, HERE: here}, {**addresses, HERE: own})
+    yield from _launcher_findings([answer.board.name for answer in far], own, network)
+    for pair in measured_pairs(measure_routes(network, list(addresses))):
+        yield from _pair_findings(pair, addresses, _link(platform, pair.boards))
+
+
+def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> Iterator[Finding]:
+    """Check that boards reach this machine: mpirun's daemons connect to it."""
+    for name, complaint in zip(names, network.complaints([(n, HERE) for n in names]), strict=True):
+        if complaint:
+            found = f"cannot connect to this machine at {own}: {complaint}"
+            remedy = "open this machine's TCP ports to it, or start jobs in the boards' network"
+            yield Finding(name, "firewall", FAIL, found, remedy)
+        else:
+            yield Finding(name, "firewall", OK, f"connects to this machine at {own}")
+
+
+def _link(platform: Platform, boards: tuple[str, str]) -> Link | None:
+    for first, second, link in platform.links:
+        if {first, second} == set(boards):
+            return link
+    return platform.default_link
+
+
+def _pair_findings(
+    pair: Pair, addresses: Mapping[str, str], link: Link | None
+) -> Iterator[Finding]:
+    place = " - ".join(pair.boards)
+    for route in (pair.there, pair.back):
+        if route.complaint:
+            target = addresses[route.target]
+            found = f"{route.source} cannot connect to {target}: {route.complaint}"
+            remedy = f"open all TCP ports of {route.target} to {addresses[route.source]}"
+            yield Finding(place, "firewall", FAIL, found, remedy)
+    if not pair.complaints:
+        yield _link_finding(place, pair, link)
+
+
+def _link_finding(place: str, pair: Pair, link: Link | None) -> Finding:
+    found = f"{pair.bandwidth_mbps:.3g} Mbit/s, {pair.latency_ms:.2g} ms"
+    if link is None:
+        return Finding(place, "link", OK, found)
+    said = f"{link.bandwidth_mbps:g} Mbit/s, {link.latency_ms:g} ms"
+    is_slow = pair.bandwidth_mbps < _MIN_SHARE * link.bandwidth_mbps
+    is_late = pair.latency_ms > _MAX_LATENCY * link.latency_ms + _LATENCY_SPARE_MS
+    if is_slow or is_late:
+        remedy = "look at cable and switch, or correct `links`: rankslice probe"
+        return Finding(place, "link", WARN, f"{found}; the platform file says {said}", remedy)
+    return Finding(place, "link", OK, f"{found}; the platform file says {said}")

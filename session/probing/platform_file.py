@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -28,7 +27,6 @@ from rankslice.framework.wording import digits, joined, on_one_line
 _BANDWIDTH_DIFFERS = 0.1
 _LATENCY_DIFFERS = 0.5
 _MIN_DIFFERENCE_MS = 0.1
-_MIN_PYTHON = (3, 10)
 
 
 def platform_text(probed: Probed) -> str:
@@ -59,7 +57,7 @@ def _board_lines(board: ProbedBoard) -> Iterator[str]:
     yield from _python_lines(report)
     if report.cores:
         yield _entry("cores", _core_list(report.cores), "those that programs may use")
-    yield from (_comment(line) for line in _cluster_lines(report.clusters))
+    yield from _cluster_lines([*_usable(report)], report.cores)
     if report.memory_mb:
         free = f"/proc/meminfo; {report.available_mb} of it free"
         yield _entry("memory_mb", str(report.memory_mb), free)
@@ -75,7 +73,7 @@ def _reached(board: ProbedBoard) -> str:
     if board.address == "localhost":
         return "this machine"
     interfaces = board.report.interfaces
-    own = next((each for each in interfaces if each.address == board.address), None)
+    own = next((interface for interface in interfaces if interface.address == board.address), None)
     here = "this machine, " if not board.report.address else ""
     return f"{here}{board.address}{f', {_interface_text(own)}' if own else ''}"
 
@@ -91,13 +89,12 @@ def _interface_text(interface: Interface) -> str:
 def _python_lines(report: BoardReport) -> Iterator[str]:
     environment = report.environment
     if environment.version:
-        short = ".".join(environment.version.split(".")[:2])
-        old = tuple(map(int, re.findall(r"\d+", short))) < _MIN_PYTHON
-        remark = "; too old, jobs need 3.10 or later" if old else ""
+        short = ".".join(map(str, environment.numbers))
+        remark = "" if environment.runs_jobs else "; too old, jobs need 3.10 or later"
         source = f"{environment.python}, {environment.version}{remark}"
         yield _entry("python", _scalar(short), source)
-    for each in report.environments:
-        yield _comment(_environment_text(each))
+    for installed in report.environments:
+        yield _comment(_environment_text(installed))
     yield _comment(_open_mpi_text(report.open_mpi))
 
 
@@ -117,7 +114,9 @@ def _environment_text(environment: Environment) -> str:
 def _open_mpi_text(installations: Sequence[OpenMpi]) -> str:
     if not installations:
         return "no Open MPI"
-    return "; ".join(f"Open MPI {each.version} ({each.mpirun})" for each in installations)
+    return "; ".join(
+        f"Open MPI {installed.version} ({installed.mpirun})" for installed in installations
+    )
 
 
 def _core_list(cores: tuple[int, ...]) -> str:
@@ -126,19 +125,45 @@ def _core_list(cores: tuple[int, ...]) -> str:
     return ranges if "-" in ranges and "," not in ranges else f"[{ranges.replace(',', ', ')}]"
 
 
-def _cluster_lines(clusters: Sequence[Cluster]) -> Iterator[str]:
-    for cluster in clusters:
-        parts = [cluster.kind] if cluster.kind else []
-        if cluster.most_mhz:
-            least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
-            parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
-        else:
-            parts.append("frequency not available")
-        if cluster.capacity:
-            parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
-        yield f"{format_cores(cluster.cores)}: {', '.join(parts)}"
-    if len(clusters) > 1:
-        yield "a rank is as fast as its slowest core: do not mix these"
+def _usable(report: BoardReport) -> Iterator[Cluster]:
+    """Yield the clusters, with the cores that programs may use."""
+    for cluster in report.clusters:
+        if cores := tuple(core for core in cluster.cores if core in report.cores):
+            yield replace(cluster, cores=cores)
+
+
+def _cluster_lines(clusters: Sequence[Cluster], cores: Sequence[int]) -> Iterator[str]:
+    """Yield an entry for several clusters with all cores, and otherwise comments."""
+    if len(clusters) < 2 or {*cores} != {core for each in clusters for core in each.cores}:
+        yield from (_comment(f"{format_cores(each.cores)}: {_about(each)}") for each in clusters)
+        return
+    yield _entry("clusters", "", "a rank is as fast as the slowest of its cores")
+    for name, cluster in zip(_cluster_names(clusters), clusters, strict=True):
+        parts = [f"cores: {_core_list(cluster.cores)}"]
+        parts += [f"kind: {_scalar(cluster.kind)}"] if cluster.kind else []
+        parts += [f"max_mhz: {cluster.most_mhz}"] if cluster.most_mhz else []
+        yield "  " + _entry(name, f"{{{', '.join(parts)}}}", _about(cluster))
+
+
+def _cluster_names(clusters: Sequence[Cluster]) -> list[str]:
+    """Name clusters by their speed, as boards' makers do."""
+    speeds = [(each.most_mhz or 0, each.capacity or 0) for each in clusters]
+    ranking = sorted(range(len(clusters)), key=speeds.__getitem__)
+    usual = {2: ("little", "big"), 3: ("little", "big", "prime")}.get(len(clusters))
+    names = usual or tuple(f"cluster{number}" for number in range(len(clusters)))
+    return [names[ranking.index(number)] for number in range(len(clusters))]
+
+
+def _about(cluster: Cluster) -> str:
+    parts = [cluster.kind] if cluster.kind else []
+    if cluster.most_mhz:
+        least = f"{cluster.least_mhz} to " if cluster.least_mhz else ""
+        parts.append(f"{least}{cluster.most_mhz} MHz ({cluster.source})")
+    else:
+        parts.append("frequency not available")
+    if cluster.capacity:
+        parts.append(f"capacity {cluster.capacity} of 1024 (cpu_capacity)")
+    return ", ".join(parts)
 
 
 def _accelerator_lines(usable: Usable) -> Iterator[str]:
@@ -165,9 +190,9 @@ def _celsius(thousandths: int | None) -> str:
 
 
 def _sensor_text(sensor: PowerSensor) -> str:
-    told = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
+    power = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
     rights = "" if sensor.may_read else ", which this account may not read"
-    return f"{sensor.name} ({sensor.path}{rights}){told}"
+    return f"{sensor.name} ({sensor.path}{rights}){power}"
 
 
 # Links
@@ -175,8 +200,6 @@ def _sensor_text(sensor: PowerSensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was measured between two boards."""
-
     boards: tuple[str, str]
     there: Route
     back: Route
@@ -196,7 +219,6 @@ class Pair:
 
     @property
     def latency_ms(self) -> float:
-        """Of the slower direction."""
         return max(self.there.latency_us, self.back.latency_us) / 1e3
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,12 @@ from rankslice.backend.boards.conversation import (
 )
 from rankslice.backend.boards.login import Login
 from rankslice.backend.boards.parallel import outcomes
-from rankslice.backend.boards.probed import BoardReport, Probed, ProbedBoard, Route
+from rankslice.backend.boards.probed import (
+    BoardReport,
+    Probed,
+    ProbedBoard,
+    is_address,
+)
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.platform_names import check_name, name_complaints
@@ -30,8 +34,6 @@ HERE = "local"
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """What came of asking boards."""
-
     probed: Probed
     """Those that answered; without routes if some did not."""
     errors: tuple[RankSliceError, ...]
@@ -58,31 +60,25 @@ def probe(
     with conversations(BoardShell(login, ssh_config) for login in logins) as boards:
         on_step("asking boards")
         answers = outcomes(report_of, boards)
-        errors = tuple(each for each in answers if isinstance(each, RankSliceError))
+        errors = tuple(answer for answer in answers if isinstance(answer, RankSliceError))
         reports = [
             (talk, answer)
             for talk, answer in zip(boards, answers, strict=True)
             if isinstance(answer, BoardReport)
         ]
-        found = _named(reports)
+        named = _named(reports)
         if errors:
-            return Probing(Probed(found, ()), errors)
-        _raise_doubles(found)
+            return Probing(Probed(named, ()), errors)
+        _raise_doubles(named)
         on_step("measuring between boards")
-        talks = {board.name: talk for board, talk in zip(found, boards, strict=True)}
-        return Probing(Probed(found, _routes(found, talks)), ())
-
-
-def _routes(boards: Sequence[ProbedBoard], talks: Mapping[str, Conversation]) -> tuple[Route, ...]:
-    if len(boards) < 2:
-        return ()
-    addresses = {board.name: board.address for board in boards}
-    return measure_routes(BoardLinks(talks, addresses), list(addresses))
+        talks = {board.name: talk for board, talk in zip(named, boards, strict=True)}
+        addresses = {board.name: board.address for board in named}
+        links = BoardLinks(talks, addresses) if len(named) > 1 else None
+        return Probing(Probed(named, measure_routes(links, list(addresses)) if links else ()), ())
 
 
 def _logins(hosts: Sequence[str]) -> list[Login]:
-    """Return how the hosts are reached."""
-    pairs = [_user_and_host(host) for host in hosts]
+    pairs = [(user, host) for user, _, host in (text.rpartition("@") for text in hosts)]
     raise_mistakes(
         Mistake("HOST", complaint, "expected a host, user@host, or local")
         for user, host in pairs
@@ -95,11 +91,6 @@ def _logins(hosts: Sequence[str]) -> list[Login]:
         if count > 1
     )
     return [Login(host, "localhost" if host == HERE else host, user) for user, host in pairs]
-
-
-def _user_and_host(text: str) -> tuple[str, str]:
-    user, _, host = text.rpartition("@")
-    return user, host
 
 
 # Names and addresses
@@ -121,20 +112,12 @@ def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedB
 
 def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
     host = talk.shell.login.host
-    return host if _is_address(host) else address_towards(talk, reports)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return host if is_address(host) else address_towards(talk, reports)
 
 
 def _name(login: Login, report: BoardReport) -> str:
-    """Return what to call a board: as it was typed, or as it calls itself if that is a number."""
-    typed = report.hostname if _is_address(login.board) else login.board
+    """Name a board as it was typed, or by its hostname if that is an address."""
+    typed = report.hostname if is_address(login.board) else login.board
     label = typed.partition(".")[0]
     try:
         return check_name("board", label)

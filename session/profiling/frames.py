@@ -25,7 +25,7 @@ from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import on_one_line
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.spans import SpanSegment, SpanSegments
+from rankslice.frontend.partition.partition import SpanSegment, SpanSegments
 from rankslice.session.profiling.profile_options import ProfileOptions
 
 _MAX_FRAMES = 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import FrameBytes, default_overheads
 from rankslice.exploration.search.planned import fastest_slices
-from rankslice.exploration.times.refinement import Refinement, Round, refine
+from rankslice.exploration.times.refinement import Refinement, refine
 from rankslice.exploration.times.span_times import (
     MeasuredTimes,
     Slice,
@@ -39,10 +39,10 @@ from rankslice.framework.specs.read_platform import PlatformSource, read_platfor
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
-from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.measurement.trace.operator_table import PlacedRow
 from rankslice.session.build_folder import check_ssh_config, converted_name
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.profiling.frames import frames_of
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.span_bench import Bench, Listener
@@ -345,30 +345,6 @@ class Profiler:
             }
         return tuple(found[each] for each in slices)
 
-    def refine(
-        self,
-        plan: Callable[[MeasuredTimes], Sequence[Slice]],
-        *,
-        within: float = 0.05,
-        most_rounds: int = 12,
-        on_round: Callable[[Round], None] = lambda done: None,
-        limit: TimeLimit = _NO_LIMIT,
-    ) -> Refinement:
-        """Have a planner's slices measured until what it expects of them is true.
-
-        See :func:`rankslice.exploration.times.refinement.refine`; kinds are counted as in
-        :attr:`keys`.
-        """
-        return refine(
-            self.times(),
-            plan,
-            self.measure_slices,
-            within=within,
-            most_rounds=most_rounds,
-            on_round=on_round,
-            may_go_on=lambda: not limit.is_over,
-        )
-
     def _measure(
         self,
         number: int,
@@ -483,19 +459,20 @@ def profile_model(
     *,
     refined: bool = True,
     seconds: float | None = None,
-    on_round: Callable[[Round], None] = lambda done: None,
 ) -> Refinement | None:
     """Measure a model's first spans, and those of the fastest pipeline until its times are true.
 
     Args:
         refined: plan, too; without, only the first spans are measured, and ``None`` is returned.
         seconds: after which nothing more is begun; ``None``: all is measured.
-        on_round: called with each plan that was tried.
     """
     limit = TimeLimit(seconds)
     profiler.measure_first(limit.share(_FIRST_SHARE) if refined else limit)
     if not refined:
         return None
-    return profiler.refine(
-        lambda times: fastest_slices(profiler.problem(times)), on_round=on_round, limit=limit
+    return refine(
+        profiler.times(),
+        lambda times: fastest_slices(profiler.problem(times)),
+        profiler.measure_slices,
+        may_go_on=lambda: not limit.is_over,
     )

@@ -28,7 +28,7 @@ from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import ByteRange
 from rankslice.framework.platform import Board, Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
-from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.build_folder import SSH_CONFIG
 from rankslice.session.profiling.frames import SeenFrames
 from rankslice.session.profiling.profile_options import ProfileOptions

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from rankslice.backend.runtime.sinks.results import Results
-from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 from rankslice.measurement.verify import Comparison, Verification, explained
-from rankslice.session.build_folder import converted_name, unsliced_model
-from rankslice.session.built_model import built_model
+from rankslice.session.build_folder import built_model, reference_model
 from rankslice.session.prepare import PreparedRun
-from rankslice.session.verification import unsliced_outputs as unsliced
 from rankslice.session.verification.first_difference import agreement_at_cuts, first_difference
+from rankslice.session.verification.unsliced_outputs import unsliced_outputs
 
 
 def find_reference(prepared: PreparedRun) -> Path:
@@ -27,10 +22,7 @@ def find_reference(prepared: PreparedRun) -> Path:
     if not prepared.source.can_replay:
         found = f"needs each frame twice, and {' '.join(prepared.options.inputs)} gives it once"
         raise RankSliceError(Mistake("--verify", found, "record frames to a file and verify those"))
-    converted = prepared.folder / converted_name(prepared.plan.model.format)
-    if converted.is_file():
-        return converted
-    return unsliced_model(prepared.folder, prepared.plan, "verify a run")
+    return reference_model(prepared.folder, prepared.plan, "verify a run")
 
 
 def verified(
@@ -42,7 +34,7 @@ def verified(
     on_verified: Callable[[int], None] = lambda count: None,
     on_search: Callable[[], None] = lambda: None,
 ) -> Verification:
-    """Return whether a run's results are those of the unsliced model, and if not, why."""
+    """Compare the results of a run with the unsliced model; explain a difference."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
@@ -95,7 +87,6 @@ def _compared(
 def _optimisation_effect(
     prepared: PreparedRun, reference: Path, arrivals: Sequence[int]
 ) -> Verification:
-    """Return how much the engine's optimisation changes the unsliced model."""
     plain = replace(prepared, options=replace(prepared.options, exact=True))
     job = prepared.plan.job
     comparison = Comparison([spec.name for spec in job.outputs])
@@ -112,18 +103,3 @@ def _optimisation_effect(
 def _rounds(plan: Plan) -> bool:
     crossing = {channel.tensor for route in plan.routes for channel in route.channels}
     return any(plan.job.tensors[name].dtype == "float16" for name in crossing)
-
-
-def unsliced_outputs(
-    prepared: PreparedRun, model: Path, arrivals: Sequence[int]
-) -> Iterator[list[NDArray[Any]]]:
-    """Yield the outputs of the unsliced model for frames of a run; later ones overwrite them."""
-    plan = prepared.plan
-    return unsliced.unsliced_outputs(
-        model,
-        prepared.plan.job,
-        reference_engine(plan.model.format, (rank.engine for rank in plan.ranks)),
-        prepared.source,
-        arrivals,
-        exact=prepared.options.exact,
-    )

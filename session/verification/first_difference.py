@@ -17,7 +17,6 @@ from rankslice.backend.runtime.job import Job, PlacedSegment
 from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.framework.engines import reference_engine
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import joined, on_one_line, quoted
@@ -26,11 +25,10 @@ from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.spans import SpanSegment
+from rankslice.frontend.partition.partition import SpanSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Differences
-from rankslice.session.build_folder import converted_name
-from rankslice.session.built_model import built_model
+from rankslice.session.build_folder import built_model, converted_name
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -49,7 +47,7 @@ def first_difference(
     arrivals: Arrivals,
     tolerance: float | None,
 ) -> str:
-    """Return which tensor at a cut differs first in a frame, or why that is not known.
+    """Name the first tensor at a cut that differs in a frame, or say why it is not known.
 
     The frame is run again and its tensors are recorded, unless the run has recorded them. The
     unsliced model computes it with all tensors at cuts as further outputs; a Keras model is
@@ -65,7 +63,7 @@ def first_difference(
 def agreement_at_cuts(
     prepared: PreparedRun, frame: int, arrivals: Arrivals, tolerance: float | None
 ) -> tuple[bool, str]:
-    """Return whether the tensors at the cuts of a frame prove that slicing changed nothing.
+    """Check if the tensors at the cuts of a frame prove that slicing changed nothing.
 
     That is for outputs that prove nothing, as they are constant. Tensors prove something if each
     segment that sends some has one whose values are not all equal.
@@ -83,7 +81,7 @@ def _searched(
     tell: Callable[[_Search], tuple[bool, str]],
     otherwise: str,
 ) -> tuple[bool, str]:
-    """Return what is told of a search in a frame, or, behind some words, why there is none.
+    """Search in a frame; return the answer of ``tell``, or ``otherwise`` and a reason.
 
     The text is empty if the model is not cut. The files of the search are gone afterwards.
     """
@@ -104,7 +102,7 @@ def _searched(
 
 
 def _why_not(prepared: PreparedRun) -> str:
-    """Return why the search cannot be, whatever the frame; empty: it can."""
+    """Return a reason against any search; empty: there is none."""
     plan = prepared.plan
     kind = _conversion_kind(prepared)
     if kind and find_spec("tensorflow") is None:
@@ -205,23 +203,19 @@ def _unsliced(
     part = _whole(model, wanted)
     write_submodel(submodel_files(model, part, name=file.name, conversion=conversion), file)
     specs = tuple(job.tensors[name] for name in wanted)
-    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
     lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
     frames = range(arrival + 1) if lasts else (arrival,)
     whole = replace(job, outputs=specs)
-    found: dict[str, NDArray[Any]] = {}
-    for values in unsliced_outputs(
-        file, whole, engine, source, frames, exact=prepared.options.exact
-    ):
-        found = dict(zip(wanted, values, strict=True))
-    found = {name: values.copy() for name, values in found.items()}
+    tensors: dict[str, NDArray[Any]] = {}
+    for values in unsliced_outputs(prepared, file, frames, whole):
+        tensors = dict(zip(wanted, values, strict=True))
+    tensors = {name: values.copy() for name, values in tensors.items()}
     slots = [make_slot(spec) for spec in job.inputs]
     source.read(arrival, slots)
-    return found | dict(zip(inputs, map(values_in, slots), strict=True))
+    return tensors | dict(zip(inputs, map(values_in, slots), strict=True))
 
 
 def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
-    """Return the whole model, with other tensors as its outputs."""
     graph = model.graph
     made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
     outputs: list[Tensor] = []
@@ -233,8 +227,6 @@ def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
 
 
 class _Search:
-    """Goes along the plan, from the source to the sink."""
-
     def __init__(
         self,
         prepared: PreparedRun,
@@ -272,7 +264,7 @@ class _Search:
         return next(filter(None, arrived), "")
 
     def agreement(self) -> tuple[bool, str]:
-        """Return whether all tensors agree and prove something, and what to say of them."""
+        """Check if all tensors agree and prove something; return also a sentence on them."""
         if difference := self.difference():
             return False, difference
         outputs = {spec.name for spec in self._recorded.job.outputs}

@@ -32,7 +32,6 @@ from rankslice.session.prepare import as_user_errors
 from rankslice.session.recording_folder import (
     RecordingFolder,
     read_recording,
-    segments_on,
     submodel_names,
 )
 
@@ -51,8 +50,6 @@ class ReplayedTensor:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedSegment:
-    """How long a segment took."""
-
     segment: int
     frames: int
     compute_ms: dict[str, float]
@@ -63,8 +60,6 @@ class ReplayedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One rank, replayed."""
-
     rank: int
     key: str
     engine: str
@@ -115,7 +110,8 @@ def replay(
     with as_user_errors(), ExitStack() as stack:
         recorded = read_recording(folder)
         spec = _rank_of(recorded, rank)
-        segments = [s for s in segments_on(recorded.plan, recorded.info.route) if s.rank == rank]
+        route = recorded.plan.routes[recorded.info.route]
+        segments = [segment for segment in route.segments if segment.rank == rank]
         if not segments:
             found = "has no layers on the recorded route, so there is nothing to replay"
             raise RankSliceError(Mistake(f"rank {rank}", found))
@@ -158,7 +154,7 @@ def _rank_of(recorded: RecordingFolder, rank: int) -> Rank:
 
 
 def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> EngineSettings:
-    """Return how the engine runs: as the rank's did, or on as many cores without an accelerator."""
+    """Return the rank's own settings; for another engine, those for as many CPU cores."""
     exact = recorded.info.exact
     if engine is None:
         if not computes(spec.engine):
@@ -177,19 +173,18 @@ def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> Engi
 def _submodels(
     recorded: RecordingFolder, segments: Sequence[PlannedSegment], build: Path | None
 ) -> dict[int, Path]:
-    """Return the sub-model of each segment, by its index: a recorded one, or a build folder's."""
     if build is None:
         for segment in segments:
             for name in submodel_names(recorded.path, segment):
                 recorded.check(name)
         return {segment.index: recorded.path / segment.file for segment in segments}
     plan, rank = read_plan(build), segments[0].rank
-    routes = plan.routes[recorded.info.route :]
-    found = [s for s in segments_on(plan, recorded.info.route) if s.rank == rank] if routes else []
-    if _exchanged(plan, found) != _exchanged(recorded.plan, segments):
+    route = plan.routes[recorded.info.route :][:1]  # a build folder may have one route alone
+    others = [segment for of in route for segment in of.segments if segment.rank == rank]
+    if _exchanged(plan, others) != _exchanged(recorded.plan, segments):
         what = f"its rank {rank} reads or makes different tensors than the recorded one"
         raise RankSliceError(Mistake(str(build), what, "expected the same model and cuts"))
-    pairs = zip(segments, found, strict=True)
+    pairs = zip(segments, others, strict=True)
     return {segment.index: build / other.file for segment, other in pairs}
 
 
@@ -265,7 +260,7 @@ class _SegmentRun:
             yield ReplayedTensor(self.segment.index, name, dtype, differences.result())
 
     def times(self) -> ReplayedSegment:
-        """Return how long it took; the first frame counts only if there is no other."""
+        """Return statistics of its times; the first frame counts only if there is no other."""
         times = 1e3 * np.array(self._seconds[1:] or self._seconds)
         compute_ms = {"mean": float(times.mean())}
         for name, share in _PERCENTILES.items():

@@ -18,13 +18,15 @@ from rankslice.backend.runtime.job import Facts, Job
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
+from rankslice.framework.engines import reference_engine
+from rankslice.session.prepare import PreparedRun
 
 _SHARE_OF_MEMORY = 0.5
 """Of what is available, for copies of the model."""
 
 
 def unsliced_outputs(
-    model: Path, job: Job, engine: str, source: Source, arrivals: Sequence[int], *, exact: bool
+    prepared: PreparedRun, model: Path, arrivals: Sequence[int], job: Job | None = None
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the outputs of the unsliced model for some of a run's frames, in their order.
 
@@ -32,11 +34,17 @@ def unsliced_outputs(
     take turns, as many as there are cores and half of the free memory has room for; where a run
     leaves something for the next one, as random numbers do, a single one computes all.
 
+    Args:
+        job: with other outputs or on one route; by default that of the run.
+
     Yields:
         One array per model output, in the shape that it has; a later frame overwrites them.
     """
     if not arrivals:
         return
+    plan, source, exact = prepared.plan, prepared.source, prepared.options.exact
+    job = job or plan.job
+    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
     loading: list[Future[_Copy]] = []
     with ExitStack() as stack:
         before = memory_of("self", "VmRSS")
@@ -66,7 +74,7 @@ def _close(loading: Sequence[Future[_Copy]]) -> None:
 
 
 def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int) -> int:
-    """Return how many copies of a model are to compute at once, the one that is there included."""
+    """Return the number of copies that compute at once, the one that is there included."""
     room = int(_SHARE_OF_MEMORY * available_bytes / max(1, copy_bytes))
     return max(1, min(cores, frames, 1 + room))
 

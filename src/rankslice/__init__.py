@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rankslice.commands.simulate.cli import simulate as simulate
     from rankslice.commands.trace.cli import trace as trace
     from rankslice.framework.errors import RankSliceError as RankSliceError
-    from rankslice.session.pipeline import (
+    from rankslice.session.fail_over import Restart as Restart
+    from rankslice.session.keeper.frame_keeper import (
         FailedFrameError as FailedFrameError,
-        Pipeline as Pipeline,
         PipelineError as PipelineError,
         QueueFullError as QueueFullError,
-        Restart as Restart,
     )
+    from rankslice.session.pipeline import Pipeline as Pipeline
 
 __version__ = "0.1.0"
 
@@ -34,12 +34,12 @@ _COMMANDS = (
 )
 _MODULES = {
     **{name: f"rankslice.commands.{name}.cli" for name in _COMMANDS},
-    "FailedFrameError": "rankslice.session.pipeline",
+    "FailedFrameError": "rankslice.session.keeper.frame_keeper",
     "Pipeline": "rankslice.session.pipeline",
-    "PipelineError": "rankslice.session.pipeline",
-    "QueueFullError": "rankslice.session.pipeline",
+    "PipelineError": "rankslice.session.keeper.frame_keeper",
+    "QueueFullError": "rankslice.session.keeper.frame_keeper",
     "RankSliceError": "rankslice.framework.errors",
-    "Restart": "rankslice.session.pipeline",
+    "Restart": "rankslice.session.fail_over",
     "bench_scenario": "rankslice.commands.bench.cli",
     "open": "rankslice.commands.run.cli",
 }

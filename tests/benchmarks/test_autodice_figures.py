@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
-import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 from problems import GIGABIT, board, platform, problem
+from profiled_layers import kind_of
 
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import explored_layers
 from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.framework.profile import Profile, profile_from_json
+from rankslice.framework.profile import (
+    Profile,
+    ProfiledModel,
+    profile_from_json,
+    profile_to_json,
+)
 from rankslice.frontend.formats import read_model
 
 ROOT = Path(__file__).parents[2]
@@ -31,40 +37,14 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def profile_text() -> str:
-    """Return a profile of the digits' model, by hand: every layer takes the same."""
-    layers = [layer.name for layer in explored_layers(read_model(DIGITS).graph)]
-    last = len(layers) - 1
-    image = {"name": "image", "dtype": "float32", "shape": [1, 1, 8, 8]}
-    model = {"name": DIGITS.name, "sha256": file_sha256(DIGITS), "inputs": [image]}
-    measured = {"memory_bytes": None, "energy_uj": None, "problem": None, "refused": False}
-    host = {"host": "here", "machine": "x86_64", "processor": "", "python": "3.11"}
-    named = {"name": "local", **host, "memory_bytes": 1, "cores": []}
-    kinds = [
-        {
-            "key": key,
-            "keys": [key],
-            "accelerator": "cpu",
-            "threads": threads,
-            "engine": "onnxruntime",
-            "engine_version": "",
-            "options": {},
-            "environment": {},
-            "allow_fallback": False,
-            "neighbours": [],
-            "rank_bytes": 50_000_000,
-            "board": {**named, "sensor": None, "idle_mw": None},
-            "spans": [
-                {"first": a, "last": b, "samples_ns": [each_ns * (b - a + 1)], **measured}
-                for a, b in [(0, last), *((n, n) for n in range(last + 1))]
-            ],
-        }
-        for key, threads, each_ns in (
-            ("local_cpu0", 1, ONE_CORE_NS),
-            ("local_cpu0-1", 2, TWO_CORES_NS),
-        )
-    ]
-    record = {"format": "rankslice-profile", "version": 1}
-    return json.dumps({**record, "model": {**model, "layers": layers}, "kinds": kinds})
+    """Return a profile of the digits' model: every layer takes the same."""
+    graph = read_model(DIGITS).graph
+    layers = tuple(layer.name for layer in explored_layers(graph))
+    one = kind_of(len(layers), (ONE_CORE_NS / 1e6,), "local_cpu0")
+    two = replace(kind_of(len(layers), (TWO_CORES_NS / 1e6,), "local_cpu0-1"), threads=2)
+    kinds = tuple(replace(kind, rank_bytes=50_000_000) for kind in (one, two))
+    model = ProfiledModel(DIGITS.name, file_sha256(DIGITS), graph.inputs, layers)
+    return profile_to_json(Profile(model, kinds))
 
 
 def whole_s(profile: Profile, key: str) -> float:

@@ -30,9 +30,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("generator"), RANKS)
-    let_ranks_sleep(folder, 1e3 * SLEEP_S)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("generator"), RANKS), 1e3 * SLEEP_S)
 
 
 def driven(folder: Path, scenario: str, file: Path, *options: str | Path) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ from boards import Board, Boards
 from boards.board import UPTIME_STEP_S
 from boards.deployments import asleep, chain_for, deploy
 from rankslice.backend.boards import ssh
-from rankslice.backend.boards.agent_program import agent_program
+from rankslice.backend.boards.ssh import agent_program
 from rankslice.backend.package import write_packages
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE, SEND, WRITE
 from rankslice.backend.runtime.options import RunOptions

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_line import printed
 
 from boards import Boards
 from rankslice.networks.keras_zoo import keras_file
@@ -34,19 +32,8 @@ def typed(script: str, rack: Boards, folder: Path) -> str:
     """Return what a block prints, typed in a folder with the models that are shipped."""
     for name in ("models", "platforms"):
         shutil.copytree(ROOT / name, folder / name)
-    folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-c", script.replace(DOCUMENTED_RACK, f"{rack.names.folder}/")],
-        cwd=folder,
-        env={**os.environ, "PATH": folders, "COLUMNS": "200"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stdout
-    return done.stdout
+    script = script.replace(DOCUMENTED_RACK, f"{rack.names.folder}/")
+    return printed(["bash", "-e", "-c", script], folder, COLUMNS="200")
 
 
 def test_the_page_has_a_small_model_and_two_of_real_size() -> None:
@@ -57,8 +44,8 @@ def test_the_page_has_a_small_model_and_two_of_real_size() -> None:
 
 
 def test_a_small_model_runs_on_three_boards_as_the_page_says(rack: Boards, tmp_path: Path) -> None:
-    printed = typed(scripts()[0], rack, tmp_path)
-    assert "verify passed: 100 frames compared, bit-equal" in printed
+    shown = typed(scripts()[0], rack, tmp_path)
+    assert "verify passed: 100 frames compared, bit-equal" in shown
 
 
 def test_photographs_become_labelled_pictures_on_two_boards(rack: Boards, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from boards import Boards
 from boards.deployments import home
 from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.profile import Profile
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 
 pytestmark = pytest.mark.ci
 

@@ -35,9 +35,7 @@ def by_nobody(*arguments: object) -> Ended:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("job"), 2)
-    let_ranks_sleep(folder, 1)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("job"), 2), 1)
 
 
 @pytest.mark.ci

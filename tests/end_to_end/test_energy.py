@@ -48,8 +48,7 @@ def chip(tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A build folder with two ranks on one board, which sleep for 10 ms."""
-    folder = chain_folder(tmp_path / "job", 2)
-    let_ranks_sleep(folder, 10)
+    folder = let_ranks_sleep(chain_folder(tmp_path / "job", 2), 10)
     give_sensors(folder, tmp_path / "sys")
     return folder
 

@@ -51,8 +51,7 @@ def memory_bytes(folder: Path, *options: str) -> float:
 
 @pytest.mark.ci
 def test_slots_that_two_ranks_share_are_in_memory_once(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 2, chain(2, VALUES, result_width=4))
-    let_ranks_sleep(folder, 50)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 2, chain(2, VALUES, result_width=4)), 50)
     saved = memory_bytes(folder, "--no-direct") - memory_bytes(folder)
     # Three slots for both ranks, instead of two for each of them.
     assert 0.9 * SLOT_BYTES < saved

@@ -161,8 +161,11 @@ def test_some_ranks_may_have_no_frame_at_all(frames: int, folders: dict[str, Pat
 def test_the_slowest_of_ranks_in_turn_is_the_bottleneck_for_its_share_of_the_time(
     tmp_path: Path,
 ) -> None:
-    folder = chain_folder(tmp_path, 2, weights={1: (1, 1)})
-    let_ranks_sleep(folder, 5, options={1: {"sleep_ms": "30"}, 2: {"sleep_ms": "20"}})
+    folder = let_ranks_sleep(
+        chain_folder(tmp_path, 2, weights={1: (1, 1)}),
+        5,
+        options={1: {"sleep_ms": "30"}, 2: {"sleep_ms": "20"}},
+    )
     summary = run(prepare(folder, RunOptions(frames=60))).summary
     steady = [rank.steady for rank in summary.ranks if rank.steady]
     assert steady[0]["frames"] == steady[1]["frames"] + steady[2]["frames"]

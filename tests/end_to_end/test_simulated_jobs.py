@@ -4,7 +4,7 @@ import pytest
 from real_jobs import chain_folder, let_ranks_sleep
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate
+from rankslice.session.exploring.simulate import simulate
 from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci
@@ -18,19 +18,19 @@ def test_a_simulated_job_has_about_the_rate_and_latency_of_the_real_one(
     tmp_path, ranks, slowest, window
 ):
     """One rank is slower than the others: it alone says whether frames wait before others."""
-    folder = chain_folder(tmp_path, ranks)
-    let_ranks_sleep(folder, 20, options={slowest: {"sleep_ms": "30"}})
+    folder = let_ranks_sleep(
+        chain_folder(tmp_path, ranks), 20, options={slowest: {"sleep_ms": "30"}}
+    )
     real = run(prepare(folder, RunOptions(frames=80, window=window))).summary
-    told = simulate(folder, options=SimulationOptions(Traffic(frames=80, window=window))).simulation
+    told = simulate(folder, options=RunOptions(frames=80, window=window)).simulation
     assert 0.6 < told.throughput_fps / real.throughput_fps < 1.3
     assert 0.6 < told.latency_ms["p50"] / real.latency_ms["p50"] < 1.3
 
 
 def test_a_simulated_job_keeps_a_rate_as_the_real_one_does(tmp_path):
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 10)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 10)
     real = run(prepare(folder, RunOptions(frames=60, fps=20))).summary
-    told = simulate(folder, options=SimulationOptions(Traffic(frames=60, fps=20))).simulation
+    told = simulate(folder, options=RunOptions(frames=60, fps=20)).simulation
     assert told.throughput_fps == pytest.approx(20)
     assert real.throughput_fps == pytest.approx(20, rel=0.1)
     assert 0.4 < told.latency_ms["p50"] / real.latency_ms["p50"] < 1.3

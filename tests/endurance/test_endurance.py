@@ -216,8 +216,7 @@ def test_many_frames_of_2_mb_come_out_as_they_entered_and_nothing_grows(
 def test_two_dozen_ranks_that_crowd_the_machine_raise_no_false_alarm(
     tmp_path: Path, seconds: int
 ) -> None:
-    folder = chain_folder(tmp_path, 24)
-    let_ranks_sleep(folder, 0)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 24), 0)
     frames = 500 * seconds
     finished = completed(folder, frames=frames, fps=500, overflow="drop")
     assert frames == len(finished.results) + len(finished.summary.dropped)
@@ -228,8 +227,7 @@ def test_two_dozen_ranks_that_crowd_the_machine_raise_no_false_alarm(
 
 @pytest.mark.ci
 def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 10)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 10)
     with starving(folder, rank=1, seconds=10) as note:
         finished = run(prepare(folder, RunOptions(frames=500)), Callbacks(note))
     assert 500 == len(finished.results)
@@ -241,8 +239,7 @@ def test_a_rank_that_others_keep_from_its_core_raises_no_false_alarm(tmp_path: P
 def test_a_source_that_is_too_fast_is_left_out_of_and_fills_no_memory(
     tmp_path: Path, seconds: int
 ) -> None:
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 10)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 10)
     frames = 1_000 * seconds
     with sampling(folder, 0.1) as samples:
         finished = completed(folder, frames=frames, fps=1_000, overflow="drop", queue=4)
@@ -255,16 +252,14 @@ def test_a_source_that_is_too_fast_is_left_out_of_and_fills_no_memory(
 
 @pytest.mark.ci
 def test_a_source_that_is_too_fast_fails_the_job_if_no_frame_may_be_lost(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 10)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 10)
     with pytest.raises(RankSliceError, match=r"frame \d+ arrived while 4 frames were waiting"):
         completed(folder, frames=100_000, fps=1_000, queue=4)
 
 
 @pytest.mark.ci
 def test_a_source_that_is_silent_for_ten_seconds_is_no_hang(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 1)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 1)
     begin = time.monotonic()
     finished = completed(folder, frames=2, fps=0.1, frame_timeout_s=2.0)
     assert time.monotonic() - begin > 10

@@ -657,16 +657,17 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     for number, node in enumerate(image_model.graph.node):
         node.name = f"L{number}"
-    of_images = chain_folder(place / "images", RANKS, image_model)
-    let_ranks_sleep(of_images, SLEEP_MS)
-    large = chain_folder(place / "large", RANKS, chain(RANKS, 3_000_000))
-    let_ranks_sleep(large, SLEEP_MS)
-    in_turn = chain_folder(place / "in-turn", RANKS, weights={1: (1,) * len(IN_TURN)})
-    let_ranks_sleep(in_turn, SLEEP_MS)
-    whole_in_turn = chain_folder(place / "whole-in-turn", 1, weights={0: (1, 1)})
-    let_ranks_sleep(whole_in_turn, SLEEP_MS)
-    two_routes = chain_folder(place / "two-routes", RANKS, usually_whole=True)
-    let_ranks_sleep(two_routes, SLEEP_MS)
+    of_images = let_ranks_sleep(chain_folder(place / "images", RANKS, image_model), SLEEP_MS)
+    large = let_ranks_sleep(chain_folder(place / "large", RANKS, chain(RANKS, 3_000_000)), SLEEP_MS)
+    in_turn = let_ranks_sleep(
+        chain_folder(place / "in-turn", RANKS, weights={1: (1,) * len(IN_TURN)}), SLEEP_MS
+    )
+    whole_in_turn = let_ranks_sleep(
+        chain_folder(place / "whole-in-turn", 1, weights={0: (1, 1)}), SLEEP_MS
+    )
+    two_routes = let_ranks_sleep(
+        chain_folder(place / "two-routes", RANKS, usually_whole=True), SLEEP_MS
+    )
     sleeping = copy(computing, place / "sleeping")
     let_ranks_sleep(sleeping, SLEEP_MS)
     return {

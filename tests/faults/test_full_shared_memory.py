@@ -39,9 +39,7 @@ NOWHERE = SMALL + "; mount -t tmpfs -o mode=1777,size=1m tmpfs /mnt; export TMPD
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("job"), 2, chain(2, 40_000))
-    let_ranks_sleep(folder, 1)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("job"), 2, chain(2, 40_000)), 1)
 
 
 def ended_where(

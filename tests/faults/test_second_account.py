@@ -66,9 +66,7 @@ exec "$@"
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("job"), 2)
-    let_ranks_sleep(folder, 1)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("job"), 2), 1)
 
 
 def running(out: Path, place: Path, mpirun: Path) -> subprocess.Popen[bytes]:

@@ -41,9 +41,9 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats.keras.file import check_keras_file
 from rankslice.frontend.formats.keras.reader import read_keras
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.onnx.writer import onnx_submodel
 from rankslice.frontend.formats.tflite.reader import read_tflite
-from rankslice.frontend.formats.tflite.writer import submodel_pieces
+from rankslice.frontend.formats.tflite.writer import tflite_submodel
 from rankslice.frontend.partition.partition import partition
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def _read_model(path: Path) -> None:
     names = [layer.name for layer in model.graph.layers]
     found = partition(model.graph, {name: index % 2 for index, name in enumerate(names)})
     for part in found.segments:
-        segment_pieces(model, part.layers, part.inputs, part.outputs, name="x.onnx")
+        onnx_submodel(model, part, "x.onnx")
 
 
 def _read_tflite(path: Path) -> None:
@@ -85,7 +85,7 @@ def _read_tflite(path: Path) -> None:
     layers = model.graph.layers
     found = partition(model.graph, {layer.name: n % 2 for n, layer in enumerate(layers)})
     for part in found.segments:
-        submodel_pieces(model, part.layers, part.inputs, part.outputs, name="x.tflite")
+        tflite_submodel(model, part, "x.tflite")
 
 
 def _read_keras(path: Path) -> None:

@@ -1,7 +1,8 @@
-"""No file makes a reader crash, compute without end or take memory without end."""
+"""No file or client makes a reader or server crash, compute without end or take endless memory."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +10,24 @@ from pathlib import Path
 import pytest
 from targets import TARGETS, edited
 
-CAMPAIGN = Path(__file__).with_name("campaign.py")
+FOLDER = Path(__file__).parent
+
+
+def ended(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of this folder in a process of its own, which its memory limit may kill."""
+    return subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "PYTHONPATH": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def campaign(target: str, examples: int, seed: int) -> None:
-    """Let a reader meet damaged files in a process of its own, which its memory limit may kill."""
-    options = ["--examples", str(examples), "--seed", str(seed)]
-    ended = subprocess.run(
-        [sys.executable, CAMPAIGN, target, *options], capture_output=True, text=True, check=False
-    )
-    assert 0 == ended.returncode, ended.stderr[-4000:]
+    """Let a reader meet damaged files."""
+    done = ended(FOLDER / "campaign.py", target, f"--examples={examples}", f"--seed={seed}")
+    assert 0 == done.returncode, done.stderr[-4000:]
 
 
 @pytest.mark.ci
@@ -46,16 +55,10 @@ def test_a_campaign_finds_a_reader_that_crashes(tmp_path: Path) -> None:
         "    if b'!' in path.read_bytes(): raise KeyError('a bug')\n"
         "campaign.run(targets.Target('x', read, (b'seed',), (b'!',)), 300, 0)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(CAMPAIGN.parent)},
-    )
-    assert 1 == ended.returncode
-    assert "KeyError: 'a bug'" in ended.stderr
-    assert "content=b'!" in ended.stderr
+    done = ended(script)
+    assert 1 == done.returncode
+    assert "KeyError: 'a bug'" in done.stderr
+    assert "content=b'!" in done.stderr
 
 
 @pytest.mark.ci
@@ -71,12 +74,12 @@ def test_a_campaign_finds_a_reader_that_takes_gigabytes_or_does_not_end(tmp_path
             f"    if b'!' in path.read_bytes(): {body}\n"
             "campaign.run(targets.Target('x', read, (b'seed',), (b'!',)), 300, 0)\n"
         )
-        ended = subprocess.run(
-            [sys.executable, script],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PYTHONPATH": str(CAMPAIGN.parent)},
-        )
-        assert 1 == ended.returncode
-        assert error in ended.stderr
+        done = ended(script)
+        assert 1 == done.returncode
+        assert error in done.stderr
+
+
+@pytest.mark.ci
+def test_a_server_answers_others_while_clients_send_rubbish() -> None:
+    done = ended(FOLDER / "clients.py", "--seconds", "8")
+    assert 0 == done.returncode, done.stdout[-4000:] + done.stderr[-4000:]

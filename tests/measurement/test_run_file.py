@@ -11,7 +11,7 @@ from kept_runs import rank_run, run_record
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.run_file import read_run, run_text
+from rankslice.measurement.summary import read_run, run_text
 from rankslice.views.page import page_html
 from rankslice.views.run_page import run_page
 

@@ -139,21 +139,34 @@ def _keys() -> Iterator[Provoked]:
     for title, keys in {
         "no resource": ["edge01"],
         "no board": ["_cpu0"],
+        "nothing after the board": ["edge01_"],
         "no name at all": [""],
         "an unknown resource": ["edge01_tpu0"],
+        "a resource in other letters": ["edge01_GPU"],
         "a CPU without cores": ["edge01_cpu"],
-        "cores that are no numbers": ["edge01_cpux", "edge01_cpu0-", "edge01_cpu0,,1"],
+        "cores that are no numbers": [
+            "edge01_cpux",
+            "edge01_cpu0-",
+            "edge01_cpu0,,1",
+            "edge01_cpu0;1",
+        ],
         "cores that run backwards": ["edge01_cpu3-1"],
         "one core twice": ["edge01_cpu1,1"],
         "one digit twice": ["edge01_cpu11"],
-        "huge numbers of cores": ["edge01_cpu0-99999", "edge01_cpu99999999999999999999"],
+        "huge numbers of cores": ["edge01_cpu0-8192", "edge01_cpu99999999999999999999"],
         "a core beyond the board's": ["edge01_cpu6", "edge01_cpu10-12", "pi-4_b_arm4-7"],
         "one core in two keys": ["edge01_cpu0-3", "edge01_cpu2,3,4"],
         "one core in three keys, as two resources": ["edge01_cpu1", "edge01_arm1", "edge01_x861-1"],
         "a suffix without --share-cores": ["edge01_cpu0", "edge01_cpu0.2"],
         "a suffix that counts nothing": ["edge01_cpu0.1", "edge01_cpu1.x", "edge01_cpu2."],
         "a host core on a CPU": ["edge01_cpu0@1"],
-        "host cores that are none": ["edge01_gpu@x", "edge01_gpu@-1", "edge01_gpu@"],
+        "host cores that are none": [
+            "edge01_gpu@x",
+            "edge01_gpu@4,5",
+            "edge01_gpu@9999",
+            "edge01_gpu@",
+        ],
+        "numbers of accelerators that are none": ["edge01_gpux", "edge01_npu-1"],
         "a GPU and an NPU that the board lacks": ["edge01_gpu", "pi-4_b_npu3"],
         "an unknown board, nearly right": ["egde01_cpu0", "egde01_cpu1"],
         "an unknown board": ["jetson_cpu0"],
@@ -177,6 +190,25 @@ def _keys() -> Iterator[Provoked]:
         "a rank in turn that is a rank of its own, too",
         json.dumps({"edge01_cpu0|edge01_cpu1": LAYERS[:2], "edge01_cpu1": LAYERS[2:]}),
     )
+    units = "gpu: {engine: litert}, npu: [{engine: litert}, {engine: litert}]"
+    for title, keys in {
+        "accelerators and a host core that boards lack": [
+            "edge01_gpu@9",
+            "edge01_gpu1",
+            "edge01_npu2",
+            "edge_02_npu",
+        ],
+        "one accelerator in two keys, and its host core": [
+            "edge01_cpu2-4",
+            "edge01_gpu@4",
+            "edge01_gpu0",
+            "edge01_npu.2",
+        ],
+    }.items():
+        platform = f"boards: {{edge01: {{cores: 6, {units}}}, edge_02: {{cores: 2}}}}"
+        layers = [["MaxPool1"], ["Conv1"], ["FC1"], ["Add1", "Relu1"]]
+        mapping = json.dumps(dict(zip(keys, layers, strict=True)))
+        yield Provoked(title, BUILD, {"mapping.json": mapping, "platform.yaml": platform})
     sixteen = "boards: {pc: {cores: 16}}"
     yield Provoked(
         "a core of two digits that may be two cores",
@@ -232,6 +264,7 @@ def _platforms() -> Iterator[Provoked]:
     yield _platform("a list", "- edge01\n- edge02\n")
     yield _platform("no boards", "links: {}")
     yield _platform("boards without a name", "boards: {}")
+    yield _platform("boards in a list", "boards: [a]")
     yield _platform("a key twice", "boards:\n  edge01: {}\n  edge01: {}\n")
     yield _platform("a key that is a list", "boards: {[a, b]: {}}")
     laughs = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
@@ -263,7 +296,9 @@ def _platforms() -> Iterator[Provoked]:
     yield _platform(
         "hosts and accounts that want to break something",
         'boards: {a: {host: -oProxyCommand=id}, b: {host: "1.2.3.4 slots=9"}, c: {user: -root}, '
-        'd: {host: "a\\nb", user: "$(id)"}, e: {host: ' + "h" * 10_000 + "}, f: {user: a/b}}",
+        'd: {host: "a\\nb", user: "$(id)"}, e: {host: '
+        + "h" * 10_000
+        + "}, f: {user: a/b}, g: {host: [a]}}",
     )
     yield _platform(
         "accelerators that are none",
@@ -271,11 +306,31 @@ def _platforms() -> Iterator[Provoked]:
         "npu: {engine: litert, options: [a]}}}",
     )
     yield _platform(
+        "what accelerators cannot have",
+        """
+boards:
+  edge01:
+    gpu:
+      engine: onnxruntime
+      delegate: x.so
+      environment: {LD_PRELOAD: x.so, A-B: 1, C: [1]}
+      allow_fallback: perhaps
+    npu:
+      - {engine: litert, provider: CUDA, options: {provider: CUDA}}
+      - {engine: litert, options: {delegate: y, a: [1]}}
+      - {engine: onnxruntime, plugin: onnxruntime-qnn}
+      - {engine: onnxruntime, provider: QNN, plugin: "--index-url x", options: {plugin: a}}
+      - {engine: litert, options: {delegate: y}}
+""",
+    )
+    yield _platform(
         "links that are none",
-        "boards: {a: {}, b: {}}\nlinks: {default: {bandwidth_mbps: 0, latency_ms: -1}, pairs: ["
+        "boards: {a: {}, b: {}}\nlinks: {default: {bandwidth_mbps: 0, latency_ms: -1, "
+        "bandwith_mbps: 3}, pairs: ["
         "{between: [a, c], bandwidth_mbps: 1, latency_ms: 1}, "
         "{between: [a, a], bandwidth_mbps: 1, latency_ms: 1}, "
-        "{between: [a], bandwidth_mbps: 1, latency_ms: 1}, {between: [a, b], bandwidth_mbps: 1}]}",
+        "{between: [a], bandwidth_mbps: 1, latency_ms: 1}, {between: [a, b], bandwidth_mbps: 1}, "
+        "{between: [b, a], bandwidth_mbps: 1, latency_ms: 1}]}",
     )
 
 
@@ -291,7 +346,8 @@ def _platform_texts() -> Iterator[Provoked]:
         "an empty file": "",
         "comments alone": "# nx01\n",
         "a board twice": "edge01\nedge01 arm slots=4\n",
-        "lines that are no boards": "edge 01 : 3 4 5\n-nx01\nnx02 arm slots=x\nnx03:a b c d e\n",
+        "lines that are no boards": "edge 01 : 3 4 5\n-nx01\nnx02 arm slots=x\nnx03:a b c d e\n"
+        "nx04:-oProxy\nnx05 slots=5-0\n",
         "YAML": PLATFORM,
     }.items():
         yield Provoked(title, command, {"platform.txt": text})
@@ -1013,7 +1069,7 @@ def _benchmarks() -> Iterator[Provoked]:
 def _empty_profile(path: Path) -> None:
     """Write a profile of another model, of which nothing was measured."""
     model = {"name": "other.onnx", "sha256": "0" * 64, "inputs": [], "layers": ["a"]}
-    record = {"format": "rankslice-profile", "version": 1, "model": model, "kinds": []}
+    record = {"format": "rankslice-profile", "version": 4, "model": model, "kinds": [], "seen": []}
     path.write_text(json.dumps(record))
 
 
@@ -1022,7 +1078,7 @@ def _profiles() -> Iterator[Provoked]:
         return Provoked(title, f"profile {arguments}", files)
 
     version = '{"format": "rankslice-profile", "version": 7, "model": {}, "kinds": []}'
-    twice = '{"format": "rankslice-profile", "version": 1, "model": {"name": 1}, "kinds": {}}'
+    twice = '{"format": "rankslice-profile", "version": 4, "model": {"name": 1}, "kinds": {}}'
     yield profile(
         "a model and a platform that are missing", "modle.onnx --platform platfrom.yaml -o new"
     )

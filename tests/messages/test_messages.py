@@ -43,14 +43,14 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+def golden(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The golden texts by case; those that tests put in are written at the end."""
     if not request.config.getoption("--regenerate-golden"):
         yield sections(GOLDEN.read_text(encoding="utf-8"))
         return
-    found: dict[str, str] = {}
-    yield found
-    GOLDEN.write_text(document(found), encoding="utf-8")
+    texts: dict[str, str] = {}
+    yield texts
+    GOLDEN.write_text(document(texts), encoding="utf-8")
 
 
 def document(texts: dict[str, str]) -> str:
@@ -69,15 +69,15 @@ def document(texts: dict[str, str]) -> str:
 
 def sections(text: str) -> dict[str, str]:
     """Return the texts of a document by section and title."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     section = ""
     for part in text.split("\n\n")[1:]:
         title, _, body = part.rstrip("\n").partition("\n")
         if body == "=" * len(title):
             section = title
         else:
-            found[f"{section}: {title}"] = body
-    return found
+            texts[f"{section}: {title}"] = body
+    return texts
 
 
 def put(path: Path, content: Content) -> None:
@@ -92,14 +92,14 @@ def put(path: Path, content: Content) -> None:
 
 def listing(folder: Path) -> dict[str, str]:
     """Return what lies in a folder: kind and content by path."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
         content = path.readlink() if stat.S_ISLNK(mode) else ""
         if stat.S_ISREG(mode):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-        found[str(path.relative_to(folder))] = f"{stat.S_IFMT(mode)} {content}"
-    return found
+        files[str(path.relative_to(folder))] = f"{stat.S_IFMT(mode)} {content}"
+    return files
 
 
 def shown(case: Provoked, ended: Ended, here: Path) -> str:
@@ -112,10 +112,10 @@ def shown(case: Provoked, ended: Ended, here: Path) -> str:
     lines.append(f"  $ rankslice {shortened(case.command)}")
     lines.append(f"  exit code {ended.code}")
     message = ended.err.replace(str(here), "HERE")
-    told = message.splitlines()
-    if len(told) > MAX_SHOWN:
-        told[3:-3] = [f"... ({len(told) - 6} more lines)"]
-    lines += [f"  | {line}" for line in told]
+    shown_lines = message.splitlines()
+    if len(shown_lines) > MAX_SHOWN:
+        shown_lines[3:-3] = [f"... ({len(shown_lines) - 6} more lines)"]
+    lines += [f"  | {line}" for line in shown_lines]
     return "\n".join(lines)
 
 
@@ -139,7 +139,7 @@ def arguments(command: str) -> list[str]:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_mistake_gives_its_message_and_leaves_everything_as_it_was(
-    name: str, here: Path, built: Path, told: dict[str, str], request: pytest.FixtureRequest
+    name: str, here: Path, built: Path, golden: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     case = CATALOGUE[name]
     if "out" in case.command.split():
@@ -148,10 +148,10 @@ def test_a_mistake_gives_its_message_and_leaves_everything_as_it_was(
         put(here / file, content)
     before = listing(here)
     ended = rankslice(*arguments(case.command))
-    found = shown(case, ended, here)
+    text = shown(case, ended, here)
     if request.config.getoption("--regenerate-golden"):
-        told[name] = found
-    assert told[name] == found
+        golden[name] = text
+    assert golden[name] == text
     assert ended.code in (1, 2)
     assert "Traceback" not in ended.err
     assert before == listing(here)
@@ -161,9 +161,9 @@ def test_every_case_has_a_title_of_its_own() -> None:
     assert len(CATALOGUE) == sum(map(len, mistakes().values()))
 
 
-def test_every_message_in_the_file_belongs_to_a_case(told: dict[str, str]) -> None:
-    assert list(CATALOGUE) == list(told)
+def test_every_message_in_the_file_belongs_to_a_case(golden: dict[str, str]) -> None:
+    assert list(CATALOGUE) == list(golden)
 
 
-def test_no_line_of_a_message_is_endless(told: dict[str, str]) -> None:
-    assert 600 > max(len(line) for text in told.values() for line in text.splitlines())
+def test_no_line_of_a_message_is_endless(golden: dict[str, str]) -> None:
+    assert 600 > max(len(line) for text in golden.values() for line in text.splitlines())

@@ -70,6 +70,15 @@ class Prepare:
         return run
 
 
+@pytest.fixture
+def checked(out: Path) -> tuple[Prepare, Survivors]:
+    """The plans for boards that are left, after the check at the beginning."""
+    prepare = Prepare()
+    survivors = Survivors(out, prepare, plan_afresh)
+    survivors.check()
+    return prepare, survivors
+
+
 @pytest.mark.parametrize(
     ("message", "boards"),
     [
@@ -126,10 +135,8 @@ def test_a_boards_word_against_another_one_counts_once(out: Path) -> None:
         assert found == survivors.accused(plan, RankSliceError(BoardMessage(text, "a")), silent)
 
 
-def test_the_run_without_a_board_is_checked_beforehand(out: Path) -> None:
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
+def test_the_run_without_a_board_is_checked_beforehand(checked: tuple[Prepare, Survivors]) -> None:
+    prepare, survivors = checked
     assert ["a", "b"] == sorted(prepare.asked)
     assert ("a", A) == survivors.next_run(A, NOBODY)
     assert 2 == len(prepare.asked)
@@ -144,15 +151,13 @@ def test_with_a_board_that_is_lost_already_its_plan_is_checked_alone(out: Path) 
         survivors.losable(C, RankSliceError("board c is off"))
 
 
-def test_a_board_that_answers_is_used_again(out: Path) -> None:
+def test_a_board_that_answers_is_used_again(checked: tuple[Prepare, Survivors]) -> None:
     """It is asked again: the run of the beginning was prepared before it was lost."""
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
+    prepare, survivors = checked
     survivors.next_run(A, NOBODY)
     assert ("b", B) == survivors.next_run(B, A)
     assert ("a", A) == survivors.next_run(A, B)
-    assert ["a", "a", "b", "b"] == sorted(each for each in prepare.asked if "+" not in each)
+    assert ["a", "a", "b", "b"] == sorted(folder for folder in prepare.asked if "+" not in folder)
 
 
 @pytest.fixture
@@ -168,34 +173,27 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return boards
 
 
-def test_a_second_board_that_is_lost_is_planned_for_afresh(out: Path, deployed: list[str]) -> None:
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
+@pytest.mark.parametrize("says_so_at_once", [True, False])
+def test_a_second_board_that_is_lost_is_planned_for_afresh(
+    out: Path, checked: tuple[Prepare, Survivors], deployed: list[str], says_so_at_once: bool
+) -> None:
+    prepare, survivors = checked
     survivors.next_run(A, NOBODY)
     prepare.off = {"a", "b"}
-    assert ("a+b", A | B) == survivors.next_run(B, A)
-    assert {"c"} == set(deployed)
-    assert {"c"} == {rank.board for rank in read_plan(out / "without" / "a+b").ranks}
-
-
-def test_nothing_waits_for_a_board_that_does_not_answer(out: Path, deployed: list[str]) -> None:
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
-    survivors.next_run(A, NOBODY)
-    prepare.off = {"a", "b"}
-    prepare.answers.clear()
+    if not says_so_at_once:
+        prepare.answers.clear()
     begin = time.monotonic()
     assert ("a+b", A | B) == survivors.next_run(B, A)
     assert time.monotonic() - begin < 20
     prepare.answers.set()
+    assert {"c"} == set(deployed)
+    assert {"c"} == {rank.board for rank in read_plan(out / "without" / "a+b").ranks}
 
 
-def test_what_follows_the_next_loss_is_prepared_after_each(out: Path, deployed: list[str]) -> None:
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
+def test_what_follows_the_next_loss_is_prepared_after_each(
+    checked: tuple[Prepare, Survivors], deployed: list[str]
+) -> None:
+    prepare, survivors = checked
     assert [A, B] == list(survivors.spares(NOBODY, ()))
     survivors.next_run(A, NOBODY)
     prepare.off = {"a"}
@@ -213,7 +211,7 @@ def test_a_run_that_was_being_prepared_when_a_board_got_lost_is_not_taken(
 
     def slowly(folder: Path) -> Any:
         run = prepare(folder)
-        if ["b"] == [each for each in prepare.asked if each == "b"]:
+        if ["b"] == [name for name in prepare.asked if name == "b"]:
             begun.set()
             goes_on.wait(30)
         return run
@@ -229,11 +227,11 @@ def test_a_run_that_was_being_prepared_when_a_board_got_lost_is_not_taken(
     assert ("a+b", A | B) == survivors.next_run(B, A)
 
 
-def test_a_run_that_waits_is_not_prepared_again(out: Path, deployed: list[str]) -> None:
-    prepare = Prepare()
-    survivors = Survivors(out, prepare, plan_afresh)
-    survivors.check()
-    assert ["a", "b"] == [survivors.take(each) for each in survivors.spares(NOBODY, ())]
+def test_a_run_that_waits_is_not_prepared_again(
+    checked: tuple[Prepare, Survivors], deployed: list[str]
+) -> None:
+    _, survivors = checked
+    assert ["a", "b"] == [survivors.take(lost) for lost in survivors.spares(NOBODY, ())]
     assert None is survivors.take(A)
     assert [A] == list(survivors.spares(NOBODY, [B]))
     assert [] == list(survivors.spares(A, [A | B]))

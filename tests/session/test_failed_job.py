@@ -62,7 +62,7 @@ def test_what_ranks_did_last_is_kept_without_those_that_are_missing(
     failure = failure_of(prepared.folder)
     assert ("rank 1: has had enough",) == failure.message
     assert (1,) == failure.missing
-    assert [[1, 2, 3]] == failure.clocks["local"].tolist()
+    assert [[1, 2, 3]] == [*map(list, failure.clocks["local"])]
     there, missing = read_failure(prepared.folder, prepared.plan).ranks
     assert [5, 6] == there.events["frame"].tolist()
     assert 0 == len(missing.events)
@@ -138,8 +138,9 @@ def test_samples_of_clocks_that_are_none_are_refused(
 
 @pytest.mark.ci
 def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -> None:
-    out = chain_folder(tmp_path / "job", 3)
-    let_ranks_sleep(out, 5, engine=FAILING_ENGINE, options={1: {"fails": "20"}})
+    out = let_ranks_sleep(
+        chain_folder(tmp_path / "job", 3), 5, engine=FAILING_ENGINE, options={1: {"fails": "20"}}
+    )
     prepared = prepare(out, RunOptions(frames=1000))
     with pytest.raises(RankSliceError, match="frame 20: RuntimeError") as told:
         run(prepared)
@@ -157,8 +158,7 @@ def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -
 
 @pytest.mark.ci
 def test_a_pipeline_that_its_program_ends_has_not_failed(tmp_path: Path) -> None:
-    out = chain_folder(tmp_path / "job", 2)
-    let_ranks_sleep(out, 5)
+    out = let_ranks_sleep(chain_folder(tmp_path / "job", 2), 5)
     pipeline = rankslice.open(out)
     frames = (np.zeros((1, 16), np.float32) for _ in range(1000))
     results = pipeline.map(frames)

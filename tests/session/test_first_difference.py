@@ -13,13 +13,12 @@ import pytest
 from command_line import rankslice
 from damage import change_tflite_weight, change_weight
 from hypothesis import given, settings, strategies as st
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from onnx import helper
 from quantised import averaging_cnn, images
 from real_jobs import replace_file
-from recorded import record, searched
+from recorded import litert_in_halves, record, searched
 from strategies import Network, assignments, networks
-from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import RECORD
@@ -27,10 +26,8 @@ from rankslice.backend.runtime.sinks.results import Results
 from rankslice.framework.quantisers import is_quantiser
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.models import convert_digits
 from rankslice.session.build_folder import read_plan
-from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.run import prepare, run
 from rankslice.session.verification.first_difference import first_difference
 
@@ -169,15 +166,10 @@ def test_what_the_engine_merges_in_the_slices_alone_is_told_as_such(tmp_path: Pa
 
 @pytest.mark.ci
 def test_litert_is_searched_too(tmp_path: Path) -> None:
-    pytest.importorskip("ai_edge_litert")
-    model = model_file("cnn_float32")
-    names = [layer.name for layer in read_tflite(model).graph.layers]
-    ranks = {name: int(2 * n >= len(names)) for n, name in enumerate(names)}
-    mapping = write_mapping(tmp_path / "mapping.json", ranks)
-    built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
-    first = built.plan.segments[0]
-    change_tflite_weight(built.folder / first.file)
-    found = searched(built.folder, RunOptions(frames=1))
+    folder = litert_in_halves("cnn_float32", tmp_path)
+    first = read_plan(folder).segments[0]
+    change_tflite_weight(folder / first.file)
+    found = searched(folder, RunOptions(frames=1))
     assert any(
         found.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
         for tensor in first.outputs
@@ -187,12 +179,7 @@ def test_litert_is_searched_too(tmp_path: Path) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ["cnn_int8", "open_attention", "control_flow", "variable_tensor"])
 def test_no_tensor_of_a_sound_litert_job_differs(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("ai_edge_litert")
-    model = model_file(name)
-    names = [layer.name for layer in read_tflite(model).graph.layers]
-    folder = build_folder(
-        tmp_path, model, {n: int(2 * i >= len(names)) for i, n in enumerate(names)}
-    )
+    folder = litert_in_halves(name, tmp_path)
     assert "no tensor at a cut differs" in searched(folder, RunOptions(frames=3, exact=True), 2)
 
 

@@ -23,9 +23,7 @@ from rankslice.session.run import PreparedRun, prepare
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("load"), 1)
-    let_ranks_sleep(folder, 1.0)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("load"), 1), 1.0)
 
 
 @pytest.fixture(scope="module")

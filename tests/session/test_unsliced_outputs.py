@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.session.prepare import PreparedRun, prepare
 from rankslice.session.verification import unsliced_outputs as unsliced
 from rankslice.session.verification.unsliced_outputs import most_at_once, unsliced_outputs
 
@@ -45,12 +47,14 @@ class Noting(RandomSource):
         super().read(index, slots)
 
 
+def run_of(folder: Path, source: Noting) -> tuple[PreparedRun, Path]:
+    """Return a run on frames of a source, and its unsliced model."""
+    prepared = prepare(folder, RunOptions(exact=True), check_memory=False)
+    return replace(prepared, source=source), (folder / "model").resolve()
+
+
 def outputs(folder: Path, source: Noting, arrivals: Sequence[int]) -> list[NDArray[Any]]:
-    job = read_driver(folder / "driver.py")
-    found = unsliced_outputs(
-        (folder / "model").resolve(), job, "onnxruntime", source, arrivals, exact=True
-    )
-    return [values[0].copy() for values in found]
+    return [values[0].copy() for values in unsliced_outputs(*run_of(folder, source), arrivals)]
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 9])
@@ -90,10 +94,7 @@ def test_what_goes_wrong_in_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.M
         raise RuntimeError(threading.current_thread().name)
 
     source = Noting(read_driver(folder / "driver.py"), 10)
-    job = read_driver(folder / "driver.py")
-    found = unsliced_outputs(
-        (folder / "model").resolve(), job, "onnxruntime", source, range(10), exact=True
-    )
+    found = unsliced_outputs(*run_of(folder, source), range(10))
     next(found)
     monkeypatch.setattr(unsliced._Copy, "run", fail)
     with pytest.raises(RuntimeError, match="unsliced"):

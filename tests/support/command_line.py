@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -45,6 +47,23 @@ def rankslice(*arguments: str | Path) -> Ended:
             signal.signal(signal.SIGTERM, handler)
     assert isinstance(code, int)
     return Ended(code, out.getvalue(), err.getvalue())
+
+
+def printed(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
+    """Return what a command prints, typed in a folder; fail with all its output if it fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, f"{shlex.join(map(str, command))}\n{done.stdout}"
+    return done.stdout
 
 
 def rankslice_process(*arguments: str | Path, timeout: float = 60) -> Ended:

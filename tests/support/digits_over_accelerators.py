@@ -17,7 +17,7 @@ from rankslice.networks.digits import heldout_digits
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.building.build_options import Quantisation
 from rankslice.session.run import prepare, run
-from rankslice.session.verification.comparison import unsliced_outputs
+from rankslice.session.verification.unsliced_outputs import unsliced_outputs
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -10,8 +10,7 @@ from plans import FIGURE_2, FIGURE_2_RANKS, planned
 from rankslice.backend.runtime.figures.rank_figures import EnergyFigures, RankFigures
 from rankslice.framework.plan import Plan
 from rankslice.measurement.board_history import HardwareSummary
-from rankslice.measurement.run_file import RunRecord
-from rankslice.measurement.summary import RunSummary
+from rankslice.measurement.summary import RunRecord, RunSummary
 from rankslice.views.side_by_side import KeptRun
 
 TIMES = {"mean": 2.0, "p50": 2.0, "p90": 4.0, "p99": 9.0, "max": 10.0}

@@ -16,7 +16,7 @@ from rankslice.frontend.formats.keras.tensorflow import quiet
 from rankslice.frontend.formats.keras.writer import keras_submodel
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import partition
+from rankslice.frontend.partition.partition import SpanSegment, partition
 
 Array = NDArray[Any]
 
@@ -314,14 +314,11 @@ class Sliced:
         self._parts = []
         for number, segment in enumerate(self.segments):
             file = folder / f"{number}.tflite"
-            args = (segment.layers, segment.inputs, segment.outputs)
-            write_submodel(
-                keras_submodel(model, *args, name=file.name, conversion=conversion), file
-            )
+            write_submodel(keras_submodel(model, segment, file.name, conversion), file)
             self._parts.append(Runner(file, xnnpack=True))
         file = folder / "whole.tflite"
-        args = (graph.layers, graph.inputs, graph.outputs)
-        write_submodel(keras_submodel(model, *args, name=file.name, conversion=conversion), file)
+        whole = SpanSegment(graph.layers, graph.inputs, graph.outputs)
+        write_submodel(keras_submodel(model, whole, file.name, conversion), file)
         self._whole = Runner(file, xnnpack=True)
 
     def run(self, frame: Sequence[Array]) -> list[Array]:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
-from rankslice.frontend.formats.onnx.writer import segment_pieces
-from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.onnx.writer import onnx_submodel
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.partition import SpanSegment
 
 onnxruntime = load_onnxruntime()
 
@@ -53,10 +54,8 @@ def write_segment(
 ) -> Path:
     """Write some layers of a model as a sub-model that gives out every tensor they make."""
     inputs, outputs = borders(model, layers)
-    files = segment_pieces(model, layers, inputs, outputs, name=path.name, limit=limit)
-    write_pieces(files.model, path)
-    if files.data is not None:
-        write_pieces(files.data, path.with_name(f"{path.name}.data"))
+    part = SpanSegment(tuple(layers), inputs, outputs)
+    write_submodel(onnx_submodel(model, part, path.name, limit=limit), path)
     return path
 
 

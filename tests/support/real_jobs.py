@@ -187,8 +187,8 @@ def let_ranks_sleep(
     *,
     engine: str = "",
     options: dict[int, dict[str, str]] | None = None,
-) -> None:
-    """Change a build folder so that its ranks sleep instead of computing.
+) -> Path:
+    """Change a build folder so that its ranks sleep instead of computing; return it.
 
     Args:
         folder: to change.
@@ -214,6 +214,7 @@ def let_ranks_sleep(
     change_plan(folder, sleeping)
     code = folder / "runtime" / "engines" / "null_engine.py"
     replace_file(code, code.read_bytes() + engine.encode())
+    return folder
 
 
 def give_sensors(folder: Path, system: Path, nvml: str = "none.so") -> None:

@@ -9,16 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process import run_in_process
+from jobs import build_folder
+from tflite_models import model_file
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.recording import recorded_frames
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
-from rankslice.session.build_folder import read_plan
-from rankslice.session.recording_folder import write_recording
+from rankslice.session.recording_folder import keep_recording
 from rankslice.session.run import prepare
 from rankslice.session.verification.first_difference import first_difference
+
+
+def litert_in_halves(name: str, tmp_path: Path) -> Path:
+    """Return a build folder of a LiteRT model, with half of its layers on each of two ranks."""
+    pytest.importorskip("ai_edge_litert")
+    model = model_file(name)
+    layers = [layer.name for layer in read_tflite(model).graph.layers]
+    halves = {layer: int(2 * place >= len(layers)) for place, layer in enumerate(layers)}
+    return build_folder(tmp_path, model, halves)
 
 
 def record(
@@ -42,11 +53,9 @@ def recorded(out: Path, ran: Path, options: RunOptions) -> tuple[Results, tuple[
 
 def recording_of(out: Path, parent: Path, options: RunOptions) -> Path:
     """Return a folder as ``run --record`` makes it."""
-    results = record(out, parent / "ran", options)
-    frames = recorded_frames(read_driver(out / "driver.py"), options)
-    target, plan = parent / "recorded", read_plan(out)
-    ran = parent / "ran"
-    write_recording(target, out, ran, plan, frames, len(results), exact=options.exact)
+    ran, target = parent / "ran", parent / "recorded"
+    results = record(out, ran, options)
+    keep_recording(prepare(out, replace(options, record=target)), ran, len(results))
     return target
 
 

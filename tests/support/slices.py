@@ -19,8 +19,8 @@ from rankslice.framework.graph import Graph, Tensor, constant_layers
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.types import element_type
-from rankslice.frontend.formats.onnx.writer import SINGLE_FILE_LIMIT, segment_pieces
-from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.onnx.writer import SINGLE_FILE_LIMIT, onnx_submodel
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import Partition, partition
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -60,12 +60,7 @@ def run_sliced(
     values = dict(inputs)
     for number, segment in enumerate(cut.segments):
         path = folder / f"segment {number}.onnx"
-        files = segment_pieces(
-            model, segment.layers, segment.inputs, segment.outputs, name=path.name, limit=limit
-        )
-        write_pieces(files.model, path)
-        if files.data is not None:
-            write_pieces(files.data, path.with_name(f"{path.name}.data"))
+        write_submodel(onnx_submodel(model, segment, path.name, limit=limit), path)
         values |= _run(path, segment.inputs, segment.outputs, values, exact)
     return values
 

@@ -16,7 +16,7 @@ from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.reader import TfliteModel
 from rankslice.frontend.formats.tflite.schema import CODES, DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, packed, read_tables
-from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT, submodel_pieces
+from rankslice.frontend.formats.tflite.writer import FLATBUFFER_LIMIT, tflite_submodel
 from rankslice.frontend.partition.partition import PartitionSegment
 
 FOLDER = Path(__file__).parents[1] / "models" / "tflite"
@@ -32,10 +32,7 @@ def written(
     model: TfliteModel, segment: PartitionSegment, path: Path, *, limit: int = FLATBUFFER_LIMIT
 ) -> Path:
     """Write a segment's sub-model and return its path."""
-    files = submodel_pieces(
-        model, segment.layers, segment.inputs, segment.outputs, name=path.name, limit=limit
-    )
-    write_submodel(files, path)
+    write_submodel(tflite_submodel(model, segment, path.name, limit=limit), path)
     return path
 
 

@@ -31,8 +31,8 @@ HOSTILE = "</svg><script>alert(1)</script>\n" * 3
 
 
 def attributes(svg: str, tag: str, kind: str) -> list[dict[str, str | None]]:
-    found = Elements(svg).found
-    return [own for name, own in found if name == tag and kind in str(own.get("class")).split()]
+    elements = Elements(svg).found
+    return [own for name, own in elements if name == tag and kind in str(own.get("class")).split()]
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "percentile"])

@@ -50,8 +50,8 @@ def test_a_line_is_in_the_file_once_it_is_written_and_older_ones_until_then(tmp_
     assert '{"frame": 0}\n' == target.read_text()
     for frame in range(3):
         lines.write(frame, [np.zeros((), np.float32)])
-        found = [json.loads(line) for line in target.read_text().splitlines()]
-        assert list(range(frame + 1)) == [line["frame"] for line in found]
+        written = [json.loads(line) for line in target.read_text().splitlines()]
+        assert list(range(frame + 1)) == [line["frame"] for line in written]
     lines.close()
 
 
@@ -62,10 +62,10 @@ def test_lines_say_which_arrival_a_frame_was_and_when_if_that_is_told(tmp_path: 
     lines.entered.put(None)
     for frame in (0, 2, 3, 4):  # frame 1 has failed; the source is lost after frame 2
         lines.write(frame, [])
-    found = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    written = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     last = {"frame": 2, "input": "7.png", "arrival": 7, "arrived_s": 1e9 + 7, "outputs": {}}
-    assert last == found[1]
-    assert [(3, None), (4, None)] == [(line["frame"], line["input"]) for line in found[2:]]
+    assert last == written[1]
+    assert [(3, None), (4, None)] == [(line["frame"], line["input"]) for line in written[2:]]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_without_results_the_file_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "problem"),
     [
         (lambda path: path.mkdir(), "Is a directory"),
         (lambda path: path.symlink_to("elsewhere"), "Too many levels of symbolic links"),
@@ -113,10 +113,10 @@ def test_without_results_the_file_is_empty(tmp_path: Path) -> None:
     ids=["folder", "link"],
 )
 def test_what_has_come_in_place_of_the_file_is_not_written(
-    tmp_path: Path, make: Any, found: str
+    tmp_path: Path, make: Any, problem: str
 ) -> None:
     make(tmp_path / "r.jsonl")
-    with pytest.raises(RankSliceError, match=f"r.jsonl: cannot be written: {found}"):
+    with pytest.raises(RankSliceError, match=f"r.jsonl: cannot be written: {problem}"):
         JsonLines(tmp_path / "r.jsonl", [], str).close()
 
 
@@ -128,8 +128,8 @@ def test_standard_output_has_a_line_for_each_frame_and_nothing_else(built: Path)
     expected = read_results(built / "results.bin").values(0)
     assert list(range(12)) == [line["frame"] for line in lines]
     assert "random 11" == lines[-1]["input"]
-    found = np.array([line["outputs"]["y"] for line in lines], np.float32)
-    np.testing.assert_array_equal(expected, found)
+    values = np.array([line["outputs"]["y"] for line in lines], np.float32)
+    np.testing.assert_array_equal(expected, values)
     best = [line["classes"][0]["class"] for line in lines]
     assert expected.reshape(12, -1).argmax(axis=1).tolist() == best
 

@@ -32,9 +32,7 @@ FPS, SLEEP_MS = 50, 15
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks, each of which is busy for three quarters of the time at 50 frames/s."""
-    folder = chain_folder(tmp_path_factory.mktemp("live"), 2)
-    let_ranks_sleep(folder, SLEEP_MS)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("live"), 2), SLEEP_MS)
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +46,23 @@ def test_lines_agree_with_the_figures_of_the_run(out: Path, tmp_path: Path) -> N
         *("run", out, "--fps", str(FPS), "--frames", "130", "--live", lines, "--json", record)
     )
     assert 0 == ended.code, ended.err
-    told = json.loads(record.read_text())
+    report = json.loads(record.read_text())
     records = [json.loads(line) for line in lines.read_text().splitlines()]
     assert {("rankslice-live", 1, "local")} == {
-        (each["format"], each["version"], each["board"]) for each in records
+        (line["format"], line["version"], line["board"]) for line in records
     }
-    values = [each["values"] for each in records if each["values"].get("rate_fps")]
+    values = [line["values"] for line in records if line["values"].get("rate_fps")]
     middle = values[1:-1] or values
-    assert FPS == pytest.approx(fmean(each["rate_fps"] for each in middle), rel=0.15)
-    for rank in told["ranks"]:
+    assert FPS == pytest.approx(fmean(sample["rate_fps"] for sample in middle), rel=0.15)
+    for rank in report["ranks"]:
         name = f"compute_share.rank{rank['rank']}"
-        share = fmean(each[name] for each in middle)
+        share = fmean(sample[name] for sample in middle)
         assert rank["steady"]["compute_share"] == pytest.approx(share, abs=0.1)
-        largest = max(each[f"memory_mb.rank{rank['rank']}"] for each in values)
+        largest = max(sample[f"memory_mb.rank{rank['rank']}"] for sample in values)
         assert largest == pytest.approx(rank["memory_mb"], rel=0.1)
-    p50 = fmean(each["latency_p50_ms"] for each in middle)
-    assert told["latency_ms"]["p50"] == pytest.approx(p50, rel=0.2)
-    (board,) = told["hardware"]
+    p50 = fmean(sample["latency_p50_ms"] for sample in middle)
+    assert report["latency_ms"]["p50"] == pytest.approx(p50, rel=0.2)
+    (board,) = report["hardware"]
     assert len(values) == board["samples"]
     assert board["series"]["completed"]["max"] == values[-1]["completed"]
     assert records[0]["absent"] == board["absent"]
@@ -190,10 +188,10 @@ def test_a_job_without_a_known_end_has_no_total(plan: Plan) -> None:
 
 def test_a_board_tells_of_its_own_ranks_alone(plan: Plan) -> None:
     board = plan.ranks[0].board
-    told = dict.fromkeys(("cpu_s.rank0", "cpu_s.rank7", "rate_fps", "temperature_c.x"), 1.0)
-    kept = own_values(plan, board, Sample(1, told)).values
+    values = dict.fromkeys(("cpu_s.rank0", "cpu_s.rank7", "rate_fps", "temperature_c.x"), 1.0)
+    kept = own_values(plan, board, Sample(1, values)).values
     assert ["cpu_s.rank0", "rate_fps", "temperature_c.x"] == [*kept]
-    assert ["temperature_c.x"] == [*own_values(plan, "another", Sample(1, told)).values]
+    assert ["temperature_c.x"] == [*own_values(plan, "another", Sample(1, values)).values]
 
 
 def test_a_bare_option_may_stand_before_others(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,9 +74,9 @@ def test_every_layer_that_runs_has_a_row_with_what_it_costs(figure):
     drawn = picture(figure / "model.onnx")
     assert {"x", "MaxPool1", "Conv1", "FC1", "Add1", "Relu1", "y"} <= set(texts(drawn))
     assert "2.30 k" in texts(drawn)
-    told = next(text for text in tooltips(drawn) if text.startswith("Conv1: Conv"))
-    assert "reads pooled 1x4x4x4 float32" in told
-    assert "2,304 MACs, 144 parameters" in told
+    tooltip = next(text for text in tooltips(drawn) if text.startswith("Conv1: Conv"))
+    assert "reads pooled 1x4x4x4 float32" in tooltip
+    assert "2,304 MACs, 144 parameters" in tooltip
 
 
 def test_constant_layers_are_not_drawn(tmp_path):
@@ -89,9 +89,9 @@ def test_constant_layers_are_not_drawn(tmp_path):
 
 def test_every_cut_has_its_bar_and_what_would_be_sent(figure):
     drawn = picture(figure / "model.onnx")
-    told = [text for text in tooltips(drawn) if text.startswith("a cut here")]
-    assert 4 == len(told)
-    assert "a cut here would send 512 B per frame:\n  pooled, 256 B\n  convolved, 256 B" in told[1]
+    shown = [text for text in tooltips(drawn) if text.startswith("a cut here")]
+    assert 4 == len(shown)
+    assert "a cut here would send 512 B per frame:\n  pooled, 256 B\n  convolved, 256 B" in shown[1]
 
 
 def test_without_a_plan_nothing_crosses(figure):
@@ -149,8 +149,8 @@ def test_all_ranks_that_take_turns_are_drawn_with_their_frames(figure):
     write_mapping(figure / "mapping.json", FIGURE_2_RANKS, weights)
     drawn = picture(figure / "model.onnx", figure / "mapping.json")
     assert {"frames", "all", "0, 1, 3 of 4", "2 of 4", "1.0|2.0"} <= set(texts(drawn))
-    told = next(text for text in tooltips(drawn) if text.startswith("FC1: "))
-    assert "\nrank 1, segment 0, frames 0, 1, 3 of 4\nrank 2, segment 0, frames 2 of 4\n" in told
+    tooltip = next(text for text in tooltips(drawn) if text.startswith("FC1: "))
+    assert "\nrank 1, segment 0, frames 0, 1, 3 of 4\nrank 2, segment 0, frames 2 of 4\n" in tooltip
     labels = {text for text in texts(drawn) if " from rank " in text}
     assert {
         "256 B from rank 0 to rank 1, 3 of 4 frames: pooled",

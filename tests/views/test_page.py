@@ -54,9 +54,9 @@ def test_data_for_scripts_ends_no_element() -> None:
 
 def test_no_script_runs_but_the_pages_own() -> None:
     plain, own = page_of(), page_of(Html("", "document.title = 'own';\n"))
-    found = [re.findall(r"script-src ([^;\"]*)", page) for page in (plain, own)]
-    assert all(re.fullmatch(r"'sha256-[\w+/]{43}='", policy) for (policy,) in found)
-    assert found[0] != found[1]
+    policies = [re.findall(r"script-src ([^;\"]*)", page) for page in (plain, own)]
+    assert all(re.fullmatch(r"'sha256-[\w+/]{43}='", policy) for (policy,) in policies)
+    assert policies[0] != policies[1]
 
 
 @pytest.mark.parametrize(

@@ -97,13 +97,13 @@ def test_the_ratios_of_a_report_can_be_copied(browser: Any, tmp_path: Path) -> N
 def test_benchmarks_are_compared_with_intervals_or_not_with_a_reason() -> None:
     times = np.random.default_rng(1).normal(5e6, 1e5, (2, 5, 200)).astype(int)
     first, other = (
-        bench([start(each * factor, turn=turn) for turn, each in enumerate(own)])
+        bench([start(value * factor, turn=turn) for turn, value in enumerate(own)])
         for factor, own in zip((1, 2), times, strict=True)
     )
-    found = compare(other, first)
+    comparison = compare(other, first)
     benches = [
         KeptBench("out", first),
-        KeptBench(HOSTILE, other, found.ratios, found.notes),
+        KeptBench(HOSTILE, other, comparison.ratios, comparison.notes),
         KeptBench("odd", None, notes=("odd/bench.json: this is not a benchmark",)),
     ]
     page = page_html(report_page([kept_run()], benches))

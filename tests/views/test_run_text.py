@@ -73,7 +73,7 @@ def test_one_rank_has_three_steps_and_their_sum_and_queues() -> None:
 def test_ranks_that_take_turns_have_a_column_that_says_which_frames_they_handle() -> None:
     summary = ran(1.0, 2.0, 3.0)
     turns = (ALL, Turns(3, (0, 2)), Turns(3, (1,)))
-    ranks = tuple(map(lambda rank, each: replace(rank, turns=each), summary.ranks, turns))
+    ranks = tuple(map(lambda rank, own: replace(rank, turns=own), summary.ranks, turns))
     rows = [line.split("│") for line in printed(replace(summary, ranks=ranks)).splitlines()]
     assert ["all", "0, 2 of 3", "1 of 3"] == [
         row[-2].strip() for row in rows if "board" in str(row)
@@ -93,7 +93,7 @@ def test_ranks_of_two_routes_have_columns_for_both_and_dashes_where_they_had_no_
         ),
     )
     shown = printed(replace(summary, ranks=ranks, surge_window=6))
-    cells = [[each.strip() for each in row.split("│")] for row in shown.splitlines()]
+    cells = [[cell.strip() for cell in row.split("│")] for row in shown.splitlines()]
     assert ["1.00", "1.00", "0.00", "0.00", "0.00", "80", "–", "–", "all", ""] == cells[3][4:]
     assert ["–", "–", "0.00", "0.00", "0.00", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
     assert "surge p50" in shown
@@ -133,11 +133,11 @@ def test_a_hot_board_is_told_with_what_slowed_it_down() -> None:
         "memory_available_mb": {"min": 5120.0, "mean": 5200.0, "max": 5300.0},
     }
     hot = HardwareSummary("edge01", 5, series, ("power",))
-    told = printed(replace(ran(1.0), hardware=(hot,)))
+    shown = printed(replace(ran(1.0), hardware=(hot,)))
     assert (
         "hardware of edge01: up to 83 °C (cpu0-thermal), lowest clock 1210 MHz (policy0),"
         " throttled (thermal-cpufreq-0, package), GPU 41 % busy, 5.12 GB of memory left\n"
-    ) in told
+    ) in shown
 
 
 def test_what_a_board_does_not_tell_is_named_once_and_a_short_run_says_nothing() -> None:
@@ -146,10 +146,10 @@ def test_what_a_board_does_not_tell_is_named_once_and_a_short_run_says_nothing()
     )
     cool = HardwareSummary("edge03", 5, {"temperature_c.x": flat(40.0)}, ())
     short = HardwareSummary("edge04", 0, {}, ("temperature",))
-    told = printed(replace(ran(1.0), hardware=(silent, cool, short)))
-    assert "hardware of edge02: 100 MB of memory left; frequency and throttling unknown\n" in told
-    assert "hardware of edge03: up to 40 °C (x), not throttled\n" in told
-    assert "edge04" not in told
+    shown = printed(replace(ran(1.0), hardware=(silent, cool, short)))
+    assert "hardware of edge02: 100 MB of memory left; frequency and throttling unknown\n" in shown
+    assert "hardware of edge03: up to 40 °C (x), not throttled\n" in shown
+    assert "edge04" not in shown
 
 
 def test_each_rank_is_a_stage() -> None:
@@ -202,14 +202,14 @@ def test_the_best_classes_are_shown_without_names_too(built: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tf32", "told"), [(False, ", without TF32"), (True, ", float32 as TF32"), (None, "")]
+    ("tf32", "note"), [(False, ", without TF32"), (True, ", float32 as TF32"), (None, "")]
 )
-def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, told: str) -> None:
+def test_a_run_on_nvidias_gpu_says_whether_float32_was_tf32(tf32: bool | None, note: str) -> None:
     record = Acceleration("CUDA", 7, 7, 1, tf32=tf32)
     summary = ran(43.19)
     (rank,) = summary.ranks
     shown = printed(replace(summary, ranks=(replace(rank, accelerated=record),)))
-    assert f"rank 0: 7 of 7 operators by CUDA, in 1 partition{told}\n" in shown
+    assert f"rank 0: 7 of 7 operators by CUDA, in 1 partition{note}\n" in shown
 
 
 def test_a_run_on_nvidias_gpu_says_what_was_used_and_what_not() -> None:

@@ -26,9 +26,9 @@ def on_a_terminal(*things: str | Text | Table) -> str:
 def test_no_text_steers_the_terminal() -> None:
     table = Table("name", STEERING)
     table.add_row(escape(STEERING), "x")
-    told = on_a_terminal(escape(STEERING), Text(STEERING), table)
-    assert told.replace("\n", "").isprintable()
-    assert "owned" in told
+    printed = on_a_terminal(escape(STEERING), Text(STEERING), table)
+    assert printed.replace("\n", "").isprintable()
+    assert "owned" in printed
 
 
 def test_names_stay_as_they_are() -> None:
@@ -36,8 +36,8 @@ def test_names_stay_as_they_are() -> None:
     table = Table("name")
     for name in names:
         table.add_row(escape(name))
-    for told in (on_a_terminal(*map(escape, names)), on_a_terminal(table)):
-        assert all(name in told for name in names)
+    for printed in (on_a_terminal(*map(escape, names)), on_a_terminal(table)):
+        assert all(name in printed for name in names)
 
 
 def test_colours_and_tables_of_our_own_stay() -> None:
@@ -45,7 +45,7 @@ def test_colours_and_tables_of_our_own_stay() -> None:
     table.add_row("[red]1[/red]", "2\n3")
     screen, plain = io.StringIO(), io.StringIO()
     console = new_console(file=screen)
-    for each in (console, Console(file=plain, highlight=False)):
-        each.print(table)
-        each.print("[red]error:[/red] two\nlines", soft_wrap=True)
+    for one in (console, Console(file=plain, highlight=False)):
+        one.print(table)
+        one.print("[red]error:[/red] two\nlines", soft_wrap=True)
     assert plain.getvalue() == screen.getvalue()

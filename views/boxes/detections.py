@@ -33,7 +33,7 @@ class Detections:
     """``[N]``."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of detections."""
         return len(self.scores)
 
     def only(self, chosen: Array) -> Detections:
@@ -130,7 +130,7 @@ def _columns(
 
 
 def has_boxes_by_column(head: Sequence[int]) -> bool:
-    """Return whether each column of a raw head is a box, by its largest shape.
+    """Tell by the largest shape of a raw head whether each of its columns is a box.
 
     There are more boxes than numbers of a box; in a small frame with open sizes there may be fewer.
     """
@@ -138,7 +138,7 @@ def has_boxes_by_column(head: Sequence[int]) -> bool:
 
 
 def _raw_head(head: Array, *, by_column: bool) -> tuple[Array, Array, Array]:
-    """Return what a raw head of YOLO says: the best class of each box.
+    """Return the best class of each box of a raw YOLO head.
 
     ``[1, 4 + classes, boxes]`` is that of version 8 and later, ``[1, boxes, 5 + classes]`` that of
     version 5, whose fifth column says whether there is an object at all.
@@ -166,7 +166,7 @@ def corners(boxes: Array, form: str) -> Array:
 
 
 def are_shares(unit: str, frames: Iterable[Detections]) -> bool:
-    """Return whether boxes of a run are shares of width and height, and not pixels."""
+    """Tell whether boxes of a run are shares of width and height, or pixels."""
     if unit != "auto":
         return unit == "share"
     return all(np.abs(frame.boxes).max(initial=0) <= _MAX_SHARE for frame in frames)

@@ -91,7 +91,7 @@ def _what_forbids(folder: Path) -> str:
 
 
 def _why_not_replaced(folder: Path) -> str:
-    """Return what shows that a folder is none of an earlier run; empty: nothing."""
+    """Return evidence that a folder is not from an earlier run, as a clause; empty: none."""
     if not any(folder.iterdir()):
         return ""
     problem = other_maker(folder, COCO, FORMAT, "run with --boxes")

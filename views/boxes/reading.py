@@ -92,7 +92,7 @@ class BoxOptions:
 
 
 def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, ...]:
-    """Return which outputs of the model hold the boxes: their numbers.
+    """Return the numbers of the model's outputs that hold boxes.
 
     One: rows of box, score and class, or a raw head. Three or four: boxes, scores, classes, count.
 
@@ -122,7 +122,7 @@ def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, .
 
 
 def _misfit(reading: BoxOptions, spec: Tensor, number: int, count: int) -> str:
-    """Return what is expected of an output, if it is something else; empty: it fits."""
+    """Return the expected type and shape if an output has others; empty: it fits."""
     shape = spec.shape
     is_one = len(shape) > 0 and shape[0] == 1
     if reading.nms is not None:

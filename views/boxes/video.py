@@ -45,7 +45,7 @@ class VideoWork:
 
 
 def is_video(path: Path) -> bool:
-    """Return whether a file of this name is a video that can be made."""
+    """Tell by its suffix whether a file is a video that can be written."""
     return path.suffix.lower() in _CODECS
 
 
@@ -139,7 +139,7 @@ def _write(
 
 
 def _drawing(work: VideoWork, finished: FinishedRun) -> Draw:
-    """Return what draws the boxes, or writes the best classes into a corner."""
+    """Return a function that draws boxes, or writes the best classes into a corner."""
     from rankslice.backend.runtime.summary.rates import top_classes
     from rankslice.views.boxes.detections import RunBoxes
     from rankslice.views.boxes.drawing import draw, draw_classes

@@ -73,31 +73,30 @@ def start(kind: str, busy: float, cores: set[int]) -> int:
     Raises:
         RefusedError: it does not come so far.
     """
-    told, tells = os.pipe()
+    reader, writer = os.pipe()
     parent = os.getpid()
     process = os.fork()
     if not process:
         try:
             os.sched_setaffinity(0, cores)
             work = WORK[kind]()
-            os.write(tells, b"works")
-            os.close(tells)
+            os.write(writer, b"works")
+            os.close(writer)
             keep_on(work, busy, parent)
         except (OSError, MemoryError) as error:
-            os.write(tells, str(error or "there is too little memory").encode())
+            os.write(writer, str(error or "there is too little memory").encode())
         finally:
             os._exit(1)
-    os.close(tells)
-    with os.fdopen(told, "rb") as pipe:
-        found = pipe.read()
-    if found != b"works":
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    if answer != b"works":
         os.waitpid(process, 0)
-        raise RefusedError(f"the co-runner does not start: {found.decode(errors='replace')}")
+        raise RefusedError(f"the co-runner does not start: {answer.decode(errors='replace')}")
     return process
 
 
 def keep_on(work: Callable[[], object], busy: float, parent: int) -> None:
-    """Work for a share of the time as long as the parent is there."""
     end = time.perf_counter()
     while os.getppid() == parent:
         begin = max(end, time.perf_counter() - PERIOD_S)  # what was missed is not made up for

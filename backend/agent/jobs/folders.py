@@ -54,12 +54,11 @@ def make_folders() -> None:
 
 
 def newest(folder: Path) -> list[Path]:
-    """Return the entries of a folder, newest first."""
     times = {}
-    for each in folder.iterdir():
+    for entry in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            times[each] = each.lstat().st_mtime_ns
-    return sorted(times, key=lambda each: -times[each])
+            times[entry] = entry.lstat().st_mtime_ns
+    return sorted(times, key=lambda entry: -times[entry])
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -27,7 +27,7 @@ MAX_MESSAGES = 100
 MAX_MESSAGE_BYTES = 2000
 SILENCE_S = 10
 """Without a line of the launcher."""
-LOOK_S = 0.1
+POLL_S = 0.1
 LOSS_S = 0.2
 SESSION_VARIABLE = "RANKSLICE_SESSION"
 
@@ -45,26 +45,26 @@ def watch(request: Request) -> Answer:
     messages, session = _make_own_folders(run, folders)
     send(_report("watching", {}))
     _start_sampling(run, request["events"], session, folders)
-    heard = _Launcher()
-    threading.Thread(target=heard.listen, daemon=True).start()
+    launcher = _Launcher()
+    threading.Thread(target=launcher.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
     pings, misses = 0, 0
-    while not heard.end.is_set() and misses < SILENCE_S:
-        found = processes_of(run.name)
+    while not launcher.end.is_set() and misses < SILENCE_S:
+        living = processes_of(run.name)
         with contextlib.suppress(OSError):
-            send(_report("alive", found))
-        if _wait_for_loss(found, heard.end):
+            send(_report("alive", living))
+        if _wait_for_loss(living, launcher.end):
             # Reported at once: the launcher compares which board was the first to lose processes.
-            found = processes_of(run.name)
+            living = processes_of(run.name)
             with contextlib.suppress(OSError):
-                send(_report("alive", found))
-            heard.end.wait(LOSS_S)
+                send(_report("alive", living))
+            launcher.end.wait(LOSS_S)
             continue
-        misses = misses + 1 if pings == heard.pings else 0
-        pings = heard.pings
+        misses = misses + 1 if pings == launcher.pings else 0
+        pings = launcher.pings
     last = _report("ended", processes_of(run.name))
     end_processes(run.name)
-    if not heard.has_succeeded:
+    if not launcher.has_succeeded:
         _keep_events(session, run)
     folders.close()
     os.utime(lock)
@@ -122,18 +122,18 @@ def _runtime_module(run: Path, name: str) -> Any:
     return importlib.import_module(f"runtime.{name}")
 
 
-def _wait_for_loss(found: dict[int, bytes], end: threading.Event) -> bool:
+def _wait_for_loss(processes: dict[int, bytes], end: threading.Event) -> bool:
     """Wait for a second, or until the end; return early, with true, if a process has ended."""
     descriptors = []
     try:
-        for process in found:
+        for process in processes:
             with contextlib.suppress(OSError):  # it has ended, or the kernel is old
                 descriptors.append(os.pidfd_open(process))
         deadline = time.monotonic() + 1
         while not end.is_set() and time.monotonic() < deadline:
             if not descriptors:
                 end.wait(deadline - time.monotonic())
-            elif select.select(descriptors, [], [], LOOK_S)[0]:
+            elif select.select(descriptors, [], [], POLL_S)[0]:
                 return True
         return False
     finally:
@@ -155,8 +155,8 @@ def _lock(run: Path) -> int:
     return lock
 
 
-def _report(state: str, found: dict[int, bytes], message: str = "") -> Answer:
-    lines = found.values()
+def _report(state: str, processes: dict[int, bytes], message: str = "") -> Answer:
+    lines = processes.values()
     return {
         "state": state,
         "message": message,

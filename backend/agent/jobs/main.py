@@ -10,7 +10,7 @@ from .co_run import co_run
 from .folders import DISK_FULL, HOME, RefusedError
 from .job_watch import watch
 from .packages import commit, receive, room
-from .prepare_run import look, measure
+from .prepare_run import check, measure
 from .python_packages import make_environment
 from .runs import fetch
 
@@ -25,13 +25,13 @@ def main(request: Request) -> None:
         answer = {"error": str(error)}
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        told = DISK_FULL if is_full else f"{error.filename or 'the disk'}: {error.strerror}"
-        answer = {"error": told}
+        reason = DISK_FULL if is_full else f"{error.filename or 'the disk'}: {error.strerror}"
+        answer = {"error": reason}
     if answer is not None:
         send(answer)
 
 
 ACTIONS = {
     action.__name__: action
-    for action in (receive, commit, room, make_environment, look, watch, fetch, measure, co_run)
+    for action in (receive, commit, room, make_environment, check, watch, fetch, measure, co_run)
 }

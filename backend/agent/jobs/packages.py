@@ -83,20 +83,20 @@ def _publish(package: Path, request: Request) -> None:
 
     ``beside``: how many packages this one is deployed with, itself included.
     """
-    _note(package, _looks(package, request["files"]))
+    _note(package, _states(package, request["files"]))
     os.utime(package)
     old = newest(HOME / "packages")[KEPT_PACKAGES - 1 + request["beside"] :]
     living = {job for job, _ in processes().values()} if old else set()
     runs = [run for run in newest(HOME / "runs") if run.name in living or is_watched(run)]
     used = {os.path.realpath(run / "package") for run in runs}
-    for each in old:
-        if os.path.realpath(each) not in used:
-            shutil.rmtree(each, ignore_errors=True)
-            (HOME / "checked" / each.name).unlink(missing_ok=True)
+    for package_folder in old:
+        if os.path.realpath(package_folder) not in used:
+            shutil.rmtree(package_folder, ignore_errors=True)
+            (HOME / "checked" / package_folder.name).unlink(missing_ok=True)
 
 
 def _damage(folder: Path, request: Request) -> str:
-    """Return what is wrong with a package's files; empty: nothing. All of them are read."""
+    """Read all files of a package; return the first fault, empty if there is none."""
     manifest = folder / "manifest.json"
     if not manifest.is_file() or _sha256_of(manifest) != request["manifest_sha256"]:
         return "manifest.json is not that of the package"
@@ -110,16 +110,16 @@ def _damage(folder: Path, request: Request) -> str:
 
 
 def changes(package: Path, request: Request) -> str:
-    """Return what is wrong with a package that was checked before; only changed files are read."""
+    """Read the files that changed since the last check; return a fault, empty: none."""
     try:
         checked = json.loads((HOME / "checked" / package.name).read_text())
     except (OSError, ValueError):
         checked = {}
     try:
-        now = _looks(package, request["files"])
+        now = _states(package, request["files"])
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
-    changed = {name for name, look in now.items() if checked.get(name) != look}
+    changed = {name for name, state in now.items() if checked.get(name) != state}
     if not changed:
         return ""
     files = {name: entry for name, entry in request["files"].items() if name in changed}
@@ -129,20 +129,20 @@ def changes(package: Path, request: Request) -> str:
     return wrong
 
 
-def _note(package: Path, looks: dict[str, list[int]]) -> None:
-    write(HOME / "checked" / package.name, json.dumps(looks))
+def _note(package: Path, states: dict[str, list[int]]) -> None:
+    write(HOME / "checked" / package.name, json.dumps(states))
 
 
-def _looks(package: Path, files: Iterable[str]) -> dict[str, list[int]]:
+def _states(package: Path, files: Iterable[str]) -> dict[str, list[int]]:
     """Return size, change time and inode of each file: one differs once the file is written to.
 
     Programs cannot set the change time (ctime).
     """
-    found = {}
+    states = {}
     for name in [*files, "manifest.json"]:
         status = (package / name).stat()
-        found[name] = [status.st_size, status.st_ctime_ns, status.st_ino]
-    return found
+        states[name] = [status.st_size, status.st_ctime_ns, status.st_ino]
+    return states
 
 
 def _remove_old_staging() -> None:

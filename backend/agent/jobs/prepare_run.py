@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,26 +14,34 @@ from pathlib import Path
 from ...runtime.system.cores import governor_of
 from ...runtime.system.processes import free_bytes
 from ..protocol import Answer, Request
-from ..system import BRING_UP, LOOPBACK_DOWN, ipv4_at, loopback_is_up, shell_words
+from ..system import (
+    BRING_UP,
+    LOOPBACK_DOWN,
+    ipv4_at,
+    libmpi_of,
+    loopback_is_up,
+    open_mpi_version,
+    run as run_program,
+    shell_words,
+)
 from .folders import HOME, MAX_BASES, RUN, newest, package_of, run_of, write
-from .open_mpi import open_mpi
 from .packages import changes
 from .python_packages import python_problems, requirement_problems
 from .runs import JOB_VARIABLE, sweep_runs
 
 
-def look(request: Request) -> Answer:
+def check(request: Request) -> Answer:
     """Check whether the job can run here; if so, prepare the folder of the run."""
     problems = _problems(request)
     daemon, library, problem = open_mpi(request["open_mpi"])
     problems += [problem] if problem else []
     problems += [] if loopback_is_up() else [f"{LOOPBACK_DOWN}; {BRING_UP}"]
     if problems or daemon is None:
-        return _looked(problems)
+        return _check_answer(problems)
     address = _address(request)
     if ":" in address and not ipv4_at(address):
         found = f"is reached at {address}, and has no IPv4 address there, which Open MPI needs"
-        return _looked([f"{found}; give it one"])
+        return _check_answer([f"{found}; give it one"])
     bases = [run.name for run in newest(HOME / "runs") if (run / "input").is_dir()]
     if request["run"]:
         sweep_runs()
@@ -40,10 +50,10 @@ def look(request: Request) -> Answer:
         (run / "package").symlink_to(Path("..") / ".." / "packages" / package.name)
         write_scripts(run, package, daemon, library)
     bases = [name for name in bases if RUN.fullmatch(name)]
-    return _looked([], address, bases[:MAX_BASES])
+    return _check_answer([], address, bases[:MAX_BASES])
 
 
-def _looked(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
+def _check_answer(problems: list[str], address: str = "", bases: Sequence[str] = ()) -> Answer:
     own = ipv4_at(address)
     is_ipv4 = address.replace(".", "").isdigit()
     return {
@@ -82,8 +92,67 @@ def measure(request: Request) -> Answer:
 
 def _address(request: Request) -> str:
     words = os.environ.get("SSH_CONNECTION", "").split()
-    given: str = request.get("address", "")
-    return words[2] if request["over_ssh"] and len(words) == 4 else given
+    address: str = request["address"]
+    return words[2] if request["over_ssh"] and len(words) == 4 else address
+
+
+ASK_LIBRARY = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version())
+"""
+
+
+def open_mpi(series: Sequence[int]) -> tuple[Path | None, Path | None, str]:
+    """Return mpirun's daemon on this board, the libmpi for mpi4py if it needs one, and a problem.
+
+    Args:
+        series: first two numbers of the version of the launcher's mpirun; the daemon and the
+            library must be of the same.
+    """
+    wanted = ".".join(map(str, series))
+    daemon = _find_daemon(is_five=series[0] >= 5)
+    if daemon is None:
+        return None, None, _no_daemon(wanted, is_five=series[0] >= 5)
+    asked = [str(daemon.with_name("mpirun")), "--version"]
+    version = open_mpi_version(run_program(asked).stdout)
+    if version[:2] != series:
+        found = ".".join(map(str, version)) or "an unknown version"
+        return (
+            daemon,
+            None,
+            f"{daemon} is of Open MPI {found}, mpirun here of {wanted}: all must be of one"
+            " series; install the same there, or name another mpirun with --mpirun",
+        )
+    library = None if daemon.parent == Path(sys.executable).parent else libmpi_of(daemon)
+    loaded = _loaded_version(library)
+    if loaded[:2] != series:
+        found = ".".join(map(str, loaded)) or "none"
+        found = f"the MPI library of {sys.executable} is {found}, mpirun here is of {wanted}"
+        return daemon, library, found
+    return daemon, library, ""
+
+
+def _find_daemon(*, is_five: bool) -> Path | None:
+    name = "prted" if is_five else "orted"
+    beside = Path(sys.executable).with_name(name)
+    path = str(beside) if beside.exists() else shutil.which(name)
+    return Path(path) if path else None
+
+
+def _no_daemon(wanted: str, *, is_five: bool) -> str:
+    other = _find_daemon(is_five=not is_five)
+    has = f"it has {other} of another series" if other else "it has none"
+    remedy = "rankslice deploy OUT --venv" if is_five else "apt-get install openmpi-bin there"
+    return f"mpirun here is of Open MPI {wanted}, and {has}: all must be of one series; {remedy}"
+
+
+def _loaded_version(library: Path | None) -> list[int]:
+    variables = {**os.environ, **({"MPI4PY_LIBMPI": str(library)} if library else {})}
+    asked = [sys.executable, "-c", ASK_LIBRARY]
+    printed = run_program(asked, variables=variables, stderr=subprocess.DEVNULL).stdout
+    return open_mpi_version(printed)
 
 
 FOLDERS = "folders"

@@ -51,18 +51,14 @@ def make_environment(request: Request) -> Answer:
 
 
 def _base_python() -> str:
-    """Return the Python that is not the environment's own."""
-    return str(Path(sys.base_prefix) / "bin" / "python3") if _in_own_venv() else sys.executable
-
-
-def _in_own_venv() -> bool:
-    return Path(sys.prefix) == HOME / "venv"
+    in_own_venv = Path(sys.prefix) == HOME / "venv"
+    return str(Path(sys.base_prefix) / "bin" / "python3") if in_own_venv else sys.executable
 
 
 def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
     lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
-    told = [line for line in lines if "error" in line.lower()] or lines
-    return told[-1] if told else f"exit code {ended.returncode}"
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    return errors[-1] if errors else f"exit code {ended.returncode}"
 
 
 def python_problems() -> list[str]:
@@ -97,7 +93,6 @@ def _complaints_about(requirement: str, stand_ins: dict[str, str]) -> Iterator[s
 
 
 def _has_module(module: str) -> bool:
-    """Return whether a module can be imported: it may be in a package of another name."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

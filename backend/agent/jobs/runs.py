@@ -81,9 +81,9 @@ WATCHDOG_S = 2.0
 
 def end_processes(job: str) -> None:
     """Kill the remaining processes of a job; its watchdogs get time to clean up first."""
-    found = processes_of(job)
-    watchdogs = {process for process, command in found.items() if b"watchdog.py" in command}
-    for process in found.keys() - watchdogs:
+    living = processes_of(job)
+    watchdogs = {process for process, command in living.items() if b"watchdog.py" in command}
+    for process in living.keys() - watchdogs:
         _kill(process)
     deadline = time.monotonic() + WATCHDOG_S
     while watchdogs & processes_of(job).keys() and time.monotonic() < deadline:
@@ -99,16 +99,16 @@ def processes_of(job: str, variable: str = JOB_VARIABLE) -> dict[int, bytes]:
 def processes(variable: str = JOB_VARIABLE) -> dict[int, tuple[str, bytes]]:
     """Return the processes of all jobs, with job and command line."""
     begin = f"{variable}=".encode()
-    found = {}
+    of_jobs = {}
     for process in all_processes():
         with contextlib.suppress(OSError):
             variables = bytes_of(process, "environ").split(b"\0")
-            jobs = [each[len(begin) :] for each in variables if each.startswith(begin)]
+            jobs = [setting[len(begin) :] for setting in variables if setting.startswith(begin)]
             stat = stat_of(process) if jobs else None
             if stat is not None and not stat.has_ended:
                 line = bytes_of(process, "cmdline")
-                found[process] = jobs[0].decode(errors="replace"), line
-    return found
+                of_jobs[process] = jobs[0].decode(errors="replace"), line
+    return of_jobs
 
 
 def _kill(process: int) -> None:

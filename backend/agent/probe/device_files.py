@@ -70,7 +70,6 @@ def device_driver(root: Path, node: Path) -> str:
 
 
 def libraries(root: Path, patterns: Sequence[str]) -> list[Answer]:
-    """Return the libraries of these names, each where the loader would find it first."""
     paths: dict[str, str] = {}
     for folder in library_folders(root):
         for name in sorted(names_in(folder)):
@@ -81,14 +80,16 @@ def libraries(root: Path, patterns: Sequence[str]) -> list[Answer]:
 
 def library_folders(root: Path) -> list[Path]:
     """Return the folders that may hold libraries, in the order in which programs search them."""
-    told = [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each]
+    configured = [Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name]
     listed = [
         line.strip()
         for path in paths_below(root, "etc/ld.so.conf.d/*.conf")
         for line in text_of(path).splitlines()
         if line.strip().startswith("/")
     ]
-    folders = (told if root == Path("/") else []) + [root / name.lstrip("/") for name in listed]
+    folders = (configured if root == Path("/") else []) + [
+        root / name.lstrip("/") for name in listed
+    ]
     folders += [path for pattern in LIBRARY_FOLDERS for path in paths_below(root, pattern)]
     first: dict[str, Path] = {}
     for folder in folders:
@@ -97,7 +98,6 @@ def library_folders(root: Path) -> list[Path]:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of what a folder has; none if it cannot be read."""
     try:
         return [path.name for path in folder.iterdir()]
     except OSError:
@@ -114,7 +114,6 @@ def load(request: Request) -> Answer:
 
 
 def load_complaint(wanted: Request) -> str:
-    """Return what keeps a library from being loaded; empty: nothing."""
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     ended = ask([sys.executable, "-c", code, wanted["name"]], wanted["environment"])
     if ended is None:

@@ -48,7 +48,7 @@ def pythons() -> list[str]:
 
 
 def environment(python: str, packages: dict[str, str]) -> Answer:
-    """Return what a Python has of the packages that jobs need.
+    """List the packages for jobs that a Python has, its providers and its MPI library.
 
     Args:
         packages: by name, the module that shows that a package is there if it has no description
@@ -71,11 +71,10 @@ def environment(python: str, packages: dict[str, str]) -> Answer:
 
 
 def why_unusable(ended: subprocess.CompletedProcess[str] | None) -> str:
-    """Return why a Python did not answer; it may not have ended."""
     if ended is None:
         return f"it gave no answer in {ASK_S} s"
-    told = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
-    return told[-1] if told else f"it ended with exit code {ended.returncode}"
+    lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
+    return lines[-1] if lines else f"it ended with exit code {ended.returncode}"
 
 
 def without_doubles(packages: dict[str, str]) -> dict[str, str]:
@@ -91,7 +90,6 @@ def without_doubles(packages: dict[str, str]) -> dict[str, str]:
 
 
 def mpiruns() -> list[str]:
-    """Return the mpiruns of the board, those beside its Pythons first."""
     beside = [str(Path(python).with_name("mpirun")) for python in pythons()]
     others = [shutil.which("mpirun") or "", "/usr/bin/mpirun", "/usr/lib64/openmpi/bin/mpirun"]
     there = [path for path in beside + others if path and os.access(path, os.X_OK)]

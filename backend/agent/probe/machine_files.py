@@ -63,7 +63,6 @@ def system_name(root: Path) -> str:
 
 
 def free_mb(folder: Path) -> int:
-    """Return how many MiB an account without privileges can still write in a folder."""
     disk = os.statvfs(str(folder))
     return disk.f_bavail * disk.f_frsize >> 20
 
@@ -101,14 +100,13 @@ def listed_cores(text: str) -> list[int]:
 
 
 def allowed_cores(root: Path) -> list[int]:
-    told = status_of("self", "Cpus_allowed_list", root)
+    affinity = status_of("self", "Cpus_allowed_list", root)
     online = listed_cores(text_of(root / CORES / "online"))
-    allowed = listed_cores(told) if told else online
+    allowed = listed_cores(affinity) if affinity else online
     return [core for core in allowed if core in online] if online else allowed
 
 
 def clusters(root: Path) -> list[Answer]:
-    """Return the cores in groups of one kind, speed and capacity."""
     groups: dict[tuple[Any, ...], Answer] = {}
     kinds = {core: core_kind(fields) for core, fields in fields_of_cores(root).items()}
     speeds = policy_speeds(root)
@@ -153,12 +151,12 @@ def zone_answer(zone: ThermalZone, root: Path) -> Answer:
 
 
 def sensor(channel: Channel, root: Path) -> Answer:
-    """Return what can tell power or energy. As a rule only root may read those of processors."""
+    """Describe a sensor of power or energy; as a rule only root may read those of processors."""
     value, unit_w = channel.value(), channel.unit_w
-    told = None if value is None or unit_w is None else round(1e6 * unit_w * value)
+    microwatts = None if value is None or unit_w is None else round(1e6 * unit_w * value)
     return {
         "path": shown(channel.paths[-1], root),
         "name": channel.name,
-        "microwatts": told,
+        "microwatts": microwatts,
         "may_read": value is not None,
     }

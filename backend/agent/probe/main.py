@@ -53,12 +53,11 @@ def report(request: Request) -> Answer:
             **connection(request),
             "has_rsync": shutil.which("rsync") is not None,
             "environments": list(own),
-            "open_mpi": [each for each in versions if each is not None],
+            "open_mpi": [version for version in versions if version is not None],
         }
 
 
 def clock(request: Request) -> Answer:
-    """Return the time of day in microseconds since 1970."""
     del request
     return {"now_us": time.time_ns() // 1000}
 

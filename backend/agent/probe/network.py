@@ -59,7 +59,6 @@ def connection(request: Request) -> Answer:
 
 
 def same_interface(address: str) -> str:
-    """Return the IPv4 address of the interface that has this IPv6 address; else the address."""
     has = ipv4_at(address) if ":" in address else None
     return has[0] if has else address
 
@@ -114,7 +113,6 @@ def serve(taken: socket.socket, token: bytes) -> None:
 
 
 def receive(source: socket.socket, size: int) -> bytes:
-    """Return the next bytes of a connection; fewer at its end."""
     got = b""
     while len(got) < size:
         more = source.recv(size - len(got))
@@ -141,7 +139,6 @@ def rate_of(source: socket.socket) -> int:
 
 
 def connect(address: str, port: int, token: str, purpose: bytes) -> socket.socket:
-    """Return a connection to another board's listener that has accepted the token."""
     peer = socket.create_connection((address, port), CONNECT_S)
     try:
         peer.settimeout(CONNECT_S)
@@ -204,7 +201,7 @@ def sent_rate(peer: socket.socket, seconds: float) -> int:
     while time.perf_counter() < end:
         peer.sendall(block)
     peer.shutdown(socket.SHUT_WR)
-    told = receive(peer, 8)
-    if len(told) < 8:
+    answer = receive(peer, 8)
+    if len(answer) < 8:
         raise OSError("the connection was closed")
-    return int(struct.unpack("!Q", told)[0])
+    return int(struct.unpack("!Q", answer)[0])

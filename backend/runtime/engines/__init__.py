@@ -62,7 +62,7 @@ class Engine(Protocol):
         """
 
     def acceleration(self) -> Acceleration | None:
-        """Tell how much of the loaded sub-model is accelerated; ``None``: nothing is meant to."""
+        """Return how much of the sub-model is accelerated; ``None``: nothing is meant to be."""
 
     def close(self) -> None:
         """Release the sub-model."""
@@ -75,10 +75,10 @@ class Binds(Protocol):
     def bind(
         self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
     ) -> Callable[[], None]:
-        """Return what does the same as ``run`` on these slots, as often as it is called."""
+        """Return a function that does the same as ``run`` on these slots, at each call."""
 
     def failure(self, error: RuntimeError) -> Exception:
-        """Return what ``run`` would raise, where what was bound has raised an error."""
+        """Return the exception of ``run`` for an error that a bound function has raised."""
 
 
 @runtime_checkable
@@ -86,7 +86,7 @@ class MindsWarmUp(Protocol):
     """An engine that may have reasons of its own against a run on zeros before frame 0."""
 
     def warm_up_hindrance(self) -> str:
-        """Say why the loaded sub-model must not have such a run; empty: it may."""
+        """Return why the loaded sub-model must not have such a run; empty: it may."""
 
 
 @runtime_checkable
@@ -131,7 +131,7 @@ def wrong_option(engine: str, option: str, found: str, expected: str) -> JobErro
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """Return what may be meant by an unknown word: ``; did you mean 'CUDA'?``, or nothing."""
+    """Return the known word closest to an unknown one: ``; did you mean 'CUDA'?``, or nothing."""
     names = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), names, n=1)
     return f"; did you mean {names[close[0]]!r}?" if close else ""
@@ -140,7 +140,7 @@ def hint(word: str, known: Iterable[str]) -> str:
 def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None:
     """Start what must be started before MPI is: processes that engines run in, if there are any.
 
-    What is wrong with the settings is told later, by :func:`open_engine`.
+    Wrong settings are reported later, by :func:`open_engine`.
     """
     if has_own_process(name, settings):
         from .own_process import start_processes

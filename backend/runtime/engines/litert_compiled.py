@@ -220,7 +220,7 @@ class CompiledEngine:
 
 
 def read_log_of_this_process() -> str:
-    """Return what has been printed to stderr, if that is a file that can be read."""
+    """Return the text on stderr so far, if that is a file that can be read."""
     sys.stderr.flush()
     try:
         return read_log(2)
@@ -229,13 +229,13 @@ def read_log_of_this_process() -> str:
 
 
 def _reason(entry: str) -> str:
-    """Return what an entry of the log says, on one line, without source positions."""
+    """Return the text of an entry of the log, on one line, without source positions."""
     lines = [_SOURCE.sub("", line).strip() for line in entry.splitlines()[:_MAX_LINES]]
     return " ".join(line for line in lines if line)[:_MAX_LETTERS]
 
 
 def _from_log(kind: str, operators: int, log: str) -> Acceleration | None:
-    """Return what the library says that the accelerator runs, ``None`` if it says nothing."""
+    """Return the operators of the accelerator according to the log; ``None``: it says nothing."""
     by = _NAMES[kind]
     if kind == "npu":
         if match := _BY_PLUGIN.search(log):

@@ -120,7 +120,7 @@ class InterpreterEngine:
         return f"{name} cannot load it: {text}"
 
     def _count(self) -> Acceleration:
-        """Return what delegates run: the nodes that they have put in the place of operators."""
+        """Count the operators that delegates have replaced by nodes of their own."""
         by = Path(self._delegate).name if self._delegate else "XNNPACK"
         nodes = self._nodes()
         if nodes is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,7 @@ class ProfiledModel:
             JobError: the library lacks a function, or cannot compile the model.
         """
         self._library = _load()
-        self._undo: list[Callable[[], Any]] = []
+        self._resources = ExitStack()
         try:
             self._model, signature = self._compile(path, threads)
             self._arrays: dict[int, NDArray[Any]] = {}
@@ -222,8 +223,7 @@ class ProfiledModel:
         return _runs_of(events)
 
     def close(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._resources.close()
 
     def _call(self, name: str, *arguments: Any) -> None:
         if status := getattr(self._library, name)(*arguments):
@@ -235,8 +235,7 @@ class ProfiledModel:
         return made
 
     def _later(self, name: str, handle: c_void_p) -> None:
-        function = getattr(self._library, name)
-        self._undo.append(lambda: function(handle))
+        self._resources.callback(getattr(self._library, name), handle)
 
 
 def _load() -> ctypes.CDLL:

@@ -119,7 +119,7 @@ def _version(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an exception says, on one line without the libraries' source positions."""
+    """Return the text of an exception, on one line without the libraries' source positions."""
     lines = [line.strip(" └\t") for line in str(error).splitlines()]
     wanted = [line for line in lines if line and not line.startswith("ERROR: [")]
     return "; ".join(wanted or lines) or type(error).__name__

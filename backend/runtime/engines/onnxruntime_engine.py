@@ -91,7 +91,7 @@ class OnnxRuntimeEngine:
             self._bind_buffers(self._cuda)
 
     def _why_no_graph(self) -> str:
-        """Say why the sub-model must not be a CUDA graph; empty: it may, as far as is known."""
+        """Return why the sub-model must not be a CUDA graph; empty: it may, as far as is known."""
         if self._settings.exact:
             return "--verify exact"
         if self._open is not None:
@@ -130,7 +130,7 @@ class OnnxRuntimeEngine:
         self._bind_buffers(cuda)
 
     def _why_no_buffers(self) -> str:
-        """Say why copies must be left to onnxruntime: it may copy for operators on the CPU, too."""
+        """Return why onnxruntime must copy: it may do so for operators on the CPU, too."""
         if self._open is not None:
             return OPEN_SIZES
         acceleration = self._acceleration
@@ -152,7 +152,7 @@ class OnnxRuntimeEngine:
         return create_session(self._onnxruntime, self._path, options, provider)
 
     def _count(self) -> Acceleration:
-        """Return what the provider runs; raise if it must run all and does not."""
+        """Count the operators that the provider runs; raise if it must run all and does not."""
         acceleration = count_operators(self._session, self._provider, self._path)
         if self._settings.accelerator == "cpu" or self._settings.allow_fallback:
             return acceleration
@@ -181,7 +181,7 @@ class OnnxRuntimeEngine:
         return self._bind_slots(inputs, outputs)
 
     def failure(self, error: RuntimeError) -> Exception:
-        """Return what it means that a run has failed; all that fails in it is of this type."""
+        """Return the exception for a failed run, whose errors are all of this type."""
         # Others than the CPU may have lost their accelerator; half a run may leave something.
         if not self._provider.is_cpu or is_of_memory(error) or self._settings.facts.keeps:
             return error

@@ -46,7 +46,7 @@ def memory_of(
     device: str = "cpu",
     of: int = 0,
 ) -> tuple[Any, ...]:
-    """Return what onnxruntime's bindings take of a tensor: where its values lie, and as what.
+    """Return the arguments of onnxruntime's bindings for a tensor: place, type and shape.
 
     ``shape``: in this frame, where it has open sizes. ``of``: number of the device.
     """

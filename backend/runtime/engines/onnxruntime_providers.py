@@ -173,7 +173,7 @@ def _options_for_threads(name: str, options: dict[str, str]) -> tuple[str, ...]:
 
 
 def count_operators(session: Any, provider: Provider, path: Path) -> Acceleration:
-    """Return what a session has given to its provider.
+    """Count the operators of a session that its provider runs.
 
     onnxruntime before 1.24 does not tell; the numbers are ``None`` then.
 

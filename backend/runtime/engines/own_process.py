@@ -90,7 +90,7 @@ class _Process:
         return self._try(self.connection.recv_bytes)
 
     def _try(self, step: Callable[[], _Result]) -> _Result:
-        """Return what a step gives; raise :class:`JobError` if the process has ended."""
+        """Return the result of a step; raise :class:`JobError` if the process has ended."""
         try:
             return step()
         except (EOFError, OSError):

@@ -54,7 +54,7 @@ class EventReader:
         self._newest_ns = 0
 
     def head(self) -> dict[str, Any]:
-        """Return what the head of the file says; empty: it is being written."""
+        """Return the head of the file; empty: it is being written."""
         try:
             head = json.loads(os.pread(self._file, HEAD_BYTES, 0).rstrip(b"\0"))
         except (ValueError, RecursionError):

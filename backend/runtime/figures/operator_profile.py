@@ -1,7 +1,7 @@
 """When each operator of a segment ran: read from the profiles of its engine, kept in a file.
 
 onnxruntime's profile has the operators of the CPU, and of providers that compute while they are
-called. Other providers only queue their operators meanwhile; what the accelerator did is told by
+called. Other providers only queue their operators meanwhile; the accelerator reports them by
 events on its own clock (CUDA, WebGPU), or by a file with durations alone (QNN).
 
 It needs only the standard library, as launchers load it alone.
@@ -99,7 +99,7 @@ class _Event:
 
 
 def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
-    """Return what a profile of onnxruntime says (JSON), and QNN's own (CSV) if it is there.
+    """Read a profile of onnxruntime (JSON), and QNN's own (CSV) if it is there.
 
     Raises:
         OSError, ValueError, TypeError, KeyError: it cannot be read.
@@ -160,7 +160,7 @@ def _kernel_name(name: str) -> str:
 
 
 def _on_own_clock(by: str, events: list[_Event], runs: int) -> DeviceRuns | None:
-    """Return what an accelerator did, run by run; ``None``: its runs cannot be told apart.
+    """Return an accelerator's operators, run by run; ``None``: its runs cannot be told apart.
 
     They have equally many events; the first one, which is left out then, may have a few more, which
     prepare weights.
@@ -193,7 +193,7 @@ def _in_calls(
     executions: Sequence[list[tuple[str, float]]],
     runs: Sequence[tuple[int, int]],
 ) -> DeviceRuns | None:
-    """Return what an accelerator without a clock did, in the middle of the engine's calls."""
+    """Place the operators of an accelerator without a clock in the middle of the engine's calls."""
     if not calls or len(calls) != len(executions):
         return None
     spans: list[list[tuple[str, int, int]]] = [[] for _ in runs]

@@ -38,7 +38,7 @@ from ..sinks import open_sinks
 from ..sizes import OpenSlot, is_aligned
 from ..sources import Source, open_source
 from ..sources.arrival_times import max_in_a_second, read_arrival_times
-from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Timed
+from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Queue, Timed
 from ..sources.switching import (
     ROUTE_NAMES,
     SURGE,
@@ -324,8 +324,8 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
     options = setup.options
     patience_s = max(PATIENCE_S, (options.frame_timeout_s or 0.0) + _JUDGED_AFTER_S)
     if source.is_live:
-        queue = queue_of(options, setup.windows, _LIVE_FPS)
-        return Live(source.frames, queue, options.overflow, patience_s=patience_s)
+        capacity = queue_of(options, setup.windows, _LIVE_FPS)
+        return Live(source.frames, Queue(capacity, options.overflow, patience_s=patience_s))
     own_fps = None if options.pull else source.fps
     rhythm = (
         options.fps or own_fps if options.arrivals is None else read_arrival_times(options.arrivals)
@@ -334,8 +334,9 @@ def _arrivals(setup: Setup, source: Source) -> Arrivals:
         samples = options.samples_per_query
         return Pulled(source.frames) if samples is None else Queries(source.frames, samples)
     in_a_second = rhythm if isinstance(rhythm, float | int) else max_in_a_second(rhythm)
-    queue = queue_of(options, setup.windows, math.ceil(in_a_second))
-    return Timed(source.frames, rhythm, queue, options.overflow, patience_s=patience_s)
+    capacity = queue_of(options, setup.windows, math.ceil(in_a_second))
+    queue = Queue(capacity, options.overflow, patience_s=patience_s)
+    return Timed(source.frames, rhythm, queue)
 
 
 def queue_of(options: RunOptions, windows: Sequence[int], in_a_second: int) -> int:

@@ -107,7 +107,7 @@ def max_bytes(outputs: Sequence[Tensor], frames: int) -> int:
 
 
 def no_results(job: Job) -> Results:
-    """Return what a job leaves whose results go nowhere."""
+    """Return the results of a job that keeps none."""
     records = np.empty(0, np.dtype(RecordForm(job.outputs).fields))
     return Results(job.sha256, job.outputs, records, tuple(() for _ in job.outputs))
 
@@ -140,7 +140,6 @@ def read_results(path: Path) -> Results:
 
 
 def _output(name: str, dtype: str, shape: Sequence[int], symbols: Sequence[str] = ()) -> Tensor:
-    """Return an output as the head has it."""
     spec = Tensor(name, dtype, tuple(shape), tuple(symbols))
     are_sizes = all(type(size) is int and 0 <= size <= _MAX_SIZE for size in spec.shape)
     are_symbols = all(isinstance(symbol, str) for symbol in spec.symbols)
@@ -154,7 +153,6 @@ _Records: TypeAlias = "tuple[NDArray[np.void], tuple[Sequence[NDArray[Any]], ...
 
 
 def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Records:
-    """Find records of one size."""
     names = [f"output_{number}" for number in range(len(outputs))]
     values = [(name, *spec.storage) for name, spec in zip(names, outputs, strict=True)]
     record = np.dtype([*RecordForm(outputs).fields, *values])  # packed, as written
@@ -163,7 +161,6 @@ def _fixed_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Recor
 
 
 def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Records:
-    """Find records each of which has its size."""
     form = RecordForm(outputs)
     raw = _mapped(path, offset, np.dtype(np.uint8))
     heads, begins = bytearray(), array("q")

@@ -37,6 +37,8 @@ class Source(ABC):
     """What ``--input`` says for this source, for help texts: ``FILE.npz``."""
     description: ClassVar[str] = ""
     """The same in messages on what is accepted; empty: not named there."""
+    prefix: ClassVar[str] = ""
+    """How ``--input`` begins that names this source: ``camera:``; empty: it names files."""
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Of the files that belong to this source, in small letters."""
     reads_files: ClassVar[bool] = True
@@ -63,7 +65,9 @@ class Source(ABC):
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
-        """Return whether ``--input`` names this source: files are there, and one has its suffix."""
+        """Return whether ``--input`` names this source: by the prefix, or by files and a suffix."""
+        if cls.prefix:
+            return any(name.startswith(cls.prefix) for name in inputs)
         paths = [Path(name) for name in inputs]
         return all(path.exists() for path in paths) and any(
             path.suffix.lower() in cls.suffixes for path in paths
@@ -100,7 +104,7 @@ class Source(ABC):
         """
 
     def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
-        """Return what reads a frame, given its number, into these slots."""
+        """Return a function that reads the frame of a number into these slots."""
         return lambda index: self.read(index, slots)
 
     def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
@@ -116,7 +120,7 @@ class Source(ABC):
         return f"frame {index}"
 
     def note(self) -> str:
-        """Return what the user is told before the start; empty: nothing."""
+        """Return a note for the user, printed before the start; empty: there is none."""
         return ""
 
     def end(self) -> None:  # noqa: B027 - most never wait
@@ -180,13 +184,13 @@ def source_kinds() -> list[type[Source]]:
 
 
 def usage() -> str:
-    """Return what ``--input`` may say, for help texts."""
+    """Return the values of ``--input``, for help texts."""
     *most, last = (form for kind in source_kinds() for form in kind.usage)
     return f"{', '.join(most)} or {last}"
 
 
 def accepted() -> str:
-    """Return what frames are read from, for messages."""
+    """Return the kinds of inputs, for messages."""
     return ", ".join(kind.description for kind in reversed(source_kinds()) if kind.description)
 
 

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import JobError
@@ -142,25 +143,30 @@ class Queries(Pulled):
         return index, self._issued_s
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where frames wait that have arrived."""
+
+    capacity: int
+    overflow: str
+    """What happens to an arrival that finds it full: ``fail`` or ``drop``."""
+    clock: Callable[[], float] = time.monotonic
+    """Returns seconds."""
+    patience_s: float = PATIENCE_S
+    """How long the watches may search for a fault after a frame found no room."""
+
+
 class _Queued(Arrivals):
     """Frames arrive whether there is room or not: they wait in a queue, or are lost."""
 
-    def __init__(
-        self,
-        frames: int | None,
-        capacity: int,
-        overflow: str,
-        clock: Callable[[], float],
-        patience_s: float,
-    ) -> None:
+    def __init__(self, frames: int | None, queue: Queue) -> None:
         super().__init__(frames)
-        self.capacity = capacity
-        self._overflow = overflow
-        self._clock = clock
+        self.capacity = queue.capacity
+        self._overflow, self._clock = queue.overflow, queue.clock
+        self._patience_s = queue.patience_s
         self._queue: deque[tuple[int, float]] = deque()
         """Numbers and times of arrival."""
         self._arrived = 0
-        self._patience_s = patience_s
         self._lost_s: float | None = None
         """When a frame that may not be dropped found the queue full; none has arrived since."""
         self._entered_by_then: int | None = None
@@ -253,26 +259,9 @@ class _Queued(Arrivals):
 class Timed(_Queued):
     """Frames arrive by the clock, from the first poll on."""
 
-    def __init__(
-        self,
-        frames: int | None,
-        rhythm: float | Sequence[float],
-        capacity: int,
-        overflow: str,
-        clock: Callable[[], float] = time.monotonic,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        """Set the rhythm.
-
-        Args:
-            frames: how many arrive; ``None``: it is not known.
-            rhythm: arrivals per second, or the time of each, in seconds, ascending.
-            capacity: how many arrived frames may wait.
-            overflow: ``fail`` or ``drop``: what happens to an arrival that finds the queue full.
-            clock: returns seconds, as ``time.monotonic`` does.
-            patience_s: how long the watches may search for a fault after a frame found no room.
-        """
-        super().__init__(frames, capacity, overflow, clock, patience_s)
+    def __init__(self, frames: int | None, rhythm: float | Sequence[float], queue: Queue) -> None:
+        """``rhythm``: arrivals per second, or the time of each, in seconds, ascending."""
+        super().__init__(frames, queue)
         self._times_s = None if isinstance(rhythm, float | int) else rhythm
         self.fps = rhythm if isinstance(rhythm, float | int) else None
         if self._times_s is not None:
@@ -307,15 +296,8 @@ class Timed(_Queued):
 class Live(_Queued):
     """Frames arrive when a thread of the source hands them over, from the first poll on."""
 
-    def __init__(
-        self,
-        frames: int | None,
-        capacity: int,
-        overflow: str,
-        clock: Callable[[], float] = time.monotonic,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        super().__init__(frames, capacity, overflow, clock, patience_s)
+    def __init__(self, frames: int | None, queue: Queue) -> None:
+        super().__init__(frames, queue)
         self.content: dict[int, Any] = {}
         """What the source has of each frame that waits; it takes it out."""
         self.on_arrival: Callable[[], None] = lambda: None

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..job import Tensor
     from ..options import RunOptions
 
-_PREFIX = "camera:"
 _BACKEND = "CAP_V4L2"
 _MAX_BYTES = 1 << 30
 """Of frames that wait."""
@@ -31,14 +30,11 @@ class CameraSource(CapturedSource):
     A thread captures. Frames wait in a queue of bounded size; the camera does not wait for them.
     """
 
+    prefix = "camera:"
     usage = ("camera:N",)
     description = "camera:N"
     reads_files = False
     is_live = True
-
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        return any(name.startswith(_PREFIX) for name in inputs)
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the options; no camera is needed for it."""
@@ -101,8 +97,7 @@ class CameraSource(CapturedSource):
 
 
 def _device(name: str) -> Path:
-    """Return the device file of a camera."""
-    device = name.removeprefix(_PREFIX)
+    device = name.removeprefix(CameraSource.prefix)
     if device.isascii() and device.isdigit() and len(device) < 4:
         return Path(f"/dev/video{int(device)}")
     if device.startswith("/dev/"):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..options import RunOptions
     from ..sizes import Slot
 
-_PREFIX = "follow:"
 _NUMPY = ".npy"
 _EVERY_S = 0.05
 """Between two readings of the folder."""
@@ -41,18 +40,15 @@ class FollowSource(Source):
     out.
     """
 
+    prefix = "follow:"
     usage = ("follow:FOLDER",)
     description = "follow:FOLDER"
     reads_files = False
     names_late = True
 
-    @classmethod
-    def accepts(cls, inputs: Sequence[str]) -> bool:
-        return any(name.startswith(_PREFIX) for name in inputs)
-
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         """Check the options; the folder need not be on this machine."""
-        self.folder = Path(options.inputs[0].removeprefix(_PREFIX))
+        self.folder = Path(options.inputs[0].removeprefix(self.prefix))
         self._input = only_input(options, inputs)
         self._preprocessing = options.preprocessing
         self.frames = options.frames
@@ -93,7 +89,6 @@ class FollowSource(Source):
         self._ended.set()
 
     def _take(self) -> str:
-        """Return the name of the next complete file."""
         begin = time.perf_counter()
         while not self._ready:
             if self._ended.wait(_EVERY_S):

@@ -83,7 +83,7 @@ class ImageInput:
         return Fit(resized, (height, width))
 
     def note(self, name: str, image: tuple[int, int]) -> str:
-        """Return what is done with an image of some height and width; empty: nothing.
+        """Return how an image of some height and width is changed; empty: it is not.
 
         With ``--size`` the user has chosen the size, so there is nothing to note.
         """
@@ -102,7 +102,6 @@ class ImageInput:
         return f"{name} has {_text(image)} pixels, the model takes {takes}"
 
     def frame_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
-        """Return the shape of the frame of an image of some height and width."""
         channels, height, width = _AXES[self.preprocessing.layout]
         sizes = {0: 1, channels: self.channels, height: size[0], width: size[1]}
         return tuple(sizes[axis] for axis in range(4))
@@ -123,7 +122,7 @@ class ImageInput:
 
 
 def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
-    """Return what a model input makes of images; a batch of open size has one image.
+    """Return a model input as a consumer of images; a batch of open size has one image.
 
     Raises:
         JobError: it takes no image, or the options do not fit it.
@@ -186,7 +185,6 @@ def input_values(pixels: NDArray[np.float32], takes: ImageInput) -> NDArray[Any]
 
 
 def _is_usual(begin: float, end: float) -> bool:
-    """Return whether real values of a quantised type have a usual range."""
     return any(
         max(abs(begin - low), abs(end - high)) <= _CLOSE * (high - low)
         for low, high in _USUAL_RANGES

@@ -75,7 +75,7 @@ class ImageSource(Source):
         return self._paths[index % len(self._paths)]
 
     def note(self) -> str:
-        """Return what is done to the first image of another size; empty: all fit."""
+        """Return how the first image of another size is changed; empty: all fit."""
         notes = (self._takes.note(path.name, size) for path, size in self._first_sizes())
         return next(filter(None, notes), "")
 

@@ -55,7 +55,6 @@ def check_types(inputs: Sequence[Tensor]) -> None:
 
 
 def longest_line(inputs: Sequence[Tensor]) -> int:
-    """Return how many bytes a line may have."""
     values = sum(math.prod(spec.shape) for spec in inputs)
     return _BYTES_PER_VALUE * values + _MORE_BYTES
 
@@ -85,7 +84,6 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDA
 
 
 def _array(value: Any, spec: Tensor) -> NDArray[Any]:
-    """Return the values of an input in its type and in the shape that they have in the frame."""
     import numpy as np
 
     dtype = spec.storage[0]

@@ -54,7 +54,6 @@ class LinesSource(Source):
         self.frames = self._count if options.frames is None else options.frames
 
     def _find_lines(self, longest: int) -> None:
-        """Open the file, and find where lines begin."""
         self._begins = array("q", [0])
         self._file = open_ordinary(self._path)
         self._close = weakref.finalize(self, self._file.close)

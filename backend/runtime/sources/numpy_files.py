@@ -81,7 +81,7 @@ class _Division:
     """Of the last one, which may have fewer rows."""
 
     def note(self, name: str) -> str:
-        """Return what the user is told of an array that is cut; empty: it is not."""
+        """Return a note for the user on an array that is cut; empty: it is not."""
         if self.last == self.shape:
             return ""
         return (
@@ -266,7 +266,6 @@ def _input_of(name: str, inputs: Collection[str]) -> str:
 def _read_arrays(
     path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], spec: Tensor
 ) -> Stack:
-    """Return the frames of an input, which are in one array or in one each."""
     is_stack = spec.name in members
     stacks = []
     for name, member in members.items():
@@ -314,7 +313,6 @@ def _division(
     *,
     is_stack: bool = True,
 ) -> _Division:
-    """Return which frames of a model input an array holds."""
     expected, bound = spec.storage
     if dtype != expected:
         raise JobError(f"{path}: {name} is {dtype}; the model takes {expected}")
@@ -339,7 +337,6 @@ def _division(
 
 
 def _divided(shape: tuple[int, ...], spec: Tensor) -> _Division:
-    """Return which frames an array of some shape holds."""
     bound, has_open_rows = spec.shape, any(spec.symbols[:1])
     if len(shape) == len(bound) + 1:
         return _Division(shape[0], shape[1:], shape[1:])

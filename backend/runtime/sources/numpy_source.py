@@ -64,7 +64,7 @@ class NumpySource(Source):
             stack.read(index, slot)
 
     def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
-        """Return what copies a frame, which of a single array takes one call."""
+        """Return a function that copies a frame; one call for a single array."""
         if len(slots) > 1:
             return super().into(slots)
         return partial(self._stacks[0].read, slot=slots[0])

@@ -95,7 +95,6 @@ class RandomSource(Source):
 
 
 def _bounds(inputs: Sequence[Tensor]) -> dict[str, int]:
-    """Return the bounds of what is drawn for a frame."""
     bounds: dict[str, int] = {}
     for number, spec in enumerate(inputs):
         for axis, size in enumerate(spec.shape if spec.is_open else ()):
@@ -105,7 +104,7 @@ def _bounds(inputs: Sequence[Tensor]) -> dict[str, int]:
 
 
 def _place(spec: Tensor, number: int, axis: int) -> str:
-    """Return what tells an open size from others: its name, or its place; empty: it is fixed."""
+    """Return the key of an open size: its name, or its place; empty: it is fixed."""
     symbol = spec.symbols[axis] if spec.symbols else ""
     return f"? {number} {axis}" if symbol == "?" else symbol
 

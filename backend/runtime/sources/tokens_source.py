@@ -74,7 +74,6 @@ def _plain(name: str) -> str:
 
 
 def _token_input(inputs: Sequence[Tensor]) -> Tensor:
-    """Return the input that gets the numbers."""
     named = [spec for spec in inputs if _plain(spec.name) in _NAMES]
     others = [spec for spec in inputs if _plain(spec.name) not in _FILLED]
     whole = [spec for spec in named or others if spec.dtype.startswith(("int", "uint"))]

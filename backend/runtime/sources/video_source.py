@@ -95,7 +95,6 @@ class VideoSource(CapturedSource):
         self._capture.release()
 
     def _opened(self) -> Any:
-        """Return the opened file, before its first frame."""
         cv2 = load_opencv()
         open_ordinary(self._path).close()
         os.environ[_OPTIONS] = _ONLY

@@ -82,9 +82,9 @@ class Load:
 
 
 def busiest(loads: Iterable[Load]) -> Load:
-    """Return what limits the rate: the busiest.
+    """Return the load that limits the rate: the busiest.
 
-    A core counts with all that its ranks do. It is told where it is busier than any of them, or
+    A core counts with all that its ranks do. It is named where it is busier than any of them, or
     where they compute and wait for it by turns.
     """
     cores: list[Load] = []
@@ -181,7 +181,7 @@ def _on_most_taken(
     source: SourceFigures,
     completed_s: NDArray[np.float64],
 ) -> str:
-    """Say what limits the rate on the one of two routes that most frames took."""
+    """Return what limits the rate on the one of two routes that most frames took."""
     frames: dict[str, int] = defaultdict(int)
     for begin, end, route in parts:
         frames[route] += end - begin
@@ -214,7 +214,7 @@ def _with_load(rank: RankFigures, rate: float) -> RankFigures:
 
 
 def _limit(ranks: Sequence[RankFigures], rate: float, source: SourceFigures) -> str:
-    """Say what limits the rate in the steady state: a rank, a core, an end, or the world outside.
+    """Return what limits the steady rate: a rank, a core, an end, or the world outside.
 
     Times are shares of the time in which a frame comes out, so none exceeds it; of a rank that
     takes turns, too, though it may take longer for a frame.

@@ -53,7 +53,7 @@ def call_graph_of(model: Any) -> CallGraph:
 
 
 def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what calls give for other tensors, by name, together with these.
+    """Do calls again with other tensors; return these and the results, by name.
 
     Args:
         values: tensors that they read and do not make themselves, of whatever kind Keras takes.
@@ -63,8 +63,8 @@ def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
     known = dict(values)
     for call in calls:
         symbols = {number: known[name] for number, name in call.reads.items()}
-        given = (call.arguments.args, call.arguments.kwargs)
-        args, kwargs = tree.map_structure(partial(_replaced, symbols), given)
+        arguments = (call.arguments.args, call.arguments.kwargs)
+        args, kwargs = tree.map_structure(partial(_replaced, symbols), arguments)
         made = tree.flatten(call.operation(*args, **(kwargs | _inference(call.operation))))
         known |= zip(call.makes, made, strict=True)
     return known
@@ -103,7 +103,7 @@ def function_of(
 
 
 def _inference(operation: Any) -> dict[str, bool]:
-    """Return what tells a layer that it is not trained: some take training for the usual case."""
+    """Return the argument for inference: without it, some layers assume training."""
     has_training = getattr(operation, "_call_has_training_arg", False)
     return {"training": False} if has_training else {}
 
@@ -130,10 +130,10 @@ def _calls(graph: Any, prefix: str, names: dict[int, str], taken: set[str]) -> I
         name = _unused(layer, times, taken)
         inside = _graph_of(node.operation)
         if inside is not None and _can_be_taken_apart(node, inside):
-            given = _tensors(node.arguments.args)
+            tensors = _tensors(node.arguments.args)
             inner = {
                 id(own): names[id(tensor)]
-                for own, tensor in zip(_tensors(inside._inputs_struct), given, strict=True)
+                for own, tensor in zip(_tensors(inside._inputs_struct), tensors, strict=True)
             }
             yield from _calls(inside, f"{name}/", inner, taken)
             names |= {
@@ -172,20 +172,20 @@ def _nodes(graph: Any) -> Iterator[Any]:
 def _tensors(structure: Any) -> list[Any]:
     from keras import tree
 
-    found: list[Any] = tree.flatten(structure)
-    return found
+    tensors: list[Any] = tree.flatten(structure)
+    return tensors
 
 
 def _can_be_taken_apart(node: Any, graph: Any) -> bool:
     if len(node.arguments.args) != 1 or any(value for value in node.arguments.kwargs.values()):
         return False
-    (given,) = node.arguments.args
-    own, brought = _tensors(graph._inputs_struct), _tensors(given)
-    if len(own) != len(brought) or isinstance(given, dict) != isinstance(
+    (argument,) = node.arguments.args
+    own, brought = _tensors(graph._inputs_struct), _tensors(argument)
+    if len(own) != len(brought) or isinstance(argument, dict) != isinstance(
         graph._inputs_struct, dict
     ):
         return False
-    if isinstance(given, dict) and set(given) != set(graph._inputs_struct):
+    if isinstance(argument, dict) and set(argument) != set(graph._inputs_struct):
         return False
     # A model casts what it is given, and may add a dimension: what is in it does not.
     return all(

@@ -27,7 +27,7 @@ _NOT_LOADED = ("compile_config",)
 
 
 def config_mistakes(where: str, config: object) -> Iterator[Mistake]:
-    """Yield what in a model's configuration is not known to be harmless.
+    """Yield the parts of a model's configuration that are not known to be harmless.
 
     Args:
         config: its JSON value: objects with ``class_name``, ``config`` and, in newer files,

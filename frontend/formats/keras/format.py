@@ -13,9 +13,7 @@ FORMAT = Format(
     name="keras",
     submodels="tflite",
     read=read_keras,
-    submodel_files=lambda model, part, name, conversion: keras_submodel(
-        model, part.layers, part.inputs, part.outputs, name=name, conversion=conversion
-    ),
+    submodel_files=keras_submodel,
     macs=keras_macs,
     conversions=KINDS,
     arrange=merge_normalisations,

@@ -24,13 +24,13 @@ def merged_normalisations(graph: Graph) -> dict[str, str]:
     readers = Counter(
         tensor.name for layer in graph.layers if layer.name in used for tensor in layer.inputs
     )
-    given = {tensor.name for tensor in graph.outputs}
+    output_names = {tensor.name for tensor in graph.outputs}
     maker = {
         tensor.name: layer
         for layer in graph.layers
         if _takes_factors(layer)
         for tensor in layer.outputs
-        if readers[tensor.name] == 1 and tensor.name not in given
+        if readers[tensor.name] == 1 and tensor.name not in output_names
     }
     return {
         layer.name: maker[layer.inputs[0].name].name

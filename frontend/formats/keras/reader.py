@@ -56,12 +56,12 @@ def read_keras(path: Path, sizes: GivenSizes = NO_SIZES) -> KerasModel:
     raise_mistakes(_graph_mistakes(where, call_graph))
     inputs = _inputs(where, call_graph, sizes)
     largest = _traced(where, call_graph, inputs, is_open=False)
-    found = (
+    symbolic = (
         _traced(where, call_graph, inputs, is_open=True)
         if any(map(any, inputs.symbols.values()))
         else largest
     )
-    return KerasModel(path, _Graph(path, call_graph, largest, found, inputs).graph(), call_graph)
+    return KerasModel(path, _Graph(path, call_graph, largest, symbolic, inputs).graph(), call_graph)
 
 
 def _model_mistakes(where: str, model: Any) -> Iterator[Mistake]:
@@ -92,18 +92,18 @@ def _inputs(where: str, call_graph: CallGraph, sizes: GivenSizes) -> InputSizes:
         for name, known in declared.items()
         if known and known[0] == "?" and named.isdisjoint((name, f"{name}.0"))
     }
-    given = GivenSizes({**batches, **sizes.fixed}, sizes.at_most)
-    found, mistakes = settle_inputs(where, declared, given, example=_EXAMPLE)
+    completed = GivenSizes({**batches, **sizes.fixed}, sizes.at_most)
+    settled, mistakes = settle_inputs(where, declared, completed, example=_EXAMPLE)
     mistakes += [
         Mistake(
             f"{where}: --at-most {quoted(name)}",
             "the model has no such input",
             nearest(name, declared) or "bounds of other tensors follow from those of the inputs",
         )
-        for name in found.others
+        for name in settled.others
     ]
     raise_mistakes(mistakes)
-    return found
+    return settled
 
 
 def _traced(
@@ -114,22 +114,22 @@ def _traced(
     Some layers of Keras declare other sizes than those of what they compute. Open sizes have their
     bounds, or with ``is_open`` stay open.
     """
-    given = {
+    signature = {
         name: (
             replace_open(inputs.shapes[name], inputs.symbols[name] if is_open else (), None),
             str(tensor.dtype),
         )
         for name, tensor in call_graph.inputs
     }
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     try:
         with quiet():
-            function_of(call_graph.calls, given, found.update)
+            function_of(call_graph.calls, signature, tensors.update)
     except Exception as error:  # a layer that finds these sizes too small, say
         fault = f"a layer cannot work on {'open sizes' if is_open else 'it'}: {first_line(error)}"
         raise_mistakes([Mistake(where, fault, "fix the sizes with --shape" if is_open else "")])
         raise
-    return found
+    return tensors
 
 
 class _Graph:

@@ -63,12 +63,12 @@ def load_keras(path: Path) -> Any:
 
 def _application_layers() -> dict[str, Any]:
     """Return the layers that Keras has, and finds by their names only if it is given them."""
-    found = {
+    layers = {
         name: getattr(import_module(module), name, None)
         for name, module in APPLICATION_LAYERS.items()
         if find_spec(module)
     }
-    return {name: layer for name, layer in found.items() if layer}
+    return {name: layer for name, layer in layers.items() if layer}
 
 
 def first_line(error: Exception) -> str:

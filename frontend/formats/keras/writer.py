@@ -12,28 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.keras.calls import Call, function_of
 from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
-from rankslice.frontend.formats.model_format import FLOAT32, Conversion
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
 from rankslice.frontend.formats.pieces import SubModelFiles, piece_bytes
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.renamed import renamed_model
 
 
 def keras_submodel(
-    model: KerasModel,
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    *,
-    name: str,
-    conversion: Conversion = FLOAT32,
+    model: KerasModel, part: Part, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
     """Return a ``.tflite`` file that does some calls of a Keras model."""
     lite = tensorflow(name).lite
+    layers, inputs, outputs = part.layers, part.inputs, part.outputs
     calls = model.calls(layer.name for layer in layers)
     with quiet():
         try:
@@ -44,8 +39,13 @@ def keras_submodel(
                 converter.representative_dataset = _representative(model, inputs, conversion)
             content: bytes = converter.convert()
         except Exception as error:  # of many kinds
-            hint = _hint(inputs)
-            raise RankSliceError(_unconverted(name, layers, error, hint)) from None
+            raise RankSliceError(
+                Mistake(
+                    f"{name}: layers {layers[0].name!r} to {layers[-1].name!r}",
+                    f"TensorFlow cannot convert them: {first_line(error)}",
+                    "it may with fixed sizes (--shape)" if any(t.is_open for t in inputs) else "",
+                )
+            ) from None
     with tempfile.TemporaryDirectory(prefix="rankslice") as folder:
         file = Path(folder) / name
         file.write_bytes(content)
@@ -54,11 +54,11 @@ def keras_submodel(
 
 
 def _function(calls: Sequence[Call], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
-    given = {
+    signature = {
         tensor.name: (replace_open(tensor.shape or (), tensor.symbols, None), tensor.dtype)
         for tensor in inputs
     }
-    return function_of(calls, given, lambda values: [values[tensor.name] for tensor in outputs])
+    return function_of(calls, signature, lambda values: [values[tensor.name] for tensor in outputs])
 
 
 def _configure(converter: Any, kind: str) -> None:
@@ -110,14 +110,3 @@ def _leading_to(model: KerasModel, tensors: set[str]) -> tuple[Call, ...]:
             needed.append(call)
             wanted |= set(call.reads.values())
     return tuple(reversed(needed))
-
-
-def _unconverted(name: str, layers: Sequence[Layer], error: Exception, hint: str) -> Mistake:
-    ends = f"layers {layers[0].name!r} to {layers[-1].name!r}"
-    return Mistake(f"{name}: {ends}", f"TensorFlow cannot convert them: {first_line(error)}", hint)
-
-
-def _hint(inputs: Sequence[Tensor]) -> str:
-    if any(tensor.is_open for tensor in inputs):
-        return "it may with fixed sizes (--shape)"
-    return ""

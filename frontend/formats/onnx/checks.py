@@ -35,7 +35,7 @@ def is_text(message: Message) -> bool:
 
 
 def header_mistakes(where: str, model: ModelProto) -> Iterator[Mistake]:
-    """Yield what is missing for a model that can be sliced at all."""
+    """Yield the mistakes that make it impossible to slice a model."""
     if model.ir_version < 3:
         found = f"its ir_version is {model.ir_version}"
         yield Mistake(where, found, "expected an ONNX model with ir_version 3 or later")

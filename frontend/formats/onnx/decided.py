@@ -18,7 +18,7 @@ Range: TypeAlias = tuple[int, int]
 Body: TypeAlias = Callable[[GraphProto], Sequence[TypeProto]]
 """Gives the types of what a body makes, as far as they can be found."""
 
-_BOXES, _BOXES_RANK = 0, 3
+_BOXES_RANK = 3
 _MAX_BOXES_PER_CLASS = 2
 _THEN, _ELSE = "then_branch", "else_branch"
 
@@ -53,8 +53,8 @@ class Operands:
         name = self._name(position)
         if name not in self.values:
             return None
-        found = numpy_helper.to_array(self.values[name]).reshape(-1)
-        return int(found[0]) if found.size == 1 else None
+        values = numpy_helper.to_array(self.values[name]).reshape(-1)
+        return int(values[0]) if values.size == 1 else None
 
     def setting(self, name: str, default: int | None) -> int | None:
         return next((item.i for item in self.node.attribute if item.name == name), default)
@@ -147,8 +147,8 @@ def _reshape(operands: Operands, output: int) -> Result | None:
         return None
     others = math.prod(size for size in sizes if size)
     most = math.prod(shape) // max(1, others)
-    found = tuple(_open(most) if size is None else (size, size) for size in sizes)
-    return Result(operands.element(0), found)
+    result_sizes = tuple(_open(most) if size is None else (size, size) for size in sizes)
+    return Result(operands.element(0), result_sizes)
 
 
 def _if(operands: Operands, output: int) -> Result | None:

@@ -71,14 +71,14 @@ INFERENCE_ERRORS = (
 
 def fits(kind: TypeProto, claim: TypeProto) -> bool:
     """Return whether what is known of a type leaves open that it is the one that a file claims."""
-    found, claimed = kind.tensor_type, claim.tensor_type
-    if found.elem_type and found.elem_type != claimed.elem_type:
+    known, claimed = kind.tensor_type, claim.tensor_type
+    if known.elem_type and known.elem_type != claimed.elem_type:
         return False
-    if not found.HasField("shape"):
+    if not known.HasField("shape"):
         return True
-    return len(found.shape.dim) == len(claimed.shape.dim) and all(
+    return len(known.shape.dim) == len(claimed.shape.dim) and all(
         not dim.HasField("dim_value") or dim.dim_value == (other.dim_value or dim.dim_value)
-        for dim, other in zip(found.shape.dim, claimed.shape.dim, strict=True)
+        for dim, other in zip(known.shape.dim, claimed.shape.dim, strict=True)
     )
 
 
@@ -148,7 +148,7 @@ def _learn_value(facts: Facts, name: str, tensor: TensorProto) -> None:
 
 
 def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
-    """Return the outputs of a node whose types are not known yet, with what can be found."""
+    """Return the outputs of a node whose types are not known yet, typed as far as possible."""
     open_ones = [
         name
         for name in node.output
@@ -181,19 +181,19 @@ def _has_inference(op_type: str, domain: str, opset: int) -> bool:
 
 
 def _inferred(alone: ModelProto) -> Iterable[ValueInfoProto]:
-    found: Iterable[ValueInfoProto] = ()
+    outputs: Iterable[ValueInfoProto] = ()
     # onnx follows the values of vectors of any length, so it is asked to only where that helps.
     for follows in (False, True):
-        if follows and has_long_vector(value.type for value in (*alone.graph.input, *found)):
+        if follows and has_long_vector(value.type for value in (*alone.graph.input, *outputs)):
             break
         try:
             model = onnx.shape_inference.infer_shapes(alone, data_prop=follows)
         except INFERENCE_ERRORS:
             return ()
-        found = tuple(model.graph.output)
-        if all(is_fixed(value.type) for value in found):
+        outputs = tuple(model.graph.output)
+        if all(is_fixed(value.type) for value in outputs):
             break
-    return found
+    return outputs
 
 
 def _kept_by_loop(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
@@ -285,11 +285,11 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
         session = open_session(alone)
     except Exception:  # onnxruntime's exceptions have no common base class
         return ()
-    found = {output.name: output for output in session.get_outputs()}
+    typed = {output.name: output for output in session.get_outputs()}
     shapes = {
-        name: found[name].shape
+        name: typed[name].shape
         for name in names
-        if found[f"{name} shape"].shape == [len(found[name].shape)]
+        if typed[f"{name} shape"].shape == [len(typed[name].shape)]
     }
     sizes_of_all = [size for shape in shapes.values() for size in shape]
     if may_run and (len(shapes) < len(names) or not all(isinstance(s, int) for s in sizes_of_all)):
@@ -298,7 +298,7 @@ def _asked_of_engine(alone: ModelProto) -> Iterable[ValueInfoProto]:
             measured = session.run([f"{name} shape" for name in names], zeros)
             shapes = {name: sizes.tolist() for name, sizes in zip(names, measured, strict=True)}
     return [
-        ValueInfoProto(name=name, type=_type_of(found[name].type, shapes.get(name)))
+        ValueInfoProto(name=name, type=_type_of(typed[name].type, shapes.get(name)))
         for name in names
     ]
 

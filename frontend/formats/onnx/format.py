@@ -6,15 +6,13 @@ from rankslice.frontend.formats.model_format import Format, Versions
 from rankslice.frontend.formats.onnx.macs import onnx_macs
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
 from rankslice.frontend.formats.onnx.reader import read_metadata, read_onnx
-from rankslice.frontend.formats.onnx.writer import segment_pieces
+from rankslice.frontend.formats.onnx.writer import onnx_submodel
 
 FORMAT = Format(
     name="onnx",
     submodels="onnx",
     read=read_onnx,
-    submodel_files=lambda model, part, name, conversion: segment_pieces(
-        model, part.layers, part.inputs, part.outputs, name=name
-    ),
+    submodel_files=onnx_submodel,
     macs=onnx_macs,
     warnings=quantised_cut_warnings,
     versions=lambda model: Versions(model.ir_version, model.opsets),

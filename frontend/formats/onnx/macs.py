@@ -10,10 +10,12 @@ import onnx.defs
 from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import (
     UnknownSizeError,
+    convolution,
     counted_macs,
     matrix_product,
     output_shape,
     shape_of,
+    transposed_convolution,
 )
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -36,22 +38,6 @@ def onnx_macs(layer: Layer) -> int | None:
     """
     is_known = "." not in layer.op and onnx.defs.has(layer.op) and layer.op not in _WITH_BODIES
     return counted_macs(layer, _COUNTS, is_free=is_known or layer.op in _WITHOUT_PRODUCTS)
-
-
-def _convolution(kernel: int) -> Callable[[Layer], int]:
-    """Count a convolution: each output value takes one channel group of the kernel.
-
-    The kernel is [output channels, input channels per group, *window].
-    """
-    return lambda layer: math.prod(output_shape(layer)) * math.prod(shape_of(layer, kernel)[1:])
-
-
-def _transposed_convolution(layer: Layer) -> int:
-    """Count each input value with one channel group of the kernel.
-
-    The kernel is [input channels, output channels per group, *window].
-    """
-    return math.prod(shape_of(layer, 0)) * math.prod(shape_of(layer, 1)[1:])
 
 
 def _gemm(layer: Layer) -> int:
@@ -124,12 +110,16 @@ def _packed_attention(layer: Layer) -> int:
     return batch * length * (size * projected + seen * (query_size + value_size))
 
 
+_GROUP = slice(1, None)
+"""Of a kernel [output channels, input channels per group, *window]: what an output value takes. If
+transposed, the kernel has input and output channels the other way round."""
+
 _COUNTS: dict[str, Callable[[Layer], int]] = {
-    "Conv": _convolution(1),
-    "ConvInteger": _convolution(1),
-    "DeformConv": _convolution(1),
-    "QLinearConv": _convolution(3),
-    "ConvTranspose": _transposed_convolution,
+    "Conv": convolution(_GROUP),
+    "ConvInteger": convolution(_GROUP),
+    "DeformConv": convolution(_GROUP),
+    "QLinearConv": convolution(_GROUP, 3),
+    "ConvTranspose": transposed_convolution(_GROUP),
     "Gemm": _gemm,
     "MatMul": matrix_product(),
     "MatMulInteger": matrix_product(),
@@ -141,11 +131,11 @@ _COUNTS: dict[str, Callable[[Layer], int]] = {
     "Attention": _attention,
     "com.microsoft.Attention": _packed_attention,
     "com.microsoft.DynamicQuantizeMatMul": matrix_product(),
-    "com.microsoft.FusedConv": _convolution(1),
+    "com.microsoft.FusedConv": convolution(_GROUP),
     "com.microsoft.FusedGemm": _gemm,
     "com.microsoft.FusedMatMul": matrix_product("transA"),
     "com.microsoft.MatMulIntegerToFloat": matrix_product(),
     "com.microsoft.MatMulNBits": matrix_product(),
     "com.microsoft.QGemm": _gemm,
-    "com.microsoft.QLinearConv": _convolution(3),
+    "com.microsoft.QLinearConv": convolution(_GROUP, 3),
 }

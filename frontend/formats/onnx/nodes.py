@@ -87,8 +87,8 @@ def _captured(node: NodeProto) -> Iterator[str]:
             *(name for inner in graph.node for name in inner.output),
         }
         read = [name for inner in graph.node for name in inputs_of(inner)]
-        given = [value.name for value in graph.output]
-        yield from (name for name in (*read, *given) if name not in inside)
+        outputs = [value.name for value in graph.output]
+        yield from (name for name in (*read, *outputs) if name not in inside)
 
 
 def bodies_of(node: NodeProto) -> Iterator[GraphProto]:

@@ -77,8 +77,8 @@ def open_tensors(
         name: _tensor(
             name,
             kind,
-            [each.get(name) for each in others],
-            [each[name] for each in between if is_fixed(each.get(name, TypeProto()))],
+            [types.get(name) for types in others],
+            [types[name] for types in between if is_fixed(types.get(name, TypeProto()))],
             by_name.get(name),
             bounds,
         )
@@ -102,13 +102,13 @@ def known_sizes(
     inference = _Inference(model, settled, declared)
     largest = inference.at(settled.bounds, _Share.MOST)
     _, smallest = inference.smallest(settled.bounds, _known(largest))
-    found = {}
+    by_name = {}
     for name, kind in largest.items():
         sizes = sizes_of(kind) or ()
         others = (*(sizes_of(smallest.get(name, TypeProto())) or ()), *(None for _ in sizes))
         pairs = zip(sizes, others, strict=False)
-        found[name] = tuple(size if size == other else None for size, other in pairs)
-    return {name: sizes for name, sizes in found.items() if sizes}
+        by_name[name] = tuple(size if size == other else None for size, other in pairs)
+    return {name: sizes for name, sizes in by_name.items() if sizes}
 
 
 def _known(types: Mapping[str, TypeProto]) -> int:
@@ -130,14 +130,14 @@ class _Inference:
 
     def smallest(self, bounds: Mapping[str, int], wanted: int) -> tuple[int, dict[str, TypeProto]]:
         """Return the smallest size at which so many types are known, or the most, and the types."""
-        found: dict[int, dict[str, TypeProto]] = {}
+        by_size: dict[int, dict[str, TypeProto]] = {}
         for least in _SMALLEST if bounds else _SMALLEST[:1]:
             sizes = {name: min(least, max(1, size // 2)) for name, size in bounds.items()}
-            found[least] = self.at(sizes, _Share.LEAST)
-            if _known(found[least]) >= wanted:
-                return least, found[least]
-        best = max(found, key=lambda least: _known(found[least]))
-        return best, found[best]
+            by_size[least] = self.at(sizes, _Share.LEAST)
+            if _known(by_size[least]) >= wanted:
+                return least, by_size[least]
+        best = max(by_size, key=lambda least: _known(by_size[least]))
+        return best, by_size[best]
 
     def by_name(self, largest: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
         """Return the types with the names of open sizes, and without sizes that are not known."""
@@ -250,14 +250,14 @@ def _tensor(
     if not is_fixed(largest):
         return Tensor(name, dtype, None)
     bound = dims_of(largest)
-    found = [dims_of(kind) if kind is not None and is_fixed(kind) else None for kind in others]
-    shapes = [shape for shape in found if shape is not None and len(shape) == len(bound)]
+    known = [dims_of(kind) if kind is not None and is_fixed(kind) else None for kind in others]
+    shapes = [shape for shape in known if shape is not None and len(shape) == len(bound)]
     more = [shape for shape in map(dims_of, between) if len(shape) == len(bound)]
     named = by_name.tensor_type.shape.dim if by_name is not None else ()
     symbols = ["?"] * len(bound)
     for axis, size in enumerate(bound):
         dim = named[axis] if len(named) == len(bound) else TensorShapeProto.Dimension()
-        is_same = len(shapes) == len(found)
+        is_same = len(shapes) == len(known)
         is_same = is_same and all(shape[axis] == size for shape in (*shapes, *more))
         if is_same or dim.HasField("dim_value"):
             symbols[axis] = ""

@@ -39,14 +39,14 @@ def parted_groups(cut: Partition) -> tuple[str, ...]:
     dequantisers that are apart from one that reads them.
     """
     maker = {t.name: layer for layer in cut.graph.layers for t in layer.outputs}
-    found = {
+    names = {
         name
         for segment in cut.segments
         for layer, tensor in _read_from_elsewhere(segment)
         if (made := maker.get(tensor.name))
         for name in _parted(made, layer)
     }
-    return tuple(layer.name for layer in cut.graph.layers if layer.name in found)
+    return tuple(layer.name for layer in cut.graph.layers if layer.name in names)
 
 
 def _read_from_elsewhere(segment: PartitionSegment) -> Iterator[tuple[Layer, Tensor]]:
@@ -72,13 +72,13 @@ def parted_signed_averages(cut: Partition) -> tuple[str, ...]:
     """
     # What enters or leaves the unsliced model has no partner there either.
     ends = {tensor.name for tensor in (*cut.graph.inputs, *cut.graph.outputs)}
-    found = {
+    names = {
         layer.name
         for segment in cut.segments
         for layer in segment.layers
         if layer.op in _AVERAGES and _is_at_a_cut(layer, segment, ends)
     }
-    return tuple(layer.name for layer in cut.graph.layers if layer.name in found)
+    return tuple(layer.name for layer in cut.graph.layers if layer.name in names)
 
 
 def _is_at_a_cut(layer: Layer, segment: PartitionSegment, ends: set[str]) -> bool:

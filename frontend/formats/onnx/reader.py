@@ -112,7 +112,7 @@ def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
         functions=_functions(path, scan, model, run),
         operators=operators,
         branches_of_other_sizes=loose,
-        fixed_inputs=frozenset(each.name for each in model.graph.input if is_fixed(each.type)),
+        fixed_inputs=frozenset(value.name for value in model.graph.input if is_fixed(value.type)),
         inner_data=outside,
     )
 
@@ -128,7 +128,7 @@ def _overridden(model: ModelProto, sizes: GivenSizes) -> set[str]:
     graph = model.graph
     wanted = {value.name for value in graph.input} & {*sizes.fixed, *sizes.at_most}
     kept = [tensor for tensor in graph.initializer if tensor.name not in wanted]
-    sparse = [each for each in graph.sparse_initializer if each.values.name not in wanted]
+    sparse = [tensor for tensor in graph.sparse_initializer if tensor.values.name not in wanted]
     del graph.initializer[:], graph.sparse_initializer[:]
     graph.initializer.extend(kept)
     graph.sparse_initializer.extend(sparse)
@@ -142,16 +142,16 @@ def _graph(
     weights: Mapping[str, Weight],
     tensors: Mapping[str, Tensor],
 ) -> Graph:
-    brought = (value.name for value in model.graph.input if value.name not in weights)
-    given = tuple(dict.fromkeys(value.name for value in model.graph.output))
+    input_names = (value.name for value in model.graph.input if value.name not in weights)
+    output_names = tuple(dict.fromkeys(value.name for value in model.graph.output))
     read = [weight for layer in layers for weight in layer.weights]
-    passed_on = [weights[name] for name in given if name in weights]
+    passed_on = [weights[name] for name in output_names if name in weights]
     return Graph(
         name=name,
         format="onnx",
         layers=layers,
-        inputs=tuple(tensors[name] for name in brought),
-        outputs=tuple(_output(name, tensors, weights) for name in given),
+        inputs=tuple(tensors[name] for name in input_names),
+        outputs=tuple(_output(name, tensors, weights) for name in output_names),
         weights=tuple(dict.fromkeys((*read, *passed_on))),
     )
 
@@ -196,7 +196,7 @@ def _functions(
     ]
     called = {name: {*map(key_of, inner)} for name, inner in run.items()}
     needed = {name: [r for key, r in records if key in keys] for name, keys in called.items()}
-    return {name: tuple(found) for name, found in needed.items() if found}
+    return {name: tuple(records_of) for name, records_of in needed.items() if records_of}
 
 
 def _layers(
@@ -235,15 +235,15 @@ _MAX_PAIR = 1 << 20
 
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata of an ONNX file; of a key that comes again, the last value."""
-    found = {}
+    metadata = {}
     with WireFile(path) as file:
         for pair in file.fields(0, file.size):
             if (pair.number, pair.wire) != (_METADATA, BYTES) or pair.end - pair.body > _MAX_PAIR:
                 continue
             texts = {
-                each.number: file.read(each.body, each.end).decode(errors="replace")
-                for each in file.fields(pair.body, pair.end)
-                if each.wire == BYTES
+                field.number: file.read(field.body, field.end).decode(errors="replace")
+                for field in file.fields(pair.body, pair.end)
+                if field.wire == BYTES
             }
-            found[texts.get(_KEY, "")] = texts.get(_VALUE, "")
-    return found
+            metadata[texts.get(_KEY, "")] = texts.get(_VALUE, "")
+    return metadata

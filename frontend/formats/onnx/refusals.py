@@ -36,7 +36,7 @@ def branches_of_other_sizes(
     branching = frozenset(
         name
         for name, node in zip(layer_names(nodes), nodes, strict=True)
-        if any(each.op_type == "If" for each in executed(node, functions))
+        if any(inner.op_type == "If" for inner in executed(node, functions))
     )
     if branching and _is_complete(prepared := inference_model(model, weights)):
         made = [tensors[name] for node in nodes for name in node.output if name in tensors]
@@ -61,7 +61,7 @@ def refusals(
     values = {tensor.name: tensor for tensor in prepared.graph.initializer}
     left_out = weights.keys() - values.keys()
     for name, node in zip(layer_names(model.graph.node), model.graph.node, strict=True):
-        if all(each in types for each in inputs_of(node)):
+        if all(tensor_name in types for tensor_name in inputs_of(node)):
             alone = node_alone(Facts(model, types, values), node, filter(None, node.output))
             alone.functions.extend(model.functions)
             refusal = _refusal(alone) if _is_complete(alone) else ""

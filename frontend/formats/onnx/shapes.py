@@ -92,15 +92,15 @@ def _bound_mistakes(
     if not settled.others:
         return
     alone = replace(settled, others={})
-    found, _ = open_tensors(model, alone, declared)
-    shapes = {name: tensor.shape for name, tensor in found.items() if tensor.shape is not None}
+    tensors, _ = open_tensors(model, alone, declared)
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if tensor.shape is not None}
     partly = known_sizes(model, alone, declared) if settled.others.keys() - shapes.keys() else {}
     for name, given in settled.others.items():
         here = f"{where}: tensor {quoted(name)}"
         if name not in shapes:
             sizes = partly.get(name, (None,) * len(given))
         else:
-            sizes = replace_open(shapes[name], found[name].symbols, None)
+            sizes = replace_open(shapes[name], tensors[name].symbols, None)
         # Where inputs are open, a size that was the same in all tries may be larger in a frame.
         fits = len(given) == len(sizes) and all(
             size is None or size == most or (settled.bounds and size < most)
@@ -140,24 +140,24 @@ def infer_tensors(
     declared = _declared(model if settled.bounds else bound)
     raise_mistakes(_bound_mistakes(where, prepared, settled, declared))
     if settled.bounds:
-        found, unsure = open_tensors(prepared, settled, declared)
-        found = _with_declared(declared, found)
-        peaks = (found[name] for name in unsure if name not in settled.others)
-        warnings = [*_contradictions(file, model, found), *_peak_warnings(file, peaks)]
-        return found, tuple(warnings)
+        tensors, unsure = open_tensors(prepared, settled, declared)
+        tensors = _with_declared(declared, tensors)
+        peaks = (tensors[name] for name in unsure if name not in settled.others)
+        warnings = [*_contradictions(file, model, tensors), *_peak_warnings(file, peaks)]
+        return tensors, tuple(warnings)
     inferred = infer_whole(prepared)
-    found = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
-    if any(tensor.shape is None for tensor in _made(inferred, found)):
+    tensors = {name: _tensor(name, kind) for name, kind in _declared(inferred).items()}
+    if any(tensor.shape is None for tensor in _made(inferred, tensors)):
         for name, kind in follow_types(inferred, _claims(declared)).items():
-            found[name] = _tensor(name, kind)
-    found = _with_declared(declared, found)
-    unbounded = (each.dtype for each in _made(inferred, found) if each.shape is None)
+            tensors[name] = _tensor(name, kind)
+    tensors = _with_declared(declared, tensors)
+    unbounded = (tensor.dtype for tensor in _made(inferred, tensors) if tensor.shape is None)
     if settled.others or any(map(dtype_bits, unbounded)):
         for name, tensor in open_tensors(prepared, settled, declared)[0].items():
-            is_needed = name not in found or found[name].shape is None or name in settled.others
+            is_needed = name not in tensors or tensors[name].shape is None or name in settled.others
             if is_needed and tensor.shape is not None:
-                found[name] = tensor
-    return found, tuple(_contradictions(file, bound, found))
+                tensors[name] = tensor
+    return tensors, tuple(_contradictions(file, bound, tensors))
 
 
 def _peak_warnings(where: str, peaks: Iterable[Tensor]) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def _claims(declared: Mapping[str, TypeProto]) -> Decision:
-    """Return what gives the types that a file declares to what is not known otherwise."""
+    """Return a decision for the declared type, where no other is known."""
 
     def decide(facts: Facts, node: NodeProto) -> Iterator[ValueInfoProto]:
         for name in filter(None, node.output):
@@ -210,13 +210,13 @@ def _claims(declared: Mapping[str, TypeProto]) -> Decision:
 
 
 def _with_declared(
-    declared: Mapping[str, TypeProto], found: dict[str, Tensor]
+    declared: Mapping[str, TypeProto], tensors: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return tensors, and what a file says of others, or of those without a type."""
     for name, kind in declared.items():
-        if name not in found or not found[name].dtype:
-            found[name] = _tensor(name, kind)
-    return found
+        if name not in tensors or not tensors[name].dtype:
+            tensors[name] = _tensor(name, kind)
+    return tensors
 
 
 def _inlined(model: ModelProto) -> ModelProto:
@@ -237,10 +237,10 @@ def _declared(model: ModelProto) -> dict[str, TypeProto]:
     return {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
 
 
-def _made(model: ModelProto, found: Mapping[str, Tensor]) -> Iterator[Tensor]:
+def _made(model: ModelProto, tensors: Mapping[str, Tensor]) -> Iterator[Tensor]:
     for node in model.graph.node:
         for name in filter(None, node.output):
-            yield found.get(name, Tensor(name, "", None))
+            yield tensors.get(name, Tensor(name, "", None))
 
 
 def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelProto:
@@ -275,9 +275,9 @@ def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelPr
 def _state_defaults(node: NodeProto) -> None:
     """State what STFT does by default; the ``onnx`` package infers the sizes of the contrary."""
     has_bodies = next(bodies_of(node), None) is not None
-    for each in executed(node, {}) if has_bodies else (node,):
-        if each.op_type == "STFT" and not any(item.name == "onesided" for item in each.attribute):
-            each.attribute.append(onnx.helper.make_attribute("onesided", 1))
+    for inner in executed(node, {}) if has_bodies else (node,):
+        if inner.op_type == "STFT" and not any(item.name == "onesided" for item in inner.attribute):
+            inner.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
 def _in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:

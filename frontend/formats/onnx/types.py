@@ -25,8 +25,8 @@ def dtype_of(element_type: int) -> str:
 
 def dtype_of_value(kind: TypeProto) -> str:
     """Return the name of a tensor's element type; of another value what it is: ``sequence``."""
-    found = (kind.WhichOneof("value") or "").removesuffix("_type")
-    return found if found in _OTHERS else dtype_of(kind.tensor_type.elem_type)
+    value = (kind.WhichOneof("value") or "").removesuffix("_type")
+    return value if value in _OTHERS else dtype_of(kind.tensor_type.elem_type)
 
 
 def element_type(dtype: str) -> int:

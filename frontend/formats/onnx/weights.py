@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Weight, dtype_bits
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
@@ -30,20 +31,17 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
     Values in a file of their own (external data) are references into that file, which must lie
     in the model's folder.
     """
-    weights: list[Weight] = []
-    mistakes: list[Mistake | str] = []
-    for field, tensor in zip(scan.initializers, graph.initializer, strict=True):
-        try:
-            weights.append(_read_weight(file, field, tensor))
-        except RankSliceError as error:
-            mistakes += error.mistakes
-    for field, sparse in zip(scan.sparse_initializers, graph.sparse_initializer, strict=True):
-        try:
-            weights.append(_read_sparse(file, field, sparse))
-        except RankSliceError as error:
-            mistakes += error.mistakes
-    raise_mistakes(mistakes)
-    return tuple(weights)
+    collected = CollectedMistakes()
+    dense = [
+        collected.catch(partial(_read_weight, file, field, tensor))
+        for field, tensor in zip(scan.initializers, graph.initializer, strict=True)
+    ]
+    sparse = [
+        collected.catch(partial(_read_sparse, file, field, tensor))
+        for field, tensor in zip(scan.sparse_initializers, graph.sparse_initializer, strict=True)
+    ]
+    collected.raise_all()
+    return tuple(filter(None, (*dense, *sparse)))
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -63,17 +61,15 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
 
 def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
     """Return where the values lie that nodes have in other files, in the order of the tensors."""
-    found: list[ByteRange] = []
-    mistakes: list[Mistake | str] = []
-    for tensor in filter(is_external, inner_tensors(nodes)):
+    collected = CollectedMistakes()
+
+    def place(tensor: TensorProto) -> ByteRange:
         here = f"{where}: constant {quoted(tensor.name)}" if tensor.name else f"{where}: constant"
-        try:
-            nbytes = _type_shape_and_size(here, tensor)[2]
-            found.append(_external_data(here, model, tensor, nbytes))
-        except RankSliceError as error:
-            mistakes += error.mistakes
-    raise_mistakes(mistakes)
-    return tuple(found)
+        return _external_data(here, model, tensor, _type_shape_and_size(here, tensor)[2])
+
+    values = [collected.catch(partial(place, t)) for t in inner_tensors(nodes) if is_external(t)]
+    collected.raise_all()
+    return tuple(filter(None, values))
 
 
 def _type_shape_and_size(where: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:

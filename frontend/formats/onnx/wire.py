@@ -97,10 +97,10 @@ class WireFile(PositionedFile):
         self._fields_left = _MAX_FIELDS
 
     def read(self, start: int, end: int) -> bytes:
-        found = self.bytes_at(start, end - start)
-        if len(found) < end - start:
-            raise self.malformed(start + len(found), "the file ends early")
-        return found
+        content = self.bytes_at(start, end - start)
+        if len(content) < end - start:
+            raise self.malformed(start + len(content), "the file ends early")
+        return content
 
     def malformed(self, offset: int, found: str) -> RankSliceError:
         return RankSliceError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from onnx import (
@@ -17,6 +17,7 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
 from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_facts
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
@@ -40,13 +41,12 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _LISTS_WEIGHTS_AS_INPUTS = 3  # the last ir_version that does
 
 
-def segment_pieces(
+def onnx_submodel(
     model: OnnxModel,
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    *,
+    part: Part,
     name: str,
+    conversion: Conversion = FLOAT32,
+    *,
     limit: int = SINGLE_FILE_LIMIT,
 ) -> SubModelFiles:
     """Return the content of an ONNX file with some of a model's layers.
@@ -57,6 +57,7 @@ def segment_pieces(
     later versions would take such weights for defaults that a caller may override, so there
     they are not listed.
     """
+    layers, inputs, outputs = part.layers, part.inputs, part.outputs
     check_types(model.path, (*inputs, *outputs))
     weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]
@@ -90,9 +91,9 @@ def segment_pieces(
 
 
 def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor]) -> list[Weight]:
-    given = {tensor.name for tensor in outputs}
+    output_names = {tensor.name for tensor in outputs}
     read = [weight for layer in layers for weight in layer.weights]
-    passed_on = [weight for weight in model.graph.weights if weight.name in given]
+    passed_on = [weight for weight in model.graph.weights if weight.name in output_names]
     unique = {weight.name: weight for weight in (*read, *passed_on)}
     return sorted(unique.values(), key=lambda weight: weight.record.offset)
 
@@ -171,7 +172,7 @@ def _declarable(
     for tensor in inputs:
         if are_loose and tensor.name not in model.fixed_inputs:
             symbols = tensor.symbols or ("",) * len(tensor.shape or ())
-            tensor = replace(tensor, symbols=tuple(each or UNNAMED for each in symbols))
+            tensor = replace(tensor, symbols=tuple(symbol or UNNAMED for symbol in symbols))
         yield tensor
 
 

@@ -52,22 +52,24 @@ def reference_mistakes(where: str, model: Table) -> Iterator[Mistake]:
     for number, subgraph in enumerate(subgraphs):
         counts["tensor"] = len(subgraph.tables("tensors"))
         wrong = {
-            found
-            for found in references(subgraph)
-            if found.number >= counts[found.kind]
-            or (found.number < 0 and found.kind in ("buffer", "opcode"))
-            or (found.number <= 0 and found.kind == "subgraph")
-            or (found.number < 0 and found.table == "SubGraph")
-            or found.number < -1  # -1 stands for no tensor
+            reference
+            for reference in references(subgraph)
+            if reference.number >= counts[reference.kind]
+            or (reference.number < 0 and reference.kind in ("buffer", "opcode"))
+            or (reference.number <= 0 and reference.kind == "subgraph")
+            or (reference.number < 0 and reference.table == "SubGraph")
+            or reference.number < -1  # -1 stands for no tensor
         }
-        order = sorted(wrong, key=lambda found: (found.table, found.field, found.number))
-        for found in order[:_MAX_SHOWN]:
-            what = f"{found.table}.{found.field} names {found.kind} {found.number}"
+        order = sorted(
+            wrong, key=lambda reference: (reference.table, reference.field, reference.number)
+        )
+        for reference in order[:_MAX_SHOWN]:
+            what = f"{reference.table}.{reference.field} names {reference.kind} {reference.number}"
             yield Mistake(f"{where}: subgraph {number}", f"{what}, which cannot be")
     for entry in model.tables("metadata"):
         if entry.number("buffer") >= counts["buffer"]:
-            found_buffer = f"names buffer {entry.number('buffer')}, which cannot be"
-            yield Mistake(f"{where}: metadata {quoted(entry.text('name'))}", found_buffer)
+            found = f"names buffer {entry.number('buffer')}, which cannot be"
+            yield Mistake(f"{where}: metadata {quoted(entry.text('name'))}", found)
 
 
 def flow_mistakes(

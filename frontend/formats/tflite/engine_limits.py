@@ -24,13 +24,8 @@ _FLEX = "Flex"
 def flex_mistakes(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> Iterator[Mistake]:
     """Yield the layers that need operators of TensorFlow which their rank's engine lacks.
 
-    A delegate library may have them. Of ranks that take turns each says the same, which is told
-    once.
+    A delegate library may have them.
     """
-    yield from dict.fromkeys(_of_ranks(model, cut, ranks))
-
-
-def _of_ranks(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> Iterator[Mistake]:
     flex = _flex_operators(model.root, model.bodies)
     for placement in ranks if flex else ():
         needed: dict[str, tuple[str, ...]] = {
@@ -59,14 +54,14 @@ def _flex_operators(root: Table, bodies: Sequence[Sequence[int]]) -> dict[int, t
     if not any(name.startswith(_FLEX) for name in names):
         return {}
     subgraphs = root.tables("subgraphs")
-    found = {}
+    flex_of = {}
     for position, operator in enumerate(subgraphs[0].tables("operators")):
         inner = [one for body in bodies[position] for one in subgraphs[body].tables("operators")]
         used = [names[one.number("opcode_index")] for one in (operator, *inner)]
         flex = tuple(dict.fromkeys(name for name in used if name.startswith(_FLEX)))
         if flex:
-            found[position] = flex
-    return found
+            flex_of[position] = flex
+    return flex_of
 
 
 _CPU = "cpu"

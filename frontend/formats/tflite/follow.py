@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.input_shapes import admits
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
-from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, Call, slices
+from rankslice.frontend.formats.tflite.rules import BOUNDS, RULES, VIEWS, Call
 from rankslice.frontend.formats.tflite.shapes import BY_VALUE, Shape, dtype_of, open_tensors
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table
 
@@ -66,13 +66,13 @@ def followed_shapes(
         beginnings: there is an answer for each.
     """
     wanted = open_tensors(subgraphs[0])
-    found = []
+    answers = []
     with FlatFile(path) as file, np.errstate(all="ignore"):
         for beginning in beginnings:
             follower = _Follower(file, subgraphs, codes, buffers, beginning)
             known = follower.facts(0, beginning.inputs).shapes
-            found.append({number: known[number] for number in wanted if number in known})
-    return found
+            answers.append({number: known[number] for number in wanted if number in known})
+    return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,11 @@ class _Follower:
         if depth == _MAX_NESTED:
             raise UnknownSizeError
         settings, first = _WITH_BODIES[name]
-        given = [call.shape(operand) for operand in range(first, call.count)]
-        answers = [given] if name == "WHILE" else []
+        operands = [call.shape(operand) for operand in range(first, call.count)]
+        answers = [operands] if name == "WHILE" else []
         for setting in settings:
             body = call.option(setting)
-            shapes = self.facts(body, given, depth + 1).shapes
+            shapes = self.facts(body, operands, depth + 1).shapes
             answers.append([shapes.get(n, (-1,)) for n in self._subgraphs[body].numbers("outputs")])
         if any(answer != answers[0] for answer in answers):
             raise UnknownSizeError
@@ -227,13 +227,13 @@ def _values(name: str, call: Call, results: Sequence[int]) -> Sequence[NDArray[A
         # What the file says of a shape may be wrong, and the computation may be long then.
         if name in RULES and _listed(RULES[name](call)) != shapes:
             return ()
-        return [np.asarray(found).astype(kind) for found in _listed(compute(call))]
+        return [np.asarray(value).astype(kind) for value in _listed(compute(call))]
     except _MISFITS:
         return ()
 
 
-def _listed(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found]
+def _listed(results: Any) -> list[Any]:
+    return results if isinstance(results, list) else [results]
 
 
 def _all(call: Call) -> list[NDArray[Any]]:
@@ -244,8 +244,9 @@ def _by_numpy(function: Callable[..., Any]) -> Callable[[Call], Any]:
     return lambda call: function(*_all(call))
 
 
-def _in_the_shape_of(rule: Callable[[Call], Any]) -> Callable[[Call], Any]:
-    return lambda call: call.value(0).reshape(rule(call))
+def _viewing(name: str) -> Callable[[Call], Any]:
+    operand, view = VIEWS[name]
+    return lambda call: view(call, call.value(operand))
 
 
 def _quotient(call: Call) -> Any:
@@ -264,28 +265,10 @@ def _reducing(function: Callable[..., Any]) -> Callable[[Call], Any]:
     return compute
 
 
-def _part(call: Call) -> Any:
-    begins, sizes = (call.value(operand).ravel().tolist() for operand in (1, 2))
-    return call.value(0)[
-        tuple(
-            slice(begin, None if size < 0 else begin + size)
-            for begin, size in zip(begins, sizes, strict=True)
-        )
-    ]
-
-
 def _gathered(call: Call) -> NDArray[Any]:
     if call.option("batch_dims"):
         raise UnknownSizeError
     return np.take(call.value(0), call.value(1), axis=call.option("axis"))
-
-
-def _unpacked(call: Call) -> list[NDArray[Any]]:
-    return list(np.moveaxis(call.value(0), call.option("axis"), 0))
-
-
-def _split(call: Call) -> list[NDArray[Any]]:
-    return np.split(call.value(1), call.results, axis=int(call.value(0).ravel()[0]))
 
 
 def _counted(call: Call) -> NDArray[Any]:
@@ -303,7 +286,7 @@ _AS_IN_NUMPY = """
 
 _COMPUTED: dict[str, Callable[[Call], Any]] = {
     **{name: _by_numpy(getattr(np, name.lower())) for name in _AS_IN_NUMPY.split()},
-    **{name: _in_the_shape_of(RULES[name]) for name in ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")},
+    **{name: _viewing(name) for name in VIEWS},
     "BROADCAST_ARGS": lambda call: np.broadcast_shapes(*(tuple(v.tolist()) for v in _all(call))),
     "CAST": lambda call: call.value(0),
     "CONCATENATION": lambda call: np.concatenate(_all(call), axis=call.option("axis")),
@@ -322,14 +305,10 @@ _COMPUTED: dict[str, Callable[[Call], Any]] = {
     "REDUCE_PROD": _reducing(np.prod),
     "SELECT": _by_numpy(np.where),
     "SELECT_V2": _by_numpy(np.where),
+    "RESHAPE": lambda call: call.value(0).reshape(RULES["RESHAPE"](call)),
     "SHAPE": lambda call: np.array(call.shape(0)),
-    "SLICE": _part,
-    "SPLIT": _split,
-    "STRIDED_SLICE": lambda call: call.value(0)[slices(call)],
     "SUB": _by_numpy(np.subtract),
     "SUM": _reducing(np.sum),
-    "TRANSPOSE": lambda call: np.transpose(call.value(0), call.value(1).ravel()),
-    "UNPACK": _unpacked,
 }
 """Operators that sizes are computed with, as numpy computes them. None takes longer than what it
 reads and makes is long."""

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 
 from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import (
+    convolution,
     counted_macs,
     matrix_product,
     output_shape,
     shape_of,
+    transposed_convolution,
 )
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 
@@ -30,19 +32,6 @@ def tflite_macs(layer: Layer) -> int | None:
     return counted_macs(layer, _COUNTS, is_free=layer.op in _FREE)
 
 
-def _convolution(window: slice, kernel: int = 1) -> Callable[[Layer], int]:
-    """Count a convolution: each output value takes these dimensions of the kernel."""
-    return lambda layer: math.prod(output_shape(layer)) * math.prod(shape_of(layer, kernel)[window])
-
-
-def _transposed_convolution(layer: Layer) -> int:
-    """Count each input value with all of the kernel but its input channels, which are last.
-
-    The operands are the output's shape, the kernel and the input.
-    """
-    return math.prod(shape_of(layer, 2)) * math.prod(shape_of(layer, 1)[:-1])
-
-
 def _fully_connected(layer: Layer) -> int:
     """Count a product with a matrix [outputs, inputs]."""
     return math.prod(output_shape(layer)) * shape_of(layer, 1)[-1]
@@ -53,19 +42,22 @@ def _recurrent(matrices: Iterable[int]) -> Callable[[Layer], int]:
     positions = tuple(matrices)
 
     def count(layer: Layer) -> int:
-        given = [n for n in positions if n < len(layer.operands) and layer.operands[n] is not None]
+        present = [
+            n for n in positions if n < len(layer.operands) and layer.operands[n] is not None
+        ]
         steps = math.prod(shape_of(layer, 0)[:-1])
-        return steps * sum(math.prod(shape_of(layer, position)) for position in given)
+        return steps * sum(math.prod(shape_of(layer, position)) for position in present)
 
     return count
 
 
+# The kernel of a transposed convolution has the input channels last.
 _COUNTS: dict[str, Callable[[Layer], int]] = {
-    "CONV_2D": _convolution(slice(1, None)),  # [outputs, height, width, inputs per group]
-    "CONV_3D": _convolution(slice(0, -1)),  # [depth, height, width, inputs, outputs]
-    "DEPTHWISE_CONV_2D": _convolution(slice(1, 3)),  # [1, height, width, outputs]
-    "TRANSPOSE_CONV": _transposed_convolution,
-    "CONV_3D_TRANSPOSE": _transposed_convolution,
+    "CONV_2D": convolution(slice(1, None)),  # [outputs, height, width, inputs per group]
+    "CONV_3D": convolution(slice(0, -1)),  # [depth, height, width, inputs, outputs]
+    "DEPTHWISE_CONV_2D": convolution(slice(1, 3)),  # [1, height, width, outputs]
+    "TRANSPOSE_CONV": transposed_convolution(slice(0, -1), 2),
+    "CONV_3D_TRANSPOSE": transposed_convolution(slice(0, -1), 2),
     "FULLY_CONNECTED": _fully_connected,
     "BATCH_MATMUL": matrix_product("adj_x"),
     "LSTM": _recurrent(_LSTM_MATRICES),

@@ -60,7 +60,7 @@ _KEEPING = {
 
 
 def tflite_facts(root: Table) -> Facts:
-    """Return what boards are told of a sub-model; ``root``: its table ``Model``."""
+    """Return the facts about a sub-model for boards; ``root``: its table ``Model``."""
     subgraphs = root.tables("subgraphs")
     numbers = {operator_number(code) for code in root.tables("operator_codes")}
     kept = [
@@ -82,12 +82,8 @@ def tflite_facts(root: Table) -> Facts:
 _HANDLES = ("resource", "variant")
 
 
-def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> frozenset[str]:
-    """Return what an operator of the main subgraph keeps or finds from frame to frame, in words."""
-    return frozenset(_states(subgraphs, operator, bodies))
-
-
-def _states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> Iterator[str]:
+def states(subgraphs: Sequence[Table], operator: Table, bodies: Sequence[int]) -> Iterator[str]:
+    """Yield the states, in words, that an operator of the main subgraph shares between frames."""
     yield from _own_states(operator)
     yield from _states_of_tensors(subgraphs[0], operator)
     for number in bodies:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
@@ -39,7 +38,6 @@ from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes
 from rankslice.frontend.formats.tflite.operators import attributes, bonds, operator_name, states
 from rankslice.frontend.formats.tflite.references import Bodies
 from rankslice.frontend.formats.tflite.resize import (
-    resized_shapes,
     shapes_in_a_run,
     shapes_in_trials,
 )
@@ -63,9 +61,6 @@ MAIN = 0
 
 _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
-
-_MAX_SHOWN = 20
-"""Mistakes of one kind that are shown: a damaged file can have one for each of its layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ class _Reading:
         bodies = Bodies(str(path), self._subgraphs)
         self._bodies = [bodies.of(operator) for operator in self._operators]
         self._kept = [
-            states(self._subgraphs, operator, inner)
+            frozenset(states(self._subgraphs, operator, inner))
             for operator, inner in zip(self._operators, self._bodies, strict=True)
         ]
         self._names = unique_names([(table.text("name"), "tensor") for table in self._tables])
@@ -161,10 +156,9 @@ class _Reading:
     def _shapes(self, given: GivenSizes) -> tuple[list[Shape | None], dict[int, Symbols]]:
         """Return the largest shape of each tensor, ``None`` if it is not known, and open sizes."""
         where = str(self._path)
-        wrong = flow_mistakes(where, self._main, self._layer_names, self._names)
-        raise_mistakes(islice(wrong, _MAX_SHOWN))
+        raise_mistakes(flow_mistakes(where, self._main, self._layer_names, self._names))
         shapes = known_shapes(self._main, self._types, self._constants())
-        raise_mistakes(islice(self._constant_mistakes(), _MAX_SHOWN))
+        raise_mistakes(self._constant_mistakes())
         inputs = self._inputs(shapes, given)
         bounds = self._bounds(shapes, inputs.others)
         raise_mistakes(self._state_mistakes(inputs))
@@ -186,9 +180,9 @@ class _Reading:
             fixed = [n for n in sorted(bounds.keys() - decided) if settled[n] is not None]
             others = [n for n in fixed if settled[n] != bounds[n]]
             raise_mistakes(self._fixed_mistake(n, settled[n] or ()) for n in others)
-        found = self._largest(at_inputs, symbols, bounds, wanted - {*brought}, decided)
-        symbols |= {number: names for number, (_, names) in found.items() if names}
-        largest = {number: shape for number, (shape, _) in found.items()}
+        bounded = self._largest(at_inputs, symbols, bounds, wanted - {*brought}, decided)
+        symbols |= {number: names for number, (_, names) in bounded.items() if names}
+        largest = {number: shape for number, (shape, _) in bounded.items()}
         known = {**dict(enumerate(shapes)), **changed, **dict.fromkeys(decided)}
         known |= {**at_inputs, **largest}
         return [known[number] for number in range(len(self._tables))], symbols
@@ -208,9 +202,9 @@ class _Reading:
             and named.isdisjoint(_all_names(name := self._names[number], shape))
         }
         sizes = GivenSizes({**of_file, **given.fixed}, given.at_most)
-        found, mistakes = settle_inputs(str(self._path), declared, sizes)
+        settled, mistakes = settle_inputs(str(self._path), declared, sizes)
         raise_mistakes(mistakes)
-        return found
+        return settled
 
     def _bounds(
         self, shapes: Sequence[Shape | None], given: Mapping[str, Shape]
@@ -279,10 +273,10 @@ class _Reading:
             }
             for trial in made
         ]
-        found = self._in_trials(made, by_trial, bounds)
-        if not wanted - decided <= found[0].keys():
+        in_trials = self._in_trials(made, by_trial, bounds)
+        if not wanted - decided <= in_trials[0].keys():
             run = shapes_in_trials(self._path, by_trial)
-            for known, others in zip(found, run, strict=True):
+            for known, others in zip(in_trials, run, strict=True):
                 known |= {
                     number: shape
                     for number, shape in others.items()
@@ -294,7 +288,7 @@ class _Reading:
             if (
                 bound := bound_of(
                     self._tables[number],
-                    [shapes.get(number) for shapes in found],
+                    [shapes.get(number) for shapes in in_trials],
                     decided_by_data=number in decided,
                 )
             )
@@ -328,7 +322,7 @@ class _Reading:
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
         """Return the records of the main subgraph."""
         weights = self._weights()
-        raise_mistakes(islice(self._weight_mistakes(weights), _MAX_SHOWN))
+        raise_mistakes(self._weight_mistakes(weights))
         layers = tuple(
             self._layer(position, tensors, weights) for position in range(len(self._operators))
         )
@@ -356,11 +350,11 @@ class _Reading:
         wanted = {number: shape for number, shape in given.items() if shape != shapes[number]}
         if not wanted:
             return {}
-        found = resized_shapes(self._path, wanted)
+        (resized,) = shapes_in_trials(self._path, [wanted])
         return {
-            number: found[number]
+            number: resized[number]
             for number, table in enumerate(self._tables)
-            if number in found and found[number] != table.numbers("shape")
+            if number in resized and resized[number] != table.numbers("shape")
         }
 
     def _settled(self, shapes: Sequence[Shape | None]) -> Mapping[int, Shape | None]:
@@ -371,11 +365,11 @@ class _Reading:
         wanted = {n for n in open_tensors(self._main) if shapes[n] is not None}
         if not wanted:
             return {}
-        given = [self._tables[number].numbers("shape") for number in self._main.numbers("inputs")]
-        (found,) = self._followed([Beginning(given)])
-        if not wanted <= found.keys():
-            found |= shapes_in_a_run(self._path)
-        return {number: found.get(number) for number in wanted}
+        of_file = [self._tables[number].numbers("shape") for number in self._main.numbers("inputs")]
+        (followed,) = self._followed([Beginning(of_file)])
+        if not wanted <= followed.keys():
+            followed |= shapes_in_a_run(self._path)
+        return {number: followed.get(number) for number in wanted}
 
     def _followed(self, beginnings: Sequence[Beginning]) -> list[dict[int, Shape]]:
         return followed_shapes(self._path, self._subgraphs, self._codes, self._buffers, beginnings)
@@ -477,9 +471,9 @@ class _Reading:
 
 def _quantised(name: str, table: Table) -> Iterator[QuantisedInput]:
     """Yield how an input's integers stand for real values, if it has one scale for all of them."""
-    found = table.table("quantization")
-    scale = found.numbers("scale") if found else ()
-    zero_point = found.numbers("zero_point") if found else ()
+    quantisation = table.table("quantization")
+    scale = quantisation.numbers("scale") if quantisation else ()
+    zero_point = quantisation.numbers("zero_point") if quantisation else ()
     if len(scale) == 1 and len(zero_point) <= 1 and 0 < scale[0] < math.inf:
         yield QuantisedInput(name, scale[0], sum(zero_point))
 

@@ -17,15 +17,15 @@ _NONE_IF_ZERO = {("BlockwiseQuantization", "zero_points"), ("MultiAxisQuantizati
 
 def _referring() -> dict[str, tuple[Field, ...]]:
     """Return the fields of each table that are references, or lead to tables with some."""
-    found: dict[str, tuple[Field, ...]] = {}
+    referring: dict[str, tuple[Field, ...]] = {}
     before = None
-    while found != before:
-        before = found
-        found = {
-            table: tuple(item for item in fields if _may_refer(item, found))
+    while referring != before:
+        before = referring
+        referring = {
+            table: tuple(item for item in fields if _may_refer(item, referring))
             for table, fields in TABLES.items()
         }
-    return found
+    return referring
 
 
 def _may_refer(item: Field, referring: Mapping[str, tuple[Field, ...]]) -> bool:
@@ -86,9 +86,9 @@ def renumbered(table: Table, numbers: Mapping[str, Mapping[int, int]]) -> Table:
     for item in _REFERRING[table.kind]:
         value = table.values.get(item.name)
         if item.type in _KINDS:
-            found = _numbers(table, item)
-            if item.type in numbers and found:
-                new = [numbers[item.type][number] if number >= 0 else number for number in found]
+            old = _numbers(table, item)
+            if item.type in numbers and old:
+                new = [numbers[item.type][number] if number >= 0 else number for number in old]
                 values[item.name] = packed(item.type, *new)
         elif isinstance(value, Table):
             values[item.name] = renumbered(value, numbers)
@@ -121,14 +121,14 @@ class Bodies:
 
     def of(self, operator: Table) -> tuple[int, ...]:
         """Return the numbers of the subgraphs that an operator runs, ascending."""
-        found: set[int] = set()
+        bodies: set[int] = set()
         pending = referred([operator], "subgraph") - {_MAIN}
         while pending:
             number = pending.pop()
-            found.add(number)
-            pending |= self._calls[number] - found
+            bodies.add(number)
+            pending |= self._calls[number] - bodies
             self._visits_left -= self._sizes[number] + len(self._calls[number])
             if self._visits_left < 0:
                 text = "its operators run each other's subgraphs too often to be followed"
                 raise RankSliceError(Mistake(self._where, text, "expected a .tflite model file"))
-        return tuple(sorted(found))
+        return tuple(sorted(bodies))

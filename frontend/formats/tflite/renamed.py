@@ -39,17 +39,17 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
         list(first.tables("operators")),
         list(root.tables("operator_codes")),
     )
-    brought = editor.inputs(first.numbers("inputs"), inputs)
-    given = editor.outputs(first.numbers("outputs"), {*brought})
-    raise_mistakes(editor.mistakes(path.name, brought, inputs))
-    raise_mistakes(editor.mistakes(path.name, given, outputs))
-    editor.rename(dict(zip((*brought, *given), (*inputs, *outputs), strict=True)))
+    input_numbers = editor.inputs(first.numbers("inputs"), inputs)
+    output_numbers = editor.outputs(first.numbers("outputs"), {*input_numbers})
+    raise_mistakes(editor.mistakes(path.name, input_numbers, inputs))
+    raise_mistakes(editor.mistakes(path.name, output_numbers, outputs))
+    editor.rename(dict(zip((*input_numbers, *output_numbers), (*inputs, *outputs), strict=True)))
     main = first.changed(
         {
             "tensors": tuple(editor.tensors),
             "operators": tuple(editor.operators),
-            "inputs": packed("tensor", *brought),
-            "outputs": packed("tensor", *given),
+            "inputs": packed("tensor", *input_numbers),
+            "outputs": packed("tensor", *output_numbers),
         }
     )
     changed = root.changed(
@@ -141,8 +141,8 @@ class _Editor:
         self, where: str, numbers: Sequence[int], wanted: Sequence[Tensor]
     ) -> Iterator[Mistake]:
         for number, tensor in zip(numbers, wanted, strict=True):
-            found = self.tensors[number]
-            dtype, shape = dtype_of(found), _sizes(found, tensor)
+            table = self.tensors[number]
+            dtype, shape = dtype_of(table), _sizes(table, tensor)
             if dtype != tensor.dtype or not _admits(shape, tensor):
                 here = f"{where}: tensor {tensor.name!r}"
                 expected = f"expected {tensor.dtype}{list(tensor.shape or ())}"
@@ -167,10 +167,10 @@ def _signature(tensor: Tensor) -> tuple[int, ...]:
     return replace_open(tensor.shape or (), tensor.symbols, -1)
 
 
-def _sizes(found: Table, tensor: Tensor) -> tuple[int, ...]:
+def _sizes(table: Table, tensor: Tensor) -> tuple[int, ...]:
     """Return the sizes that a file gives to a tensor, -1 where it leaves open what may be open."""
-    declared = found.numbers("shape_signature")
-    return declared if tensor.is_open and declared else found.numbers("shape")
+    declared = table.numbers("shape_signature")
+    return declared if tensor.is_open and declared else table.numbers("shape")
 
 
 def _admits(sizes: tuple[int, ...], tensor: Tensor) -> bool:

@@ -24,11 +24,6 @@ Inputs: TypeAlias = Mapping[int, tuple[int, ...]]
 """The wanted shape of each input that has another one than in the file, by its tensor's number."""
 
 
-def resized_shapes(path: Path, inputs: Inputs) -> dict[int, tuple[int, ...]]:
-    """Return the shape of each tensor of the main subgraph, by number, for one frame of zeros."""
-    return shapes_in_trials(path, [inputs])[0]
-
-
 def shapes_in_trials(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]]]:
     """Return the shape of each tensor, by number, for a frame of zeros of each size.
 
@@ -56,11 +51,11 @@ def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
 
 
 def _asked(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]] | str]:
-    given = json.dumps([list(inputs.items()) for inputs in trials])
+    request = json.dumps([list(inputs.items()) for inputs in trials])
     command = [sys.executable, "-m", __name__, str(path)]
     try:
         ended = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=_PATIENCE_S
+            command, input=request, capture_output=True, text=True, timeout=_PATIENCE_S
         )
     except subprocess.TimeoutExpired:
         return [f"LiteRT did not end within {_PATIENCE_S} s"] * len(trials)

@@ -1,4 +1,4 @@
-"""What TensorFlow Lite operators make of the sizes of their operands.
+"""What TensorFlow Lite operators make of their operands: sizes, and values that sizes depend on.
 
 There are rules for the operators that change sizes. Of all others the result has the sizes of an
 operand; see :mod:`rankslice.frontend.formats.tflite.follow`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from rankslice.frontend.formats.operand_shapes import UnknownSizeError
 from rankslice.frontend.formats.tflite.shapes import Shape
 from rankslice.frontend.formats.tflite.wire import Table
+
+Array: TypeAlias = NDArray[Any]
 
 _SAME = 0
 """Number of the padding that keeps the sizes; the other one pads nothing."""
@@ -116,10 +118,10 @@ def _pool(call: Call) -> Shape:
 
 
 def _fully_connected(call: Call) -> Shape:
-    given, (units, features) = call.shape(0), call.shape(1)
+    shape, (units, features) = call.shape(0), call.shape(1)
     if call.option("keep_num_dims"):
-        return (*given[:-1], units)
-    return (math.prod(given) // features, units)
+        return (*shape[:-1], units)
+    return (math.prod(shape) // features, units)
 
 
 def _batch_matmul(call: Call) -> Shape:
@@ -138,95 +140,54 @@ def _reshape(call: Call) -> Shape:
     return tuple(rest if size == -1 else size for size in wanted)
 
 
-def _transpose(call: Call) -> Shape:
-    given = call.shape(0)
-    return tuple(given[axis] for axis in _sizes(call, 1))
-
-
-def kept_axes(rank: int, axes: Sequence[int]) -> list[int]:
+def _kept_axes(rank: int, axes: Sequence[int]) -> list[int]:
     """Return the axes of a tensor other than those given, of which some may count from the end."""
     gone = {axis % rank for axis in axes}
     return [axis for axis in range(rank) if axis not in gone]
 
 
 def _reduced(call: Call) -> Shape:
-    given = call.shape(0)
-    kept = kept_axes(len(given), _sizes(call, 1)) if given else []
+    shape = call.shape(0)
+    kept = _kept_axes(len(shape), _sizes(call, 1)) if shape else []
     if call.option("keep_dims"):
-        return tuple(size if axis in kept else 1 for axis, size in enumerate(given))
-    return tuple(given[axis] for axis in kept)
+        return tuple(size if axis in kept else 1 for axis, size in enumerate(shape))
+    return tuple(shape[axis] for axis in kept)
 
 
 def _arg_max(call: Call) -> Shape:
-    given = call.shape(0)
-    return tuple(given[axis] for axis in kept_axes(len(given), _sizes(call, 1)))
+    shape = call.shape(0)
+    return tuple(shape[axis] for axis in _kept_axes(len(shape), _sizes(call, 1)))
+
+
+def _inserted(shape: Shape, axis: int, *sizes: int, instead: int = 0) -> Shape:
+    return (*shape[:axis], *sizes, *shape[axis + instead :])
 
 
 def _concatenation(call: Call) -> Shape:
     shapes = [call.shape(operand) for operand in range(call.count)]
     axis = call.option("axis") % len(shapes[0])
-    size = sum(shape[axis] for shape in shapes)
-    return (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
+    return _inserted(shapes[0], axis, sum(shape[axis] for shape in shapes), instead=1)
 
 
 def _gather(call: Call) -> Shape:
-    given, indices = call.shape(0), call.shape(1)
-    axis, batch = call.option("axis") % len(given), call.option("batch_dims")
+    shape, indices = call.shape(0), call.shape(1)
+    axis, batch = call.option("axis") % len(shape), call.option("batch_dims")
     batch += len(indices) if batch < 0 else 0
-    return (*given[:axis], *indices[batch:], *given[axis + 1 :])
+    return _inserted(shape, axis, *indices[batch:], instead=1)
 
 
 def _gather_nd(call: Call) -> Shape:
-    given, indices = call.shape(0), call.shape(1)
-    return (*indices[:-1], *given[indices[-1] :])
+    shape, indices = call.shape(0), call.shape(1)
+    return (*indices[:-1], *shape[indices[-1] :])
 
 
 def _pack(call: Call) -> Shape:
-    given = call.shape(0)
-    axis = call.option("axis") % (len(given) + 1)
-    return (*given[:axis], call.count, *given[axis:])
+    shape = call.shape(0)
+    return _inserted(shape, call.option("axis") % (len(shape) + 1), call.count)
 
 
-def _unpack(call: Call) -> list[Shape]:
-    given = call.shape(0)
-    kept = kept_axes(len(given), [call.option("axis")])
-    return [tuple(given[axis] for axis in kept)] * call.results
-
-
-def _split(call: Call) -> list[Shape]:
-    given = call.shape(1)
-    axis = _number(call, 0) % len(given)
-    size = given[axis] // call.results
-    return [(*given[:axis], size, *given[axis + 1 :])] * call.results
-
-
-def _split_v(call: Call) -> list[Shape]:
-    given, sizes = call.shape(0), _sizes(call, 1)
-    axis = _number(call, 2) % len(given)
-    rest = given[axis] - sum(size for size in sizes if size >= 0)
-    parts = [rest if size < 0 else size for size in sizes]
-    return [(*given[:axis], size, *given[axis + 1 :]) for size in parts]
-
-
-def _squeeze(call: Call) -> Shape:
-    given = call.shape(0)
-    gone = call.options("squeeze_dims") or [n for n, size in enumerate(given) if size == 1]
-    return tuple(given[axis] for axis in kept_axes(len(given), gone)) if given else ()
-
-
-def _expand_dims(call: Call) -> Shape:
-    given = call.shape(0)
-    axis = _number(call, 1) % (len(given) + 1)
-    return (*given[:axis], 1, *given[axis:])
-
-
-def _slice(call: Call) -> Shape:
-    rows = zip(call.shape(0), _sizes(call, 1), _sizes(call, 2), strict=True)
-    return tuple(size - begin if wanted == -1 else wanted for size, begin, wanted in rows)
-
-
-def slices(call: Call) -> tuple[Any, ...]:
-    """Return what STRIDED_SLICE takes of a tensor, as numpy's index."""
+def _slices(call: Call) -> tuple[Any, ...]:
+    """Return numpy's index for the part that STRIDED_SLICE takes."""
     begins, ends, strides = (_sizes(call, operand) for operand in (1, 2, 3))
 
     def is_set(mask: str, axis: int) -> bool:
@@ -250,10 +211,45 @@ def slices(call: Call) -> tuple[Any, ...]:
     return tuple(taken(axis) for axis in range(len(begins)))
 
 
-def _strided_slice(call: Call) -> Shape:
-    # One element in memory, whatever the shape.
-    found: Shape = np.broadcast_to(np.False_, call.shape(0))[slices(call)].shape
-    return found
+def _part(call: Call, whole: Array) -> Array:
+    begins, sizes = _sizes(call, 1), _sizes(call, 2)
+    ends = [None if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True)]
+    return whole[tuple(map(slice, begins, ends))]
+
+
+def _unpacked(call: Call, whole: Array) -> list[Array]:
+    return list(np.moveaxis(whole, call.option("axis"), 0)[: call.results])
+
+
+def _split_v(call: Call, whole: Array) -> list[Array]:
+    sizes, axis = _sizes(call, 1), _number(call, 2)
+    rest = whole.shape[axis] - sum(size for size in sizes if size >= 0)
+    ends = np.cumsum([rest if size < 0 else size for size in sizes])
+    return np.split(whole, ends[:-1], axis)
+
+
+VIEWS: Mapping[str, tuple[int, Callable[[Call, Array], Array | list[Array]]]] = {
+    "EXPAND_DIMS": (0, lambda call, whole: np.expand_dims(whole, _number(call, 1))),
+    "SLICE": (0, _part),
+    "SPLIT": (1, lambda call, whole: np.split(whole, call.results, _number(call, 0))),
+    "SPLIT_V": (0, _split_v),
+    "SQUEEZE": (0, lambda call, whole: np.squeeze(whole, call.options("squeeze_dims") or None)),
+    "STRIDED_SLICE": (0, lambda call, whole: whole[_slices(call)]),
+    "TRANSPOSE": (0, lambda call, whole: np.transpose(whole, _sizes(call, 1))),
+    "UNPACK": (0, _unpacked),
+}
+"""Operators whose results are views of an operand: its position, and what makes them."""
+
+
+def _viewed(name: str) -> Callable[[Call], list[Shape]]:
+    operand, view = VIEWS[name]
+
+    def rule(call: Call) -> list[Shape]:
+        # One element in memory, whatever the shape.
+        made = view(call, np.broadcast_to(np.False_, call.shape(operand)))
+        return [one.shape for one in (made if isinstance(made, list) else [made])]
+
+    return rule
 
 
 def _padded(call: Call) -> Shape:
@@ -273,9 +269,8 @@ def _range(call: Call) -> Shape:
 
 
 def _one_hot(call: Call) -> Shape:
-    given, depth = call.shape(0), _number(call, 1)
-    axis = call.option("axis") % (len(given) + 1)
-    return (*given[:axis], depth, *given[axis:])
+    shape, depth = call.shape(0), _number(call, 1)
+    return _inserted(shape, call.option("axis") % (len(shape) + 1), depth)
 
 
 def _resized(call: Call) -> Shape:
@@ -296,23 +291,23 @@ def _depth_to_space(call: Call) -> Shape:
 
 
 def _space_to_batch(call: Call) -> Shape:
-    batch, *given = call.shape(0)
+    batch, *sizes = call.shape(0)
     block, around = _sizes(call, 1), call.value(2).tolist()
     inner = [
         (size + sum(added)) // length
-        for size, length, added in zip(given, block, around, strict=False)
+        for size, length, added in zip(sizes, block, around, strict=False)
     ]
-    return (batch * math.prod(block), *inner, *given[len(block) :])
+    return (batch * math.prod(block), *inner, *sizes[len(block) :])
 
 
 def _batch_to_space(call: Call) -> Shape:
-    batch, *given = call.shape(0)
+    batch, *sizes = call.shape(0)
     block, around = _sizes(call, 1), call.value(2).tolist()
     inner = [
         size * length - sum(cropped)
-        for size, length, cropped in zip(given, block, around, strict=False)
+        for size, length, cropped in zip(sizes, block, around, strict=False)
     ]
-    return (batch // math.prod(block), *inner, *given[len(block) :])
+    return (batch // math.prod(block), *inner, *sizes[len(block) :])
 
 
 def _top_k(call: Call) -> list[Shape]:
@@ -326,8 +321,8 @@ def _suppressed(call: Call) -> list[Shape]:
 
 
 def _where(call: Call) -> Shape:
-    given = call.shape(0)
-    return (math.prod(given), len(given))
+    shape = call.shape(0)
+    return (math.prod(shape), len(shape))
 
 
 def _embedding(call: Call) -> Shape:
@@ -359,6 +354,7 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), _pool),
     **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), _padded),
     **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"), _suppressed),
+    **{name: _viewed(name) for name in VIEWS},
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _resized),
     "BATCH_MATMUL": _batch_matmul,
     "BATCH_TO_SPACE_ND": _batch_to_space,
@@ -370,7 +366,6 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     "DEPTHWISE_CONV_2D": _convolved(slice(1, -1), -1),
     "DEPTH_TO_SPACE": _depth_to_space,
     "EMBEDDING_LOOKUP": _embedding,
-    "EXPAND_DIMS": _expand_dims,
     "FILL": _as_valued(0),
     "FULLY_CONNECTED": _fully_connected,
     "GATHER": _gather,
@@ -382,18 +377,11 @@ RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     "RESHAPE": _reshape,
     "SCATTER_ND": _as_valued(2),
     "SELECT": _like(1),
-    "SLICE": _slice,
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "SPACE_TO_DEPTH": _space_to_depth,
-    "SPLIT": _split,
-    "SPLIT_V": _split_v,
-    "SQUEEZE": _squeeze,
-    "STRIDED_SLICE": _strided_slice,
     "TILE": _tile,
     "TOPK_V2": _top_k,
-    "TRANSPOSE": _transpose,
     "TRANSPOSE_CONV": _as_valued(0),
-    "UNPACK": _unpack,
 }
 """Shape of the result of an operator, or of each of its results, by its name.
 

@@ -174,7 +174,7 @@ def bound_of(
     signature = tensor.numbers("shape_signature") or largest
     sizes = list(zip(largest, *known, strict=True))
     symbols = tuple(
-        OPEN if len(set(found)) > 1 or (declared == -1 and not is_sure) else ""
-        for declared, found in zip(signature, sizes, strict=True)
+        OPEN if len(set(seen)) > 1 or (declared == -1 and not is_sure) else ""
+        for declared, seen in zip(signature, sizes, strict=True)
     )
     return tuple(map(max, sizes)), symbols if any(symbols) else ()

@@ -106,12 +106,12 @@ class FlatFile(PositionedFile):
         self.check(start, length)
         page, offset = divmod(start, _PAGE)
         if offset + length <= _PAGE:
-            found = self._page(page)[offset : offset + length]
+            content = self._page(page)[offset : offset + length]
         else:
-            found = self.bytes_at(start, length)
-        if len(found) < length:
+            content = self.bytes_at(start, length)
+        if len(content) < length:
             raise self.malformed(start, "the file ends early")
-        return found
+        return content
 
     def check(self, start: int, length: int) -> None:
         if start < 0 or start + length > self.size:
@@ -173,12 +173,11 @@ class _Reader:
             found = "has a field that is newer than this version of RankSlice"
             raise RankSliceError(Mistake(where, found, "convert the model with an older converter"))
         values: dict[str, Value] = {}
+        table = Table(kind, values, start, length)
         for item, offset in zip(fields, offsets, strict=False):
-            if offset:
-                value = self._value(item, kind, values, start, body, offset, depth)
-                if value is not None:
-                    values[item.name] = value
-        return Table(kind, values, start, length)
+            if offset and (value := self._value(item, table, body, offset, depth)) is not None:
+                values[item.name] = value
+        return table
 
     def _vtable(self, start: int) -> tuple[int, ...]:
         """Return the length of a table, then where in it its fields are; 0: not there."""
@@ -194,44 +193,34 @@ class _Reader:
         return known
 
     def _value(
-        self,
-        item: Field,
-        kind: str,
-        values: Mapping[str, Value],
-        start: int,
-        body: bytes,
-        offset: int,
-        depth: int,
+        self, item: Field, table: Table, body: bytes, offset: int, depth: int
     ) -> Value | None:
         width = struct.calcsize(SCALARS[item.type]) if item.is_scalar else 4
         raw = body[offset : offset + width]
         if offset < 4 or len(raw) < width:
-            raise self.file.malformed(start, f"field {item.name} of {kind} lies outside its table")
+            found = f"field {item.name} of {table.kind} lies outside its table"
+            raise self.file.malformed(table.start, found)
         if item.is_scalar:
             return raw
-        target = start + offset + _number(raw)
+        target = table.start + offset + _number(raw)
         if item.is_vector and item.type in TABLES:
             return self._tables(item.type, target, depth)
         if item.type in TABLES:
             return self.table(item.type, target, depth + 1)
         if item.type in UNIONS:
-            return self._member(item, kind, values, target, depth)
+            return self._member(item, table, target, depth)
         return self._bytes(item, target)
 
-    def _member(
-        self, item: Field, kind: str, values: Mapping[str, Value], target: int, depth: int
-    ) -> Table | None:
+    def _member(self, item: Field, table: Table, target: int, depth: int) -> Table | None:
         """Return the table in a union; the field before says which kind it is."""
-        tag = values.get(f"{item.name}_type", b"\0")
-        assert isinstance(tag, bytes)
-        members = UNIONS[item.type]
-        if not tag[0]:
+        number, members = table.number(f"{item.name}_type"), UNIONS[item.type]
+        if not number:
             return None
-        if tag[0] > len(members):
-            where = f"{self.file.path}: {item.name} of a table {kind} at byte {target}"
-            found = f"are of kind {tag[0]}, which is newer than this version of RankSlice"
+        if number > len(members):
+            where = f"{self.file.path}: {item.name} of a table {table.kind} at byte {target}"
+            found = f"are of kind {number}, which is newer than this version of RankSlice"
             raise RankSliceError(Mistake(where, found, "convert the model with an older converter"))
-        return self.table(members[tag[0] - 1], target, depth + 1)
+        return self.table(members[number - 1], target, depth + 1)
 
     def _tables(self, kind: str, start: int, depth: int) -> tuple[Table, ...]:
         count = _number(self._read(start, 4))
@@ -281,8 +270,8 @@ def _buffer(file: FlatFile, number: int, buffer: Table) -> ByteRange | None:
 def _check_options(file: FlatFile, root: Table) -> None:
     for number, subgraph in enumerate(root.tables("subgraphs")):
         for position, operator in enumerate(subgraph.tables("operators")):
-            if found := large_options(file.path, operator):
-                _checked(file, f"operator {position} of subgraph {number}", found)
+            if place := large_options(file.path, operator):
+                _checked(file, f"operator {position} of subgraph {number}", place)
 
 
 def large_options(path: Path, operator: Table) -> ByteRange | None:
@@ -291,13 +280,13 @@ def large_options(path: Path, operator: Table) -> ByteRange | None:
     return ByteRange(path, offset, size) if offset > _INSIDE and size else None
 
 
-def _checked(file: FlatFile, what: str, found: ByteRange) -> ByteRange:
-    if found.offset + found.length > file.size:
+def _checked(file: FlatFile, what: str, place: ByteRange) -> ByteRange:
+    if place.offset + place.length > file.size:
         raise RankSliceError(
             Mistake(
                 f"{file.path}: {what}",
-                f"lies at bytes {found.offset} to {found.offset + found.length}",
+                f"lies at bytes {place.offset} to {place.offset + place.length}",
                 f"the file has {file.size}: was it cut off?",
             )
         )
-    return found
+    return place

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import ByteRange, Layer, Tensor
+from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.input_shapes import replace_open
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
 from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.operators import tflite_facts
@@ -37,13 +38,12 @@ class _Numbers:
     opcodes: tuple[int, ...]
 
 
-def submodel_pieces(
+def tflite_submodel(
     model: TfliteModel,
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    *,
+    part: Part,
     name: str,
+    conversion: Conversion = FLOAT32,
+    *,
     limit: int = FLATBUFFER_LIMIT,
 ) -> SubModelFiles:
     """Return a TensorFlow Lite file with some of a model's layers.
@@ -53,13 +53,15 @@ def submodel_pieces(
     are shared again, and those that nobody reads are left out. Metadata and signatures are kept
     where they still hold.
     """
-    check_types(model.path, (*inputs, *outputs))
+    check_types(model.path, (*part.inputs, *part.outputs))
     number_of = {tensor: number for number, tensor in enumerate(model.tensor_names)}
-    brought = [number_of[tensor.name] for tensor in inputs]
-    given = [number_of[tensor.name] for tensor in outputs]
-    operators = sorted(model.operator_of[layer.name] for layer in layers)
-    numbers = _numbers(model, operators, [*brought, *given])
-    root = _root(model, numbers, brought, given, behind=_is_large(model, numbers, limit))
+    input_numbers = [number_of[tensor.name] for tensor in part.inputs]
+    output_numbers = [number_of[tensor.name] for tensor in part.outputs]
+    operators = sorted(model.operator_of[layer.name] for layer in part.layers)
+    numbers = _numbers(model, operators, [*input_numbers, *output_numbers])
+    root = _root(
+        model, numbers, input_numbers, output_numbers, behind=_is_large(model, numbers, limit)
+    )
     pieces = tuple(coalesce(flatbuffer(root, _IDENTIFIER)))
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
     if head > _MAX_TABLES_SIZE:

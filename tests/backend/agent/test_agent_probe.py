@@ -14,8 +14,8 @@ from probed_boards import CPU, JETSON, PC, RASPBERRY_PI, RUBIK_PI, make_tree, po
 from rankslice.backend.agent.probe.environments import environment, open_mpi
 from rankslice.backend.agent.probe.machine_files import clusters, hardware, listed_cores
 from rankslice.backend.agent.probe.network import interfaces
-from rankslice.backend.boards.agent_program import agent_program
 from rankslice.backend.boards.conversation import packages_of_jobs
+from rankslice.backend.boards.ssh import agent_program
 from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.backend.runtime.system.files import by_number
 

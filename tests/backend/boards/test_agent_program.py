@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankslice.backend.agent
-from rankslice.backend.boards.agent_program import agent_modules, agent_program
+from rankslice.backend.boards.ssh import agent_modules, agent_program
 
 BACKEND = Path(rankslice.backend.agent.__file__).parents[1]
 SYSTEM = BACKEND / "runtime" / "system"

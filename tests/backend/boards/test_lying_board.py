@@ -218,7 +218,7 @@ def accelerator(liar: Liar) -> None:
 
 
 def fetch(liar: Liar) -> None:
-    liar.shell.get("run", "results.bin", liar.folder / "here" / "fetched", most_bytes=1000)
+    liar.shell.get("run", "results.bin", liar.folder / "here" / "fetched", max_bytes=1000)
 
 
 def full_report(folder: Path) -> dict[str, Any]:
@@ -555,4 +555,4 @@ def test_a_file_that_is_not_there_is_a_mistake_on_this_machine_too(
     monkeypatch.setenv("HOME", str(tmp_path))
     own = BoardShell(Login("here", "localhost"))
     with pytest.raises(RankSliceError, match=r"board here .*No such file or directory"):
-        own.get("0-0", "results.bin", tmp_path / "fetched", most_bytes=1)
+        own.get("0-0", "results.bin", tmp_path / "fetched", max_bytes=1)

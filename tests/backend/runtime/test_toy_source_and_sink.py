@@ -20,7 +20,7 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import Entry, Input, SourceStage
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.sources.arrivals import Timed
+from rankslice.backend.runtime.sources.arrivals import Queue, Timed
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats import read_model
 from rankslice.session.building.build_options import Quantisation
@@ -168,7 +168,7 @@ def test_messages_and_help_name_it() -> None:
 def test_frames_that_never_came_were_not_dropped() -> None:
     now = 0.0
     spec = Tensor("x", "float32", (1,))
-    arrivals = Timed(None, 10.0, 2, "drop", clock=lambda: now)
+    arrivals = Timed(None, 10.0, Queue(2, "drop", clock=lambda: now))
     source = sources.open_source(RunOptions(("count:4",)), [spec])
     ring, credits = Ring(spec, 9, 0), Ring(CREDIT, 9, 1)
     stage = SourceStage(source, arrivals, [Entry([ring], 9)], Input(credits, 0))

@@ -23,14 +23,12 @@ RANKS = 2
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("scenarios"), RANKS)
-    let_ranks_sleep(folder, 1e3 * SLEEP_S)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("scenarios"), RANKS), 1e3 * SLEEP_S)
 
 
 def test_a_query_begins_when_all_frames_of_the_one_before_are_out(out: Path) -> None:
     measured = Measured("out", out, RunOptions(frames=40, samples_per_query=8))
-    found = run_start(measured, Load("queries"), subject=0, number=0, turn=0)
+    found = run_start(measured, Load("queries"))
     begins = np.array(found.arrived_ns).reshape(5, 8)
     ends = begins + np.array(found.latency_ns).reshape(5, 8)
     assert (begins == begins[:, :1]).all()

@@ -101,14 +101,14 @@ def assert_no_process_is_left(folder: Path) -> None:
 
 
 def processes_of(folder: Path) -> list[list[str]]:
-    found = []
+    commands = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(folder) or str(folder) in " ".join(process.cmdline()):
-                found.append(process.cmdline())
+                commands.append(process.cmdline())
         except psutil.Error:
             continue
-    return found
+    return commands
 
 
 def test_a_folder_counts_by_the_version_of_its_runtime_and_not_by_the_wording(
@@ -159,14 +159,16 @@ def test_the_library_runs_a_build_folder(built: Path) -> None:
 
 @pytest.mark.ci
 def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
-    told: list[Verification | int | None] = []
+    progress: list[Verification | int | None] = []
     finished = run(
         prepare(built, RunOptions(frames=30, window=1)),
-        Callbacks(on_ran=lambda ran: told.append(ran.summary.verify), on_verified=told.append),
+        Callbacks(
+            on_ran=lambda ran: progress.append(ran.summary.verify), on_verified=progress.append
+        ),
         verify=True,
     )
     # The figures are there before the comparison, which takes its time.
-    assert [None, *range(1, 31)] == told
+    assert [None, *range(1, 31)] == progress
     assert 1 == finished.summary.window
     assert list(range(30)) == finished.results.records["frame"].tolist()
     assert finished.summary.verify is not None
@@ -177,10 +179,10 @@ def test_a_window_of_one_frame_gives_every_frame_in_order(built: Path) -> None:
 def test_frames_of_an_npz_file_come_out_as_its_arrays_say(built: Path, tmp_path: Path) -> None:
     frames = np.random.default_rng(5).standard_normal((7, 1, 4, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "frames.npz", x=frames)
-    given = str(tmp_path / "frames.npz")
-    finished = run(prepare(built, RunOptions(inputs=(given,), exact=True)))
+    frames = str(tmp_path / "frames.npz")
+    finished = run(prepare(built, RunOptions(inputs=(frames,), exact=True)))
     assert 7 == finished.summary.completed
-    expected = unsliced_outputs(built, [given], 7)
+    expected = unsliced_outputs(built, [frames], 7)
     np.testing.assert_array_equal(expected[0], finished.results.values(0))
 
 
@@ -356,8 +358,8 @@ def test_classes_of_all_frames_are_in_the_json_and_in_a_table(
         *("run", pictures, "--input", pictures.parent / "images", "--labels", labels),
         *("--frames", "30", "--top", "2", "--json", "-", "--classes", tmp_path / "classes.csv"),
     )
-    told = "b, \\x1b.png has 4x8 pixels, the model takes 4x4: images of other sizes are resized\n"
-    assert (0, told) == (ended.code, ended.err)
+    note = "b, \\x1b.png has 4x8 pixels, the model takes 4x4: images of other sizes are resized\n"
+    assert (0, note) == (ended.code, ended.err)
     frames = json.loads(ended.out)["classes"]
     assert list(range(30)) == [frame["frame"] for frame in frames]
     assert ["a.png", "b, \x1b.png"] == [frame["input"] for frame in frames[:2]]

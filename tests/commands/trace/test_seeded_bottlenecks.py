@@ -90,8 +90,7 @@ def test_a_slow_source(tmp_path: Path) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize(("route", "kind", "ranks"), [("normal", 1, 1), ("surge", 3, 3)])
 def test_two_routes(tmp_path: Path, route: str, kind: int, ranks: int) -> None:
-    out = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(out, 8)
+    out = let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 8)
     shown = trace_run(prepare_trace(out, RunOptions(frames=40, switch=route)))
     steps = [each for each in shown.drawn.slices if each.name.startswith("segment")]
     assert 40 * kind == len(steps)

@@ -94,8 +94,7 @@ def test_operators_and_kernels_of_litert_are_shown_and_written(tmp_path: Path) -
 
 @pytest.mark.ci
 def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
-    out = chain_folder(tmp_path, 2)
-    let_ranks_sleep(out, 1)
+    out = let_ranks_sleep(chain_folder(tmp_path, 2), 1)
     shown = rankslice_package.trace(out, frames=FRAMES, operators=True)
     expected = "ranks 0 and 1 show no operators: the engine null does not report when they run"
     assert (expected,) == shown.notes
@@ -103,8 +102,12 @@ def test_an_engine_that_tells_no_operators_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
-    out = chain_folder(tmp_path, 3)
-    let_ranks_sleep(out, 3, engine=FAILING_ENGINE, options={1: {"sleep_ms": "9", "fails": "40"}})
+    out = let_ranks_sleep(
+        chain_folder(tmp_path, 3),
+        3,
+        engine=FAILING_ENGINE,
+        options={1: {"sleep_ms": "9", "fails": "40"}},
+    )
     failed = rankslice("run", out, "--frames", "100")
     assert 1 == failed.code
     assert f"rankslice trace {out} --failure" in failed.err
@@ -122,8 +125,12 @@ def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
 def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_one(
     tmp_path: Path,
 ) -> None:
-    out = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(out, 3, engine=FAILING_ENGINE, options={1: {"fails": "40"}})
+    out = let_ranks_sleep(
+        chain_folder(tmp_path, 3, usually_whole=True),
+        3,
+        engine=FAILING_ENGINE,
+        options={1: {"fails": "40"}},
+    )
     assert 1 == rankslice("run", out, "--frames", "100", "--switch", "surge").code
     shown = rankslice_package.trace(out, failure=True)
     assert any(

@@ -34,7 +34,7 @@ from rankslice.exploration.simulator.simulator import Arrivals, at_rate, simulat
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.platform import Platform
-from rankslice.session.exploring.simulate import SimulationOptions, Traffic, simulate_job
+from rankslice.session.exploring.simulate import simulate_job
 
 WHOLE = dict.fromkeys("abc", 0)
 SLICED = {"a": 0, "b": 1, "c": 2}
@@ -169,20 +169,17 @@ def test_frames_come_out_in_order_wherever_the_route_changes(data: st.DataObject
 
 
 def test_a_job_changes_the_route_where_it_is_predicted(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(folder, 3)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 3)
     times_s = [*np.arange(0, 0.6, 0.02), *np.arange(0.6, 1.2, 1 / 150), *np.arange(1.2, 2.2, 0.02)]
     (tmp_path / "trace.txt").write_text("".join(f"{each:.6f}\n" for each in times_s))
-    rules = RunOptions(normal_fps=100.0, normal_after_s=0.3)
     plan = plan_from_json((folder / "plan.json").read_text())
-    options = SimulationOptions(Traffic(arrivals_s=np.array(times_s)), switching=rules)
-    nowhere = Platform("local", ())
-    found = simulate_job(plan, nowhere, KnownTimes(None), "", options).simulation
-    told = RunOptions(
+    options = RunOptions(
         results=tmp_path / "results.bin", frames=len(times_s), arrivals=tmp_path / "trace.txt",
         normal_fps=100.0, normal_after_s=0.3,
     )  # fmt: skip
-    ran = next(r.source for r in run_in_process(folder, told) if r.source)
+    nowhere = Platform("local", ())
+    found = simulate_job(plan, nowhere, KnownTimes(None), "", options).simulation
+    ran = next(r.source for r in run_in_process(folder, options) if r.source)
     assert ["surge", "normal"] == [change.route for change in ran.switches]
     assert ["surge", "normal"] == [change.route for change in found.switches]
     assert [change.frame for change in ran.switches] == pytest.approx(

@@ -121,12 +121,6 @@ def test_long_lists_of_missing_layers_are_shortened_but_counted() -> None:
     ] == mistakes_of({"a_cpu0": ["n0"]}, LONG)
 
 
-def test_one_missing_layer_is_named() -> None:
-    assert [
-        "mapping.json: layer 'n41' of model.onnx is in no key; add what is missing to the lists"
-    ] == mistakes_of({"a_cpu0": ["n0..n40"]}, LONG)
-
-
 def test_long_lists_of_layers_in_two_keys_are_shortened_but_counted() -> None:
     assert [
         "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more are in"

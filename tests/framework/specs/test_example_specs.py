@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from line_graphs import line_graph
 
-from rankslice.framework.errors import RankSliceError
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
@@ -43,18 +42,6 @@ def test_figure_2_of_the_autodice_paper_is_placed_and_assigned() -> None:
         (rank.board, rank.cores) for rank in ranks
     ]
     assert (("MaxPool1", "Add1"), ("FC1",), ("Conv1", "Relu1")) == assign(mapping, figure).layers
-
-
-def test_autodices_own_example_lacks_its_board(tmp_path: Path) -> None:
-    (tmp_path / "mapping.json").write_text(AUTODICE_MAPPING)
-    (tmp_path / "platform.txt").write_text(AUTODICE_PLATFORM)
-    mapping = read_mapping(tmp_path / "mapping.json")
-    with pytest.raises(RankSliceError) as caught:
-        place_ranks(mapping, read_platform(tmp_path / "platform.txt"))
-    assert (
-        "mapping.json: lenovo_cpu0: no board 'lenovo' in platform.txt (2 keys name it);"
-        " it has nx01, nx02, nx03 and nx04"
-    ) == str(caught.value)
 
 
 def test_autodices_own_example_runs_where_its_board_is(tmp_path: Path) -> None:

@@ -87,59 +87,9 @@ def test_a_core_named_twice_counts_once_if_cores_are_shared() -> None:
 SHARE = "give each rank its own, or allow sharing with --share-cores"
 
 
-def test_what_a_rank_wants_twice_is_told() -> None:
-    assert [
-        "mapping.json: edge01_cpu1,1: core 1 is repeated; expected every core once",
-        f"mapping.json: edge01_cpu2-4: cores 2-3 are in edge01_cpu0,2,3 too; {SHARE}",
-        f"mapping.json: edge01_gpu@4: core 4 is in edge01_cpu2-4 too; {SHARE}",
-        f"mapping.json: edge01_gpu0: the GPU is in edge01_gpu@4 too; {SHARE}",
-        "mapping.json: edge01_npu.2: the suffix .2 shares a resource between ranks;"
-        " allow that with --share-cores",
-    ] == mistakes_of(
-        "edge01_cpu0,2,3",
-        "edge01_cpu2-4",
-        "edge01_cpu1,1",
-        "edge01_gpu@4",
-        "edge01_gpu0",
-        "edge01_npu.2",
-    )
-
-
-def test_what_the_platform_does_not_have_is_told() -> None:
-    assert [
-        "mapping.json: edge1_cpu0: no board 'edge1' in platform.yaml; did you mean 'edge01'?",
-        "mapping.json: pc_gpu: no board 'pc' in platform.yaml (2 keys name it);"
-        " it has edge01, edge_02 and unknown",
-        "mapping.json: edge01_cpu4-7: board edge01 has no cores 6-7; it has cores 0-5",
-        "mapping.json: edge01_gpu@9: board edge01 has no core 9; it has cores 0-5",
-        "mapping.json: edge_02_npu: board edge_02 has no NPU; platform.yaml describes none",
-        "mapping.json: edge01_gpu1: board edge01 has no gpu1; platform.yaml describes gpu0 only",
-        "mapping.json: edge01_npu2: board edge01 has no npu2; platform.yaml describes npu0 to npu1",
-    ] == mistakes_of(
-        "edge1_cpu0",
-        "pc_gpu",
-        "pc_cpu0",
-        "edge01_cpu4-7",
-        "edge01_gpu@9",
-        "edge_02_npu",
-        "edge01_gpu1",
-        "edge01_npu2",
-    )
-
-
 def test_mistakes_of_all_kinds_are_told_at_once() -> None:
     keys = ("edge01", "pc_gpu", "edge01_cpu7", "edge01_cpu0", "edge01_cpu0-1")
     assert 4 == len(mistakes_of(*keys))
-
-
-def test_digits_that_are_several_cores_or_one_ask_for_more() -> None:
-    platform = Platform("platform.yaml", (Board("pc", "pc", cores=tuple(range(16))),))
-    with pytest.raises(RankSliceError) as caught:
-        place_ranks(mapping_of("pc_cpu12"), platform)
-    assert (
-        "mapping.json: pc_cpu12: '12' is core 12 or cores 1 and 2, and the board has both;"
-        " write 12-12 or 1,2"
-    ) == str(caught.value)
 
 
 def test_cpu_ranks_take_the_cpu_block_or_the_default_engine() -> None:

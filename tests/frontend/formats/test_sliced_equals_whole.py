@@ -8,8 +8,8 @@ from onnx_models import random_inputs, run
 from strategies import assignments, networks
 
 from rankslice.frontend.formats.onnx.reader import read_onnx
-from rankslice.frontend.formats.onnx.writer import segment_pieces
-from rankslice.frontend.formats.pieces import write_pieces
+from rankslice.frontend.formats.onnx.writer import onnx_submodel
+from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import partition
 
 
@@ -30,10 +30,7 @@ def test_segments_run_one_by_one_give_the_bits_of_the_whole_model(mapped):
         values = dict(inputs)
         for number, segment in enumerate(partition(model.graph, ranks).segments):
             part = path.with_name(f"{number}.onnx")
-            files = segment_pieces(
-                model, segment.layers, segment.inputs, segment.outputs, name=part.name
-            )
-            write_pieces(files.model, part)
+            write_submodel(onnx_submodel(model, segment, part.name), part)
             values |= run(part, {tensor.name: values[tensor.name] for tensor in segment.inputs})
         for name, expected in run(path, inputs).items():
             np.testing.assert_array_equal(expected, values[name], strict=True)

@@ -9,8 +9,7 @@ from line_graphs import line_graph
 from strategies import random_graphs
 
 from rankslice.framework.graph import Bond, Graph
-from rankslice.frontend.partition.partition import partition
-from rankslice.frontend.partition.spans import SpanSegments
+from rankslice.frontend.partition.partition import SpanSegments, partition
 
 CHAIN = line_graph("a: x -> p\n b: p -> q\n c: q p -> y", "y")
 

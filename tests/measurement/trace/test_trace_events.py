@@ -120,8 +120,7 @@ def test_no_file_breaks_the_reader(
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_job_tells_what_each_rank_does_with_each_frame(tmp_path: Path, direct: bool) -> None:
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 2.0)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 3), 2.0)
     plan = prepare(folder, RunOptions()).plan
     options = RunOptions(
         frames=40, events=Path("events"), events_kept=events_needed(plan, 40), direct=direct

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from real_jobs import chain_folder, let_ranks_sleep, replace_file
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
-from rankslice.measurement.bench.bench_records import Bench, Load, read_bench, write_bench
+from rankslice.measurement.bench.bench_records import Bench, Load, Start, read_bench, write_bench
 from rankslice.measurement.bench.series import all_series, own_ratios, series
 from rankslice.session.bench.bench import CLOSED, LIVE, Compared, compare
 from rankslice.session.bench.starts import Measured, run_start
@@ -40,10 +41,9 @@ class NullEngine(NullEngine):
 
 
 def test_a_stall_delays_no_arrival_and_shows_in_all_frames_behind_it(tmp_path: Path) -> None:
-    folder = chain_folder(tmp_path, 1)
-    let_ranks_sleep(folder, 0.0, engine=STALLING)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 1), 0.0, engine=STALLING)
     measured = Measured("out", folder, RunOptions(frames=FRAMES))
-    found = run_start(measured, Load("100 frames/s", 100.0), subject=0, number=0, turn=0)
+    found = run_start(measured, Load("100 frames/s", 100.0))
     spacing = np.diff(np.array(found.arrived_ns))
     assert [10 * MS] == pytest.approx([*{*np.round(spacing, -3)}], abs=2000)
     # What a frame waits at least follows from the schedule alone, however busy the machine is.
@@ -62,9 +62,7 @@ def test_a_stall_delays_no_arrival_and_shows_in_all_frames_behind_it(tmp_path: P
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = chain_folder(tmp_path_factory.mktemp("bench"), 2)
-    let_ranks_sleep(folder, 3.0)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path_factory.mktemp("bench"), 2), 3.0)
 
 
 @pytest.mark.ci
@@ -72,12 +70,14 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
     out: Path, tmp_path: Path, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails_in(measured: Measured, *arguments: object, **options: object) -> object:
-        if options["turn"] == turn:
-            raise KeyboardInterrupt
-        return run_start(measured, *arguments, **options)
+    starts = itertools.count()
 
-    monkeypatch.setattr("rankslice.session.bench.co_runner.run_start", fails_in)
+    def fails_in_turn(measured: Measured, load: Load) -> Start:
+        if next(starts) == turn:
+            raise KeyboardInterrupt
+        return run_start(measured, load)
+
+    monkeypatch.setattr("rankslice.session.bench.co_runner.run_start", fails_in_turn)
     file = tmp_path / "bench.json"
     options = ("--starts", "3", "--frames", "40", "--load-levels", "none", "--out", file)
     ended = command("bench", out, *options)
@@ -202,8 +202,7 @@ def test_frames_of_a_camera_are_measured_as_they_come(tmp_path: Path) -> None:
         g (float[1,3,4,4] x) => (float[1,3,4,4] y) { [L0] y = Relu(x) }
         """
     )
-    folder = chain_folder(tmp_path, 1, pictures)
-    let_ranks_sleep(folder, 3.0)
+    folder = let_ranks_sleep(chain_folder(tmp_path, 1, pictures), 3.0)
     code = folder / "runtime" / "sources" / "camera_source.py"
     replace_file(code, code.read_bytes() + CAMERA.encode())
     found = rankslice.bench(folder, folder, input="camera:0", starts=2, frames=40)

@@ -39,7 +39,7 @@ from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
 from rankslice.session.building.build import Build, build
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.exploring.evaluators import MappingRunner
 
 PLATFORM = """

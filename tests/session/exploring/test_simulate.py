@@ -13,25 +13,20 @@ from profiled_layers import kind_of, profile_of
 from real_jobs import chain_folder, let_ranks_sleep
 from traces import slices_on
 
+from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.simulate.show import simulated_page
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.platform import Link, Platform
 from rankslice.framework.profile import Profile, ProfiledModel, SeenTensor
 from rankslice.session.arriving_frames import arrivals_in
-from rankslice.session.exploring.simulate import (
-    SimulationOptions,
-    Traffic,
-    simulate_job,
-)
+from rankslice.session.exploring.simulate import simulate_job
 
 
 @pytest.fixture
 def sleeping(tmp_path):
     """A build folder of three ranks that sleep for 20 ms."""
-    folder = chain_folder(tmp_path, 3)
-    let_ranks_sleep(folder, 20)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path, 3), 20)
 
 
 def simulated(*arguments):
@@ -57,9 +52,7 @@ def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
 @pytest.fixture
 def routed(tmp_path):
     """A build folder of a job that needs 20 ms on the normal route, 60 on the other one."""
-    folder = chain_folder(tmp_path, 3, usually_whole=True)
-    let_ranks_sleep(folder, 20)
-    return folder
+    return let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 20)
 
 
 def test_either_route_of_a_job_can_be_simulated(routed):
@@ -283,7 +276,8 @@ def open_job(*seen, traced=0):
         boards,
         KnownTimes(profile),
         "p.json",
-        SimulationOptions(Traffic(frames=400), traced=traced),
+        RunOptions(frames=400),
+        traced=traced,
     )
 
 

@@ -67,6 +67,7 @@ def test_a_board_is_read_back_as_it_was_found(rubik_pi: BoardReport) -> None:
     (found,) = read(platform_text(probed(board("edge01", rubik_pi, "ubuntu")))).boards
     assert ("edge01", "edge01.local", "ubuntu") == (found.name, found.host, found.user)
     assert ("aarch64", "3.12", tuple(range(8))) == (found.arch, found.python, found.cores)
+    assert ["little", "big", "prime"] == [cluster.name for cluster in found.clusters]
     assert 7550 == found.memory_mb
     gpu = Accelerator("litert", (("delegate", "/usr/lib/libtensorflowlite_gpu_delegate.so"),))
     npu = Accelerator(
@@ -83,10 +84,10 @@ def test_values_say_where_they_come_from(rubik_pi: BoardReport) -> None:
     for expected in (
         "host: edge01.local  # 192.168.1.11, eth0, wired, 1000 Mbit/s (/sys/class/net/eth0/speed)",
         "# model: Thundercomm, Inc. RUBIK Pi 3 (/proc/device-tree/model)",
-        "# cores 0-3: Cortex-A55, 300 to 1958 MHz (/sys/devices/system/cpu/cpufreq/policy0),"
-        " capacity 343 of 1024 (cpu_capacity)",
-        "# core 7: Cortex-A78, 806 to 2707 MHz",
-        "# a rank is as fast as its slowest core: do not mix these",
+        "clusters:   # a rank is as fast as the slowest of its cores",
+        "little: {cores: 0-3, kind: Cortex-A55, max_mhz: 1958}  # Cortex-A55, 300 to 1958 MHz"
+        " (/sys/devices/system/cpu/cpufreq/policy0), capacity 343 of 1024 (cpu_capacity)",
+        "prime: {cores: [7], kind: Cortex-A78, max_mhz: 2707}  # Cortex-A78, 806 to 2707 MHz",
         "# gpu: found /dev/kgsl-3d0, /usr/lib/libtensorflowlite_gpu_delegate.so,",
         "# thermal zones: cpu0-thermal 47 C, cpu1-thermal 47 C, cpu2-thermal 47 C"
         " and nspss0-thermal 45 C (/sys/class/thermal)",

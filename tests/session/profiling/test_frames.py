@@ -16,8 +16,8 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.profile import SeenTensor
 from rankslice.frontend.formats import read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
-from rankslice.frontend.partition.spans import SpanSegments
-from rankslice.session.building.profile_file import read_profile
+from rankslice.frontend.partition.partition import SpanSegments
+from rankslice.session.building.planning import read_profile
 from rankslice.session.profiling.frames import SeenFrames, frames_of
 from rankslice.session.profiling.profile_options import ProfileOptions
 

@@ -19,7 +19,7 @@ from real_jobs import chain
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.exploration.times.span_times import Slice, first_spans, is_long
 from rankslice.framework.profile import Profile, profile_to_json
-from rankslice.session.building.profile_file import read_profile
+from rankslice.session.building.planning import read_profile
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model
 from rankslice.session.profiling.span_bench import Listener

@@ -12,17 +12,14 @@ import numpy as np
 import pytest
 from command_line import rankslice
 from damage import change_weight
-from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
+from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from real_jobs import let_ranks_sleep, replace_file
-from recorded import recording_of
-from tflite_models import model_file
+from recorded import litert_in_halves, recording_of
 
 import rankslice as package
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
-from rankslice.frontend.formats.tflite.reader import read_tflite
-from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.recording_folder import read_recording
 from rankslice.session.verification.replay import replay
 
@@ -196,13 +193,8 @@ def test_a_rank_without_layers_has_nothing_to_replay(tmp_path: Path) -> None:
 
 
 def test_litert_replays_its_own_submodels(tmp_path: Path) -> None:
-    pytest.importorskip("ai_edge_litert")
-    model = model_file("cnn_float32")
-    names = [layer.name for layer in read_tflite(model).graph.layers]
-    ranks = {name: int(2 * n >= len(names)) for n, name in enumerate(names)}
-    mapping = write_mapping(tmp_path / "mapping.json", ranks)
-    built = build(model, mapping, "local", tmp_path / "out", BuildOptions(share_cores=True))
-    folder = recording_of(built.folder, tmp_path, RunOptions(frames=3))
+    folder = litert_in_halves("cnn_float32", tmp_path)
+    folder = recording_of(folder, tmp_path, RunOptions(frames=3))
     assert all(replay(folder, rank).bit_equal for rank in (0, 1))
     with pytest.raises(RankSliceError, match=r"'onnxruntime' does not run .tflite sub-models"):
         replay(folder, 0, engine="onnxruntime")

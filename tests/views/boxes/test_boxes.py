@@ -64,13 +64,21 @@ def test_each_photograph_gets_the_boxes_that_the_unsliced_model_finds(
     names = [*(path.name for path in paths[:-1]), "flower1-2.jpg"]
     assert names == [image["file_name"] for image in record["images"]]
     assert {"coco.json", *names} == {path.name for path in target.iterdir()}
-    assert ["zero", "one"] == [each["name"] for each in record["categories"][:2]]
+    assert ["zero", "one"] == [category["name"] for category in record["categories"][:2]]
     for image, path in zip(record["images"], paths, strict=True):
-        told = [each for each in record["annotations"] if each["image_id"] == image["id"]]
+        annotations = [
+            annotation
+            for annotation in record["annotations"]
+            if annotation["image_id"] == image["id"]
+        ]
         expected = found_by_the_unsliced_model(path)
-        assert [label for label, _ in expected] == [each["category_id"] for each in told]
+        assert [label for label, _ in expected] == [
+            annotation["category_id"] for annotation in annotations
+        ]
         np.testing.assert_allclose(
-            [box for _, box in expected], [each["bbox"] for each in told], atol=0.05
+            [box for _, box in expected],
+            [annotation["bbox"] for annotation in annotations],
+            atol=0.05,
         )
         with Image.open(target / image["file_name"]) as picture, Image.open(path) as photograph:
             assert photograph.size == picture.size == (image["width"], image["height"])
@@ -97,11 +105,11 @@ def test_a_folder_is_replaced_only_if_a_run_has_made_it(tmp_path: Path) -> None:
 
 def test_pictures_never_overwrite_each_other() -> None:
     taken: Counter[str] = Counter()
-    given = ["a.jpg", "a.jpg", "a-2.jpg", "a.jpg", "b.pgm", "b.PNG", "coco.json", "plain", ".jpg"]
-    names = [_free_name(name, taken) for name in given]
+    files = ["a.jpg", "a.jpg", "a-2.jpg", "a.jpg", "b.pgm", "b.PNG", "coco.json", "plain", ".jpg"]
+    names = [_free_name(name, taken) for name in files]
     assert ["a.jpg", "a-2.jpg", "a-2-2.jpg", "a-3.jpg"] == names[:4]
     assert ["b.pgm.png", "b.PNG", "coco.json.png", "plain.png", ".jpg.png"] == names[4:]
-    assert len(given) == len(set(names))
+    assert len(files) == len(set(names))
 
 
 @pytest.mark.ci
@@ -114,11 +122,11 @@ def test_photographs_and_boxes_are_upright(out: Path, tmp_path: Path) -> None:
     ended = run(out, tmp_path / "labelled", upright, turned)
     assert 0 == ended.code, ended.err
     record: dict[str, Any] = json.loads((tmp_path / "labelled" / "coco.json").read_text())
-    first, second = ({**each, "id": 0, "file_name": ""} for each in record["images"])
+    first, second = ({**image, "id": 0, "file_name": ""} for image in record["images"])
     assert first == second
     boxes = {number: [] for number in (1, 2)}
-    for each in record["annotations"]:
-        boxes[each["image_id"]].append(each["bbox"])
+    for annotation in record["annotations"]:
+        boxes[annotation["image_id"]].append(annotation["bbox"])
     assert boxes[1]
     assert boxes[1] == boxes[2]
     with Image.open(tmp_path / "labelled" / "turned.png") as drawn:
@@ -144,7 +152,9 @@ def test_photographs_that_appear_in_a_folder_get_boxes_and_keep_their_names(
     assert {*named, "coco.json"} == {path.name for path in target.iterdir()}
     record: dict[str, Any] = json.loads((target / "coco.json").read_text())
     assert named == [image["file_name"] for image in record["images"]]
-    first = [each["bbox"] for each in record["annotations"] if each["image_id"] == 1]
+    first = [
+        annotation["bbox"] for annotation in record["annotations"] if annotation["image_id"] == 1
+    ]
     expected = found_by_the_unsliced_model(PHOTOGRAPHS / named[0])
     assert len(expected) >= len(first) > 0
     every = np.array([box for _, box in expected])

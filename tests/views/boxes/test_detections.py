@@ -64,9 +64,9 @@ def test_boxes_scores_and_classes_are_read_with_and_without_a_batch(batch: tuple
         np.array([0.9, 0.1], np.float32).reshape(*batch, 2),
         np.array([3, 4]).reshape(*batch, 2),
     ]
-    found, left_out = read_detections(reading("b,s,c"), outputs)
-    assert ([BOX], [3], 0) == (found.boxes.tolist(), found.classes.tolist(), left_out)
-    assert [0.9] == pytest.approx(found.scores.tolist())
+    detections, left_out = read_detections(reading("b,s,c"), outputs)
+    assert ([BOX], [3], 0) == (detections.boxes.tolist(), detections.classes.tolist(), left_out)
+    assert [0.9] == pytest.approx(detections.scores.tolist())
 
 
 def test_rows_of_tensorflows_post_processing_count_up_to_its_count() -> None:
@@ -74,29 +74,29 @@ def test_rows_of_tensorflows_post_processing_count_up_to_its_count() -> None:
     rows = np.array([[[0.2, 0.1, 0.6, 0.4], [9, 9, 9, 9]]], np.float32)
     scores, classes = np.array([[0.8, 0.9]], np.float32), np.array([[2.0, 7.0]], np.float32)
     outputs = [rows, scores, classes, np.array([1.0], np.float32)]
-    found, _ = read_detections(reading("b,s,c,n", "yxyx"), outputs)
-    assert are_shares("auto", [found])
-    pixels = in_frame(found, Fit((100, 200), (100, 200)), shares=True)
+    detections, _ = read_detections(reading("b,s,c,n", "yxyx"), outputs)
+    assert are_shares("auto", [detections])
+    pixels = in_frame(detections, Fit((100, 200), (100, 200)), shares=True)
     np.testing.assert_allclose([[20, 20, 80, 60]], pixels.boxes, rtol=1e-6)
-    assert [2] == found.classes.tolist()
+    assert [2] == detections.classes.tolist()
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (1, 2, 6)])
 def test_a_single_output_has_rows_of_box_score_and_class(shape: tuple[int, ...]) -> None:
     rows = np.array([[*BOX, 0.75, 5], [*BOX, 0.2, 6]], np.float32).reshape(shape)
-    found, _ = read_detections(reading(), [rows])
+    detections, _ = read_detections(reading(), [rows])
     assert ([BOX], [0.75], [5]) == (
-        found.boxes.tolist(),
-        found.scores.tolist(),
-        found.classes.tolist(),
+        detections.boxes.tolist(),
+        detections.scores.tolist(),
+        detections.classes.tolist(),
     )
 
 
 def test_no_rows_are_no_detections() -> None:
-    found, left_out = read_detections(reading(), [np.empty((1, 0, 6), np.float32)])
-    assert (0, 0) == (len(found), left_out)
-    assert are_shares("auto", [found])
-    assert 0 == len(suppressed(found, 0.5))
+    detections, left_out = read_detections(reading(), [np.empty((1, 0, 6), np.float32)])
+    assert (0, 0) == (len(detections), left_out)
+    assert are_shares("auto", [detections])
+    assert 0 == len(suppressed(detections, 0.5))
 
 
 def test_raw_heads_of_both_versions_tell_the_best_class_of_each_box() -> None:
@@ -108,9 +108,9 @@ def test_raw_heads_of_both_versions_tell_the_best_class_of_each_box() -> None:
     old = np.concatenate([boxes, objectness, by_class], 1)[None].astype(np.float32)
     how = reading(form="cxcywh", nms=0.45)
     for head, score in (new, 0.8), (old, 0.4):
-        found, _ = read_detections(how, [head], by_column=has_boxes_by_column(head.shape))
-        assert ([BOX], [2]) == (found.boxes.tolist(), found.classes.tolist())
-        assert [score] == pytest.approx(found.scores.tolist())
+        detections, _ = read_detections(how, [head], by_column=has_boxes_by_column(head.shape))
+        assert ([BOX], [2]) == (detections.boxes.tolist(), detections.classes.tolist())
+        assert [score] == pytest.approx(detections.scores.tolist())
 
 
 @pytest.mark.parametrize("boxes", [0, 1, 5, 20])
@@ -119,10 +119,10 @@ def test_a_raw_head_with_few_boxes_is_read_as_its_largest_shape_says(boxes: int)
     head[:, :4] = np.array(IN_FORM["cxcywh"])[:, None]
     head[:, 4 + 7, :1] = 0.75
     how = reading(form="cxcywh", nms=0.45)
-    found, _ = read_detections(how, [head], by_column=has_boxes_by_column((1, 12, 8400)))
+    detections, _ = read_detections(how, [head], by_column=has_boxes_by_column((1, 12, 8400)))
     assert ([7] * min(1, boxes), [0.75] * min(1, boxes)) == (
-        found.classes.tolist(),
-        found.scores.tolist(),
+        detections.classes.tolist(),
+        detections.scores.tolist(),
     )
     empty, _ = read_detections(how, [head[:0]], by_column=True)
     assert 0 == len(empty)
@@ -130,9 +130,9 @@ def test_a_raw_head_with_few_boxes_is_read_as_its_largest_shape_says(boxes: int)
 
 def test_a_raw_head_of_version_5_for_one_class_has_the_score_of_the_object() -> None:
     head = np.tile(np.array([25, 40, 30, 40, 0.9], np.float32), (8, 1))[None]
-    found, _ = read_detections(reading(form="cxcywh", nms=0.45), [head])
-    assert [0] * 8 == found.classes.tolist()
-    assert [BOX] == suppressed(found, 0.45).boxes.tolist()
+    detections, _ = read_detections(reading(form="cxcywh", nms=0.45), [head])
+    assert [0] * 8 == detections.classes.tolist()
+    assert [BOX] == suppressed(detections, 0.45).boxes.tolist()
 
 
 def test_values_that_are_no_numbers_are_left_out_and_counted() -> None:
@@ -143,8 +143,8 @@ def test_values_that_are_no_numbers_are_left_out_and_counted() -> None:
         ],
         np.float32,
     )
-    found, left_out = read_detections(reading(), [rows])
-    assert (1, 4) == (len(found), left_out)  # the last one has too low a score to matter
+    detections, left_out = read_detections(reading(), [rows])
+    assert (1, 4) == (len(detections), left_out)  # the last one has too low a score to matter
 
 
 def test_outputs_of_different_lengths_are_a_mistake() -> None:
@@ -172,12 +172,18 @@ def crowds(draw: st.DrawFn) -> Detections:
     return Detections(np.concatenate([corner, corner + sides], 1), scores, classes)
 
 
-def brute_force(found: Detections, most: float) -> list[int]:
+def brute_force(detections: Detections, most: float) -> list[int]:
     """Return which boxes stay, by the definition."""
     kept: list[int] = []
-    for number in sorted(range(len(found)), key=lambda each: (-found.scores[each], each)):
-        rivals = [each for each in kept if found.classes[each] == found.classes[number]]
-        if all(overlap(found.boxes[number], found.boxes[each]) <= most for each in rivals):
+    for number in sorted(
+        range(len(detections)), key=lambda other: (-detections.scores[other], other)
+    ):
+        rivals = [
+            other for other in kept if detections.classes[other] == detections.classes[number]
+        ]
+        if all(
+            overlap(detections.boxes[number], detections.boxes[other]) <= most for other in rivals
+        ):
             kept.append(number)
     return kept
 
@@ -193,18 +199,18 @@ def overlap(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 @given(crowds(), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
-def test_suppression_keeps_what_its_definition_keeps(found: Detections, most: float) -> None:
-    expected = found.only(np.array(brute_force(found, most), np.int64))
-    actual = suppressed(found, most)
+def test_suppression_keeps_what_its_definition_keeps(detections: Detections, most: float) -> None:
+    expected = detections.only(np.array(brute_force(detections, most), np.int64))
+    actual = suppressed(detections, most)
     np.testing.assert_array_equal(expected.boxes, actual.boxes)
     np.testing.assert_array_equal(expected.scores, actual.scores)
     np.testing.assert_array_equal(expected.classes, actual.classes)
 
 
 @given(crowds())
-def test_overlaps_are_those_of_counted_squares(found: Detections) -> None:
-    for a, b in combinations(range(len(found)), 2):
-        pair = found.boxes[a], found.boxes[b]
+def test_overlaps_are_those_of_counted_squares(detections: Detections) -> None:
+    for a, b in combinations(range(len(detections)), 2):
+        pair = detections.boxes[a], detections.boxes[b]
         assert overlap(*pair) == pytest.approx(overlaps(pair[0], pair[1][None])[0])
 
 
@@ -223,18 +229,18 @@ def test_a_box_of_the_frame_is_found_again_in_the_image(
     box = np.array([x * image[1], y * image[0], across * image[1], down * image[0]])
     factor = np.array([fit.resized[1] / image[1], fit.resized[0] / image[0]] * 2)
     shift = np.array([(fit.resized[1] - 96) // 2, (fit.resized[0] - 64) // 2] * 2)
-    found, outside = in_image(of([box * factor - shift], [1], [0]), fit, image)
+    detections, outside = in_image(of([box * factor - shift], [1], [0]), fit, image)
     if outside:
         assert np.isclose(x, across) or np.isclose(y, down)
     else:
-        np.testing.assert_allclose(box, found.boxes[0], atol=1e-6)
+        np.testing.assert_allclose(box, detections.boxes[0], atol=1e-6)
 
 
 def test_boxes_are_clipped_to_the_image_and_those_outside_are_counted() -> None:
     fit = Fit((50, 100), (50, 100))
     boxes = [[-10, -10, 20, 20], [60, 10, 40, 30], [100, 0, 120, 20], [0, 0, 1e30, 1e30]]
-    found, outside = in_image(of(boxes, [1] * 4, [0] * 4), fit, (100, 200))
-    assert [[0, 0, 40, 40], [0, 0, 200, 100]] == found.boxes.tolist()
+    detections, outside = in_image(of(boxes, [1] * 4, [0] * 4), fit, (100, 200))
+    assert [[0, 0, 40, 40], [0, 0, 200, 100]] == detections.boxes.tolist()
     assert 2 == outside
 
 

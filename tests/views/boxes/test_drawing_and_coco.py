@@ -42,8 +42,10 @@ def test_labels_are_written_wherever_a_box_is(
 ) -> None:
     image = Image.new("RGB", size)
     width, height = size
-    found = of((0, 0, width, height), (width - 0.5, height - 0.5, width, height), (0, 0, 0.1, 0.1))
-    draw(image, found, ["\x1b[31m\n" * 50, "", "名前"])
+    detections = of(
+        (0, 0, width, height), (width - 0.5, height - 0.5, width, height), (0, 0, 0.1, 0.1)
+    )
+    draw(image, detections, ["\x1b[31m\n" * 50, "", "名前"])
     assert size == image.size
 
 
@@ -63,7 +65,8 @@ def test_a_coco_file_has_what_its_readers_expect() -> None:
     assert [1, 2, 3] == [image["id"] for image in record["images"]]
     assert {"id": 2, "file_name": "b.jpg", "width": 20, "height": 10} == record["images"][1]
     assert [(1, 1, 0), (2, 3, 0), (3, 3, 1)] == [
-        (each["id"], each["image_id"], each["category_id"]) for each in record["annotations"]
+        (annotation["id"], annotation["image_id"], annotation["category_id"])
+        for annotation in record["annotations"]
     ]
     first = record["annotations"][0]
     assert ([10.5, 20, 19.5, 40], 780, 0, 0.9) == (

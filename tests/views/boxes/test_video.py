@@ -64,10 +64,10 @@ def frames_of(path: Path) -> tuple[float, list[NDArray[Any]]]:
 def test_each_frame_with_a_result_has_it_written_at_rate_and_size_of_the_video(
     folder: Path, tmp_path: Path, name: str, arrivals: tuple[int, ...]
 ) -> None:
-    told: list[int] = []
-    text = write_video(work_for(folder, tmp_path / name), finished_with(arrivals), told.append)
+    drawn: list[int] = []
+    text = write_video(work_for(folder, tmp_path / name), finished_with(arrivals), drawn.append)
     assert f"{len(arrivals)} labelled frames, in {tmp_path / name}" == text
-    assert list(range(1, len(arrivals) + 1)) == told
+    assert list(range(1, len(arrivals) + 1)) == drawn
     fps, frames = frames_of(tmp_path / name)
     assert (FPS, len(arrivals)) == (fps, len(frames))
     for index, frame in zip(arrivals, frames, strict=True):

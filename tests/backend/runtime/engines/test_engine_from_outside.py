@@ -170,7 +170,7 @@ NAMED = {
 
 
 def test_no_other_file_names_an_engine() -> None:
-    found = set()
+    naming = set()
     for room in {*ROOMS} - {"networks"}:
         for file in (ROOT / room).rglob("*.py"):
             name = file.relative_to(ROOT).as_posix()
@@ -179,5 +179,5 @@ def test_no_other_file_names_an_engine() -> None:
                 node.value for node in texts if isinstance(node, ast.Constant)
             }
             if named and not name.startswith("backend/runtime/engines/"):
-                found.add(name)
-    assert NAMED.keys() == found
+                naming.add(name)
+    assert NAMED.keys() == naming

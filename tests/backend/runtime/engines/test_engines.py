@@ -136,13 +136,13 @@ def test_values_of_four_bits_are_read_where_they_are(tmp_path: Path) -> None:
 
 def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
     missing = Tensor("nothing", "float32", (1, 4))
-    found = refusal(save(tmp_path), [A, B], [missing])
-    assert "part.0.onnx: has no output 'nothing'; it has 'total', 'product'" == found
+    message = refusal(save(tmp_path), [A, B], [missing])
+    assert "part.0.onnx: has no output 'nothing'; it has 'total', 'product'" == message
 
 
 def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:
-    found = refusal(save(tmp_path), [A], [TOTAL])
-    assert "part.0.onnx: needs input 'b', which the job lacks" == found
+    message = refusal(save(tmp_path), [A], [TOTAL])
+    assert "part.0.onnx: needs input 'b', which the job lacks" == message
 
 
 def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08"])
 def test_a_file_that_is_no_model_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "part.0.onnx").write_bytes(content)
-    found = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
-    assert found.startswith("part.0.onnx: onnxruntime cannot load it: ")
+    message = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
+    assert message.startswith("part.0.onnx: onnxruntime cannot load it: ")
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    found = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
-    assert found.startswith("part.0.onnx: onnxruntime cannot load it: ")
+    message = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
+    assert message.startswith("part.0.onnx: onnxruntime cannot load it: ")
 
 
 def test_an_unknown_engine_is_told_with_those_that_are_known() -> None:
@@ -208,15 +208,15 @@ def test_a_provider_whose_plugin_is_not_installed_is_told_with_the_package() -> 
 
 
 def test_a_package_without_a_providers_library_is_told() -> None:
-    found = refused({"provider": "Another", "plugin": "numpy"}, "npu")
-    assert found.startswith("numpy has 0 libraries called *onnxruntime_providers_*.so")
+    message = refused({"provider": "Another", "plugin": "numpy"}, "npu")
+    assert message.startswith("numpy has 0 libraries called *onnxruntime_providers_*.so")
 
 
 def test_a_file_that_is_no_plugin_is_told_in_onnxruntimes_words(tmp_path: Path) -> None:
     library = tmp_path / "libother.so"
     library.write_text("no library")
-    found = refused({"provider": "Another", "plugin": str(library)}, "npu")
-    assert found.startswith(f"onnxruntime {onnxruntime.__version__} cannot load {library}: ")
+    message = refused({"provider": "Another", "plugin": str(library)}, "npu")
+    assert message.startswith(f"onnxruntime {onnxruntime.__version__} cannot load {library}: ")
 
 
 def test_an_onnxruntime_that_takes_no_plugins_is_told() -> None:
@@ -250,26 +250,26 @@ def nvidias_provider(name: str, **options: str) -> Provider:
 
 
 def test_cuda_computes_float32_as_such() -> None:
-    found = nvidias_provider("CUDA", device_id="1")
-    assert ({"device_id": "1", "use_tf32": "0"}, False) == (found.options, found.tf32)
+    provider = nvidias_provider("CUDA", device_id="1")
+    assert ({"device_id": "1", "use_tf32": "0"}, False) == (provider.options, provider.tf32)
 
 
 @pytest.mark.parametrize(("value", "tf32"), [("1", True), ("true", True), ("0", False)])
 def test_the_platform_file_decides_on_tf32(value: str, tf32: bool) -> None:
-    found = nvidias_provider("cuda", use_tf32=value)
-    assert ({"use_tf32": value}, tf32) == (found.options, found.tf32)
+    provider = nvidias_provider("cuda", use_tf32=value)
+    assert ({"use_tf32": value}, tf32) == (provider.options, provider.tf32)
 
 
-@pytest.mark.parametrize(("told", "tf32"), [(None, False), ("0", False), ("1", True)])
+@pytest.mark.parametrize(("override", "tf32"), [(None, False), ("0", False), ("1", True)])
 def test_tensorrt_which_has_no_option_for_tf32_is_told_by_the_environment(
-    told: str | None, tf32: bool, monkeypatch: pytest.MonkeyPatch
+    override: str | None, tf32: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", told or "")
-    if told is None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override or "")
+    if override is None:
         monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
-    found = nvidias_provider("TensorRT")
-    assert ({}, tf32) == (found.options, found.tf32)
-    assert (told or "0") == os.environ["NVIDIA_TF32_OVERRIDE"]
+    provider = nvidias_provider("TensorRT")
+    assert ({}, tf32) == (provider.options, provider.tf32)
+    assert (override or "0") == os.environ["NVIDIA_TF32_OVERRIDE"]
 
 
 def test_what_is_accelerated_says_whether_float32_is_tf32() -> None:
@@ -282,9 +282,9 @@ def test_what_is_accelerated_says_whether_float32_is_tf32() -> None:
     )
     for value, tf32 in {"0": False, "1": True}.items():
         provider = nvidias_provider("CUDA", use_tf32=value)
-        found = count_operators(session, provider, Path("part.0.onnx"))
-        assert Acceleration("CUDA", 1, 1, 1, tf32=tf32) == found
-        whole = total([None, found])
+        counted = count_operators(session, provider, Path("part.0.onnx"))
+        assert Acceleration("CUDA", 1, 1, 1, tf32=tf32) == counted
+        whole = total([None, counted])
         assert whole is not None
         assert tf32 == whole.tf32
 

@@ -50,14 +50,14 @@ def run(engine: Engine, target: Slot, *inputs: NDArray[Any]) -> list[float]:
 
 def test_an_index_out_of_bounds_is_one_frames_error(tmp_path: Path) -> None:
     engine, target = loaded(tmp_path, LOOK_UP, INDICES, FOUND), make_slot(FOUND)
-    given = np.array([0, 1, 3])
-    assert [5, 6, 8] == run(engine, target, given)
-    given[1] = 4
+    indices = np.array([0, 1, 3])
+    assert [5, 6, 8] == run(engine, target, indices)
+    indices[1] = 4
     for _ in range(2):
         with pytest.raises(FrameError, match=r"^RuntimeError: .*idx=4 must be within"):
-            run(engine, target, given)
-    given[1] = 2
-    assert [5, 7, 8] == run(engine, target, given)
+            run(engine, target, indices)
+    indices[1] = 2
+    assert [5, 7, 8] == run(engine, target, indices)
 
 
 @pytest.mark.skipif(
@@ -109,11 +109,11 @@ def test_an_error_of_another_provider_or_of_a_model_that_keeps_something_is_not_
 
 
 def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
-    indices, found = (
+    indices, gathered = (
         Tensor(name, dtype, (4,), ("n",)) for name, dtype in (("i", "int64"), ("y", "float32"))
     )
     text = "g (int64[n] i) => (float[n] y) <float[4] w = {5,6,7,8}> { y = Gather (w, i) }"
-    engine, target = loaded(tmp_path, text, indices, found), make_slot(found)
+    engine, target = loaded(tmp_path, text, indices, gathered), make_slot(gathered)
     assert [5, 6] == run(engine, target, np.array([0, 1]))
     with pytest.raises(FrameError, match="idx=9"):
         run(engine, target, np.array([0, 9]))
@@ -122,9 +122,9 @@ def test_shapes_are_foretold_after_a_frame_that_fails(tmp_path: Path) -> None:
     assert engine._open._predicts
 
 
-def litert(path: Path, given: Tensor, made: Tensor, keeps: str = "") -> Engine:
+def litert(path: Path, source: Tensor, made: Tensor, keeps: str = "") -> Engine:
     engine = open_engine("litert", EngineSettings(facts=Facts(keeps)))
-    engine.load(path, [given], [made])
+    engine.load(path, [source], [made])
     return engine
 
 

@@ -99,10 +99,10 @@ def output_of(settings: EngineSettings, model: str) -> NDArray[Any]:
     """Run a model on ones; return its first output."""
     inputs, outputs = signature(model)
     engine = loaded(settings, inputs, outputs, model=model)
-    given, made = [slot(spec) for spec in inputs], [slot(spec) for spec in outputs]
-    for values in given:
+    inputs_of_run, made = [slot(spec) for spec in inputs], [slot(spec) for spec in outputs]
+    for values in inputs_of_run:
         values[...] = 1
-    engine.run(given, made)
+    engine.run(inputs_of_run, made)
     engine.close()
     return made[0]
 
@@ -140,17 +140,17 @@ def test_a_file_that_is_no_model_is_told(
 
 
 def test_a_custom_operator_that_is_not_there_is_named() -> None:
-    found = refusal(CPU, model="custom_in_between")
-    assert found.startswith("custom_in_between.tflite: needs the custom operator ")
+    message = refusal(CPU, model="custom_in_between")
+    assert message.startswith("custom_in_between.tflite: needs the custom operator ")
 
 
 def test_an_input_of_open_size_gets_the_plans_size() -> None:
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(model_file("open_batch")))
-    (given,) = interpreter.get_input_details()
+    (details,) = interpreter.get_input_details()
     (made,) = interpreter.get_output_details()
-    inputs = Tensor(given["name"], "float32", (4, *map(int, given["shape"][1:])))
+    inputs = Tensor(details["name"], "float32", (4, *map(int, details["shape"][1:])))
     outputs = Tensor(made["name"], "float32", (4, *map(int, made["shape"][1:])))
     engine = loaded(CPU, [inputs], [outputs], model="open_batch")
     values, results = slot(inputs), slot(outputs)
@@ -182,10 +182,18 @@ def test_a_delegate_computes_its_operators_and_the_cpu_the_others(
     tmp_path: Path, operator: int
 ) -> None:
     engine = loaded(with_toy(toy_delegate(tmp_path), operator, allow_fallback=True))
-    found = engine.acceleration()
-    assert found is not None
-    assert ("toy.so", 1, 13, 1) == (found.by, found.operators, found.of, found.partitions)
-    assert ("ADD" in found.others, "LOGISTIC" in found.others) == (operator != ADD, operator == ADD)
+    acceleration = engine.acceleration()
+    assert acceleration is not None
+    assert ("toy.so", 1, 13, 1) == (
+        acceleration.by,
+        acceleration.operators,
+        acceleration.of,
+        acceleration.partitions,
+    )
+    assert ("ADD" in acceleration.others, "LOGISTIC" in acceleration.others) == (
+        operator != ADD,
+        operator == ADD,
+    )
     assert np.abs(scores_of(loaded(CPU)) - scores_of(engine)).max() <= 1e-6
 
 
@@ -251,9 +259,9 @@ def test_a_delegate_library_that_is_not_there_or_none_is_told() -> None:
 def test_options_that_are_wrong_are_told(
     accelerator: str, options: dict[str, str], expected: str
 ) -> None:
-    found = refusal(EngineSettings(options=options, accelerator=accelerator))
-    assert found.startswith("litert: ")
-    assert expected in found
+    message = refusal(EngineSettings(options=options, accelerator=accelerator))
+    assert message.startswith("litert: ")
+    assert expected in message
 
 
 # GPU and NPU, played by software.
@@ -283,8 +291,8 @@ def test_what_a_gpu_cannot_run_goes_to_the_cpu_only_if_that_is_allowed(
     )
     allowed = EngineSettings(accelerator="gpu", allow_fallback=True)
     engine = loaded(allowed, inputs, outputs, model="control_flow")
-    found = engine.acceleration()
-    assert Acceleration("LiteRT's GPU accelerator", 3, 7, None, ("IF", "WHILE")) == found
+    acceleration = engine.acceleration()
+    assert Acceleration("LiteRT's GPU accelerator", 3, 7, None, ("IF", "WHILE")) == acceleration
     engine.close()
     expected = output_of(CPU, "control_flow")
     assert np.abs(expected - output_of(allowed, "control_flow")).max() <= 1e-5
@@ -293,9 +301,9 @@ def test_what_a_gpu_cannot_run_goes_to_the_cpu_only_if_that_is_allowed(
 def test_a_gpu_without_a_driver_does_not_become_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         monkeypatch.setenv(name, "/nowhere.json")
-    found = refusal(EngineSettings(accelerator="gpu"))
-    assert "cannot compile it for the gpu: " in found
-    assert "Failed to initialize WebGPU environment" in found
+    message = refusal(EngineSettings(accelerator="gpu"))
+    assert "cannot compile it for the gpu: " in message
+    assert "Failed to initialize WebGPU environment" in message
 
 
 @needs_openvino

@@ -53,8 +53,8 @@ def expected(path: Path, specs: list[Tensor], *inputs: NDArray[Any]) -> list[NDA
     return [interpreter.get_tensor(made[spec.name]) for spec in specs]
 
 
-def assert_same(found: list[NDArray[Any]], wanted: list[NDArray[Any]]) -> None:
-    for one, other in zip(found, wanted, strict=True):
+def assert_same(outputs: list[NDArray[Any]], wanted: list[NDArray[Any]]) -> None:
+    for one, other in zip(outputs, wanted, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
@@ -63,9 +63,9 @@ def test_frames_of_all_sizes_give_what_an_interpreter_of_their_own_gives(tmp_pat
     engine = loaded(CPU, [IMAGE], [MAP, MEAN], model=path)
     for height, width in [(40, 40), (1, 1), (7, 31), (7, 31), (32, 5), (40, 40)]:
         image = random.random((1, height, width, 3), np.float32)
-        found = outputs_of(engine, [MAP, MEAN], image)
-        assert (1, (height + 1) // 2, (width + 1) // 2, 2) == found[0].shape
-        assert_same(found, expected(path, [MAP, MEAN], image))
+        outputs = outputs_of(engine, [MAP, MEAN], image)
+        assert (1, (height + 1) // 2, (width + 1) // 2, 2) == outputs[0].shape
+        assert_same(outputs, expected(path, [MAP, MEAN], image))
     engine.close()
 
 
@@ -85,8 +85,8 @@ def test_texts_of_all_lengths_and_batches_too(tmp_path: Path) -> None:
     engine = loaded(CPU, [TOKENS], [SCORES], model=path)
     for _ in range(50):
         tokens = random.integers(0, 50, random.integers(1, (4, 30), endpoint=True), np.int32)
-        found = outputs_of(engine, [SCORES], tokens)
-        assert_same(found, expected(path, [SCORES], tokens))
+        outputs = outputs_of(engine, [SCORES], tokens)
+        assert_same(outputs, expected(path, [SCORES], tokens))
     engine.close()
 
 
@@ -117,12 +117,12 @@ def test_outputs_have_as_many_rows_as_the_data_decide(tmp_path: Path) -> None:
     path = rows_model(tmp_path)
     engine = loaded(CPU, [ROWS], [KEPT, TOTAL], model=path)
     for positive in (12, 0, 3, 0, 0, 12, 1):
-        found = outputs_of(engine, [KEPT, TOTAL], rows(positive))
-        assert (positive, 1, 3) == found[0].shape
+        outputs = outputs_of(engine, [KEPT, TOTAL], rows(positive))
+        assert (positive, 1, 3) == outputs[0].shape
         if positive:
-            assert_same(found, expected(path, [KEPT, TOTAL], rows(positive)))
+            assert_same(outputs, expected(path, [KEPT, TOTAL], rows(positive)))
         else:
-            assert not found[1].any()
+            assert not outputs[1].any()
     engine.close()
 
 
@@ -169,9 +169,9 @@ def test_accelerators_that_take_fixed_sizes_refuse_others(tmp_path: Path) -> Non
         ),
         "a compiled model": EngineSettings(options={"api": "compiled"}),
     }
-    for used, given in settings.items():
+    for used, engine_settings in settings.items():
         with pytest.raises(JobError, match=rf"the sizes of 'image' may change .* {used}"):
-            loaded(given, [IMAGE], [MAP, MEAN], model=image_model(tmp_path))
+            loaded(engine_settings, [IMAGE], [MAP, MEAN], model=image_model(tmp_path))
 
 
 def test_a_file_with_other_fixed_sizes_is_told(tmp_path: Path) -> None:

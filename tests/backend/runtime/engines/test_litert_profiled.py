@@ -70,14 +70,14 @@ def profiled(name: str, frames: int) -> OperatorSpans:
     output = Tensor("softmax", "float32", (1, 10))
     usual = open_engine("litert", EngineSettings())
     engine = open_engine("litert", EngineSettings(profile="unused"))
-    for each in (usual, engine):
-        each.load(MODELS / name, [IMAGE], [output])
-    expected, found = np.zeros((2, 1, 10), np.float32)
+    for one in (usual, engine):
+        one.load(MODELS / name, [IMAGE], [output])
+    expected, profiled = np.zeros((2, 1, 10), np.float32)
     for _ in range(frames):
         image = random.random(IMAGE.shape).astype(np.float32)
         usual.run([image], [expected])
-        engine.run([image], [found])
-        np.testing.assert_array_equal(expected, found)
+        engine.run([image], [profiled])
+        np.testing.assert_array_equal(expected, profiled)
     assert isinstance(engine, TellsOperators)
     spans = engine.operators()
     assert spans is not None

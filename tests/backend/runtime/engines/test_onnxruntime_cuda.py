@@ -88,15 +88,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def gpu(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """A board with the toy GPU; what engines got from the driver must be given back."""
-    found = Gpu(ToyDriver(library), ToyOnnxRuntime(load_onnxruntime()), tmp_path)
+    board = Gpu(ToyDriver(library), ToyOnnxRuntime(load_onnxruntime()), tmp_path)
     monkeypatch.setattr(cuda_stream, "LIBRARY", library)
-    monkeypatch.setitem(sys.modules, "onnxruntime", found.onnxruntime)
-    found.driver.reset()
-    yield found
-    for engine in found.engines:
+    monkeypatch.setitem(sys.modules, "onnxruntime", board.onnxruntime)
+    board.driver.reset()
+    yield board
+    for engine in board.engines:
         engine.close()
-    found.driver.fail("-")
-    assert 0 == found.driver.held()
+    board.driver.fail("-")
+    assert 0 == board.driver.held()
 
 
 def slots(spec: Tensor, depth: int = 3) -> tuple[NDArray[Any], ...]:
@@ -104,9 +104,9 @@ def slots(spec: Tensor, depth: int = 3) -> tuple[NDArray[Any], ...]:
 
 
 def accelerated(engine: Engine) -> Acceleration:
-    found = engine.acceleration()
-    assert found is not None
-    return found
+    acceleration = engine.acceleration()
+    assert acceleration is not None
+    return acceleration
 
 
 def check_frames(engine: Engine, frames: int = 7) -> None:
@@ -153,8 +153,8 @@ def test_a_driver_that_cannot_be_told_so_any_more_polls(gpu: Gpu) -> None:
     gpu.driver.fail("f", 708)
     engine = gpu.load()
     check_frames(engine)
-    told = "cuDevicePrimaryCtxSetFlags: CUDA_ERROR_OF_TOY (708)"
-    assert {"blocking sync": told} == accelerated(engine).without
+    reason = "cuDevicePrimaryCtxSetFlags: CUDA_ERROR_OF_TOY (708)"
+    assert {"blocking sync": reason} == accelerated(engine).without
 
 
 def test_a_graph_is_captured_anew_in_another_thread(gpu: Gpu) -> None:
@@ -224,10 +224,13 @@ def test_copies_are_left_to_onnxruntime_where_some_operators_are_on_the_cpu(gpu:
     engine = gpu.load(allow_fallback=True)
     check_frames(engine)
     assert "<" not in gpu.driver.calls()
-    found = accelerated(engine)
+    acceleration = accelerated(engine)
     graph = f"part.0.onnx: onnxruntime cannot load it: {NOT_PARTITIONED}"
     left = {"device buffers": "on the CPU: Mul", "pinned slots": "on the CPU: Mul"}
-    assert ({"CUDA graph": graph, **left}, ("blocking sync",)) == (found.without, found.uses)
+    assert ({"CUDA graph": graph, **left}, ("blocking sync",)) == (
+        acceleration.without,
+        acceleration.uses,
+    )
 
 
 def test_what_must_run_on_the_gpu_and_does_not_still_ends_the_job(gpu: Gpu) -> None:
@@ -240,9 +243,9 @@ def test_an_onnxruntime_that_takes_no_stream_copies_itself(gpu: Gpu) -> None:
     gpu.onnxruntime.knows_streams = False
     engine = gpu.load()
     check_frames(engine)
-    found = accelerated(engine)
-    assert ("blocking sync",) == found.uses
-    assert "Unknown provider option: user_compute_stream." in found.without["device buffers"]
+    acceleration = accelerated(engine)
+    assert ("blocking sync",) == acceleration.uses
+    assert "Unknown provider option: user_compute_stream." in acceleration.without["device buffers"]
 
 
 @pytest.mark.parametrize("left", [set(), {"Mul"}])
@@ -271,9 +274,9 @@ def test_slots_that_cannot_be_page_locked_go_through_memory_that_is(gpu: Gpu) ->
     gpu.driver.fail("r")
     engine = gpu.load()
     check_frames(engine)
-    found = accelerated(engine)
+    acceleration = accelerated(engine)
     reason = "a: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2)"
-    assert {"pinned slots": reason} == found.without
+    assert {"pinned slots": reason} == acceleration.without
     assert 4 == gpu.driver.calls().count("h")
 
 
@@ -396,10 +399,10 @@ def test_values_of_every_type_pass_unchanged(gpu: Gpu, dtype: str) -> None:
 def test_a_rank_says_what_all_its_sub_models_use() -> None:
     graph = Acceleration("CUDA", 1, 1, uses=ALL)
     plain = Acceleration("CUDA", 1, 1, uses=ALL[::2], without={ALL[1]: "it has If"})
-    found = total([graph, plain])
-    assert found is not None
-    assert ("device buffers", "pinned slots", "blocking sync") == found.uses
-    assert {"CUDA graph": "it has If"} == found.without
+    whole = total([graph, plain])
+    assert whole is not None
+    assert ("device buffers", "pinned slots", "blocking sync") == whole.uses
+    assert {"CUDA graph": "it has If"} == whole.without
 
 
 def test_a_pipeline_over_cpu_and_gpu_gives_the_results_of_the_cpu(gpu: Gpu, tmp_path: Path) -> None:
@@ -410,8 +413,8 @@ def test_a_pipeline_over_cpu_and_gpu_gives_the_results_of_the_cpu(gpu: Gpu, tmp_
     first, second = plan.ranks
     second = replace(second, accelerator="gpu", options=(("provider", "CUDA"),))
     write_job(folder, plan.with_ranks([first, second]))
-    found, records = ran(folder, tmp_path)
-    assert expected == found
+    values, records = ran(folder, tmp_path)
+    assert expected == values
     assert [None, ("device buffers", "CUDA graph", "pinned slots", "blocking sync")] == [
         record.accelerated and record.accelerated.uses for record in records
     ]

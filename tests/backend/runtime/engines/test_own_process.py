@@ -45,20 +45,20 @@ def test_tensors_pass_to_the_other_process_and_back() -> None:
     with null_engine() as engine:
         engine.load(Path("none"), [X], [Y])
         for value in range(5):
-            given, made = np.full(3, value, np.float32), np.zeros(3, np.float32)
-            engine.run([given], [made])
+            source, made = np.full(3, value, np.float32), np.zeros(3, np.float32)
+            engine.run([source], [made])
             assert [value] * 3 == made.tolist()
     assert [] == children()
 
 
 def test_tensors_of_every_size_are_sent_if_they_are_in_no_shared_memory() -> None:
-    given = [np.array(7, np.int64), np.zeros((0, 3), np.float32), np.arange(300_000)]
-    made = [np.zeros_like(each) for each in given]
-    specs = [Tensor(f"t{n}", str(each.dtype), each.shape) for n, each in enumerate(given)]
+    arrays = [np.array(7, np.int64), np.zeros((0, 3), np.float32), np.arange(300_000)]
+    made = [np.zeros_like(array) for array in arrays]
+    specs = [Tensor(f"t{n}", str(array.dtype), array.shape) for n, array in enumerate(arrays)]
     with null_engine() as engine:
         engine.load(Path("none"), specs, specs)
         for _ in range(2):
-            engine.run(given, made)
+            engine.run(arrays, made)
         assert [7, 7] == [made[0], made[2][0]]
 
 
@@ -66,7 +66,9 @@ def test_tensors_in_shared_memory_are_read_and_written_where_they_are() -> None:
     own, other = make_memory(4096, others_write=True), make_memory(4096)
     # As a rank sees the memory of another one.
     seen = Memory(other.descriptor, map_memory(other.descriptor, 4096))
-    x, y = (each.content[at : at + 12].view(np.float32) for each, at in ((seen, 128), (own, 64)))
+    x, y = (
+        memory.content[at : at + 12].view(np.float32) for memory, at in ((seen, 128), (own, 64))
+    )
     with null_engine(sleep_ms="200") as engine:
         engine.share([own, seen])
         engine.load(Path("none"), [X], [Y])

@@ -41,8 +41,8 @@ class ToyEngine:
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         values = dict(zip(self._inputs, inputs, strict=True))
         for node in self._nodes:
-            given = [values[name] for name in node.input]
-            values[node.output[0]] = OPERATORS[node.op_type](*given)
+            operands = [values[name] for name in node.input]
+            values[node.output[0]] = OPERATORS[node.op_type](*operands)
         for name, output in zip(self._outputs, outputs, strict=True):
             output[:] = values[name]
 

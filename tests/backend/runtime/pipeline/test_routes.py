@@ -15,7 +15,7 @@ from rankslice.backend.runtime.pipeline.stages import CREDITS, Entry, Input
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import EndOfStreamError, Source
-from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
+from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Queue, Timed
 from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Seen
 
 NUMBER = Tensor("x", "int64", (1,))
@@ -121,7 +121,7 @@ def test_frames_enter_the_usual_route_at_first_up_to_its_window() -> None:
 
 
 def test_a_surge_is_looked_at_while_no_frame_arrives() -> None:
-    job = Job(arrivals=Timed(9, [0.0, 100.0], 9, "fail", clock=lambda: 0.0))
+    job = Job(arrivals=Timed(9, [0.0, 100.0], Queue(9, "fail", clock=lambda: 0.0)))
     assert 1 == job.let_in()
     assert 100.0 == job.source.pause_s()
     job.told.route = SURGE

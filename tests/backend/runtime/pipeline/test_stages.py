@@ -27,7 +27,7 @@ from rankslice.backend.runtime.pipeline.stages import (
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import Source, arrivals as arrivals_module
-from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Timed
+from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Queue, Timed
 from rankslice.framework.weighted_turns import by_weights
 
 NUMBER = Tensor("t", "int64", (1,))
@@ -298,7 +298,7 @@ def test_work_and_waits_of_the_source_are_told_apart(clock: Clock) -> None:
 
 
 def test_a_source_lacks_frames_until_they_arrive_by_the_clock(clock: Clock) -> None:
-    arrivals = Timed(20, 100.0, 20, "fail", clock=clock)
+    arrivals = Timed(20, 100.0, Queue(20, "fail", clock))
     stage = source_of(Slow(clock, works_s=4e-3, waits_s=0.0), arrivals)
     while not stage.finished:
         if stage.is_ready():
@@ -309,7 +309,7 @@ def test_a_source_lacks_frames_until_they_arrive_by_the_clock(clock: Clock) -> N
 
 
 def test_a_source_that_waits_for_room_lacks_no_frames(clock: Clock) -> None:
-    arrivals = Timed(20, 1000.0, 20, "fail", clock=clock)
+    arrivals = Timed(20, 1000.0, Queue(20, "fail", clock))
     stage = source_of(Slow(clock, works_s=4e-3, waits_s=0.0), arrivals)
     while not stage.finished:
         if stage.is_ready():

@@ -16,13 +16,13 @@ sink.finish()
 """
 
 
-def told(stdout: int) -> subprocess.CompletedProcess[str]:
+def printed(stdout: int) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", TELL]
     return subprocess.run(line, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
 
 
 def test_it_tells_how_many_frames_have_come_out() -> None:
-    ended = told(subprocess.PIPE)
+    ended = printed(subprocess.PIPE)
     assert (0, "completed 1\ncompleted 1\n", "") == (ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -32,7 +32,7 @@ def test_a_daemon_that_has_ended_is_no_error_of_the_sink(opened: object) -> None
     read, write = opened()
     os.close(read)
     try:
-        ended = told(write)
+        ended = printed(write)
     finally:
         os.close(write)
     assert (0, "") == (ended.returncode, ended.stderr)

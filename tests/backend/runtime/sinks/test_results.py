@@ -104,12 +104,12 @@ def write_frames(path: Path, specs: list[Tensor], frames: list[list[NDArray[Any]
 def assert_has(results: Results, frames: list[list[NDArray[Any]]]) -> None:
     assert list(range(len(frames))) == results.records["frame"].tolist()
     for number, spec in enumerate(results.outputs):
-        found = results.frames(number)
+        read = results.frames(number)
         expected = [frame[number] for frame in frames]
         assert [values.shape for values in expected] == results.shapes(number)
-        assert len(expected) == len(found)
-        assert len(expected[:2]) == len(found[:2])
-        for one, other in zip(expected, found, strict=True):
+        assert len(expected) == len(read)
+        assert len(expected[:2]) == len(read[:2])
+        for one, other in zip(expected, read, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             assert one.tobytes() == other.tobytes()
         if not spec.is_open:
@@ -158,9 +158,11 @@ def test_a_shape_beyond_the_bound_is_no_record_and_takes_no_memory(tmp_path: Pat
     path = tmp_path / "r"
     write_frames(path, [Tensor("boxes", "float32", (9, 4), ("?", ""))], [])
     good = path.read_bytes()
-    for sizes, found in (((2**32 - 1, 4), "beyond its bound"), ((3, 2**32 - 1), "expected 4")):
+    for sizes, reason in (((2**32 - 1, 4), "beyond its bound"), ((3, 2**32 - 1), "expected 4")):
         path.write_bytes(good + struct.pack("<Qd2I", 0, 1.5, *sizes))
-        with pytest.raises(JobError, match=f"r: not a results file .frame 0 is invalid: .*{found}"):
+        with pytest.raises(
+            JobError, match=f"r: not a results file .frame 0 is invalid: .*{reason}"
+        ):
             read_results(path)
 
 

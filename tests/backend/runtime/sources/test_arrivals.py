@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Queries, Timed
+from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Queries, Queue, Timed
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
 
 def timed(clock: Clock, *, frames: int = 10, capacity: int = 3, overflow: str = "fail") -> Timed:
     """Return arrivals every 0.5 s from 1000 s on."""
-    arrivals = Timed(frames, 2.0, capacity, overflow, clock)
+    arrivals = Timed(frames, 2.0, Queue(capacity, overflow, clock))
     assert arrivals.poll(0, 0)
     return arrivals
 
@@ -155,12 +155,12 @@ def test_pulled_frames_arrive_when_they_are_taken_and_never_by_the_clock() -> No
 
 def test_no_frames_at_all_are_exhausted_from_the_start() -> None:
     assert Pulled(0).is_exhausted()
-    assert Timed(0, 1.0, 1, "fail", Clock()).is_exhausted()
+    assert Timed(0, 1.0, Queue(1, "fail", Clock())).is_exhausted()
 
 
 def test_frames_arrive_at_given_times() -> None:
     clock = Clock()
-    arrivals = Timed(None, [0.0, 0.25, 0.25, 4.0], 3, "fail", clock)
+    arrivals = Timed(None, [0.0, 0.25, 0.25, 4.0], Queue(3, "fail", clock))
     assert not arrivals.is_exhausted()
     assert (1, 1) == arrivals.counts()
     clock.now = 1000.25
@@ -178,14 +178,14 @@ def test_frames_arrive_at_given_times() -> None:
 
 def test_given_times_bring_no_more_frames_than_there_are() -> None:
     clock = Clock()
-    arrivals = Timed(2, [0.0, 0.0, 0.0], 3, "fail", clock)
+    arrivals = Timed(2, [0.0, 0.0, 0.0], Queue(3, "fail", clock))
     assert [0, 1] == [arrivals.take()[0] for _ in range(2) if arrivals.poll(0, 0)]
     assert arrivals.is_exhausted()
 
 
 def test_a_full_queue_of_frames_with_given_times_is_told() -> None:
     clock = Clock()
-    arrivals = Timed(None, [0.0, 0.1, 0.2], 1, "fail", clock)
+    arrivals = Timed(None, [0.0, 0.1, 0.2], Queue(1, "fail", clock))
     assert arrivals.poll(0, 0)
     clock.now = 1000.5
     assert arrivals.poll(0, 0)
@@ -243,7 +243,7 @@ def test_of_any_number_of_dropped_frames_the_first_ones_are_named(
 
 def live(clock: Clock, overflow: str = "fail", frames: int | None = None) -> Live:
     """Return arrivals of which two may wait; what comes before the first look is no frame."""
-    arrivals = Live(frames, 2, overflow, clock)
+    arrivals = Live(frames, Queue(2, overflow, clock))
     arrivals.arrive("too early")
     assert not arrivals.poll(0, 0)
     return arrivals

@@ -57,7 +57,7 @@ def test_with_drop_the_rest_comes_in_order(tmp_path: Path) -> None:
         ("camera:0",), frames=30, queue=1, overflow="drop", results=results, window=1
     )
     records = run_in_process(folder_in(tmp_path), options)
-    (source,) = (each.source for each in records if each.source)
+    (source,) = (rank.source for rank in records if rank.source)
     kept = [number for number in range(30) if number not in source.dropped]
     assert kept == [number_of(frame) for frame in read_results(results).values(0)]
     assert len(kept) == source.frames
@@ -70,9 +70,9 @@ def test_a_camera_that_is_gone_fails_the_job_and_all_before_comes_out(tmp_path: 
         run_in_process(
             folder_in(tmp_path, last_rank=0), RunOptions(("camera:0",), queue=30, results=results)
         )
-    found = [number_of(frame) for frame in read_results(results).values(0)]
-    assert list(range(len(found))) == found
-    assert len(found) >= 25
+    numbers = [number_of(frame) for frame in read_results(results).values(0)]
+    assert list(range(len(numbers))) == numbers
+    assert len(numbers) >= 25
 
 
 def test_a_camera_that_is_not_there_is_told_before_frame_0(tmp_path: Path) -> None:

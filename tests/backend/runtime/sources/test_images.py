@@ -47,69 +47,64 @@ def load(path: Path, shape: tuple[int, ...], preprocessing: Preprocessing) -> ND
     return slot
 
 
-def test_layout_nchw_puts_channels_first(image: Path) -> None:
-    np.testing.assert_array_equal(
-        PIXELS.transpose(2, 0, 1)[np.newaxis], load(image, (1, 3, 4, 6), RAW)
-    )
+CHW = PIXELS.transpose(2, 0, 1)
 
 
-def test_layout_nhwc_puts_channels_last(image: Path) -> None:
-    found = load(image, (1, 4, 6, 3), Preprocessing("nhwc", scale=(1.0,)))
-    np.testing.assert_array_equal(PIXELS[np.newaxis], found)
-
-
-def test_pixels_become_values_from_0_to_1_unless_told_otherwise(image: Path) -> None:
-    found = load(image, (1, 3, 4, 6), Preprocessing())
-    np.testing.assert_allclose(PIXELS.transpose(2, 0, 1)[np.newaxis] / 255, found, rtol=1e-6)
-
-
-def test_the_mean_is_taken_away_before_scaling(image: Path) -> None:
-    found = load(image, (1, 3, 4, 6), Preprocessing(mean=(10.0,), scale=(0.5,)))
-    np.testing.assert_array_equal((PIXELS.transpose(2, 0, 1)[np.newaxis] - 10.0) * 0.5, found)
-
-
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-def test_each_channel_may_have_its_own_mean_and_scale(image: Path, layout: str) -> None:
-    mean, scale = (1.0, 2.0, 3.0), (0.5, 0.25, 2.0)
-    expected = (PIXELS - np.array(mean)) * np.array(scale)
-    if layout == "nchw":
-        expected = expected.transpose(2, 0, 1)
-    shape = (1, *expected.shape)
-    found = load(image, shape, Preprocessing(layout, mean=mean, scale=scale))
-    np.testing.assert_array_equal(expected[np.newaxis], found)
-
-
-def test_the_middle_is_cut_out_of_what_size_gives(image: Path) -> None:
-    preprocessing = Preprocessing(size=(4, 6), scale=(1.0,))
-    expected = PIXELS[1:3, 2:4].transpose(2, 0, 1)[np.newaxis]
-    np.testing.assert_array_equal(expected, load(image, (1, 3, 2, 2), preprocessing))
+@pytest.mark.parametrize(
+    ("preprocessing", "expected"),
+    [
+        pytest.param(RAW, CHW, id="channels first"),
+        pytest.param(Preprocessing("nhwc", scale=(1.0,)), PIXELS, id="channels last"),
+        pytest.param(Preprocessing(), CHW * np.float32(1 / 255), id="from 0 to 1 as a rule"),
+        pytest.param(
+            Preprocessing(mean=(10.0,), scale=(0.5,)),
+            (CHW - 10.0) * 0.5,
+            id="the mean is subtracted before scaling",
+        ),
+        pytest.param(
+            Preprocessing("nhwc", mean=(1.0, 2.0, 3.0), scale=(0.5, 0.25, 2.0)),
+            (PIXELS - np.array((1.0, 2.0, 3.0))) * np.array((0.5, 0.25, 2.0)),
+            id="a mean and a scale for each channel, last",
+        ),
+        pytest.param(
+            Preprocessing(mean=(1.0, 2.0, 3.0), scale=(0.5, 0.25, 2.0)),
+            ((PIXELS - np.array((1.0, 2.0, 3.0))) * np.array((0.5, 0.25, 2.0))).transpose(2, 0, 1),
+            id="a mean and a scale for each channel, first",
+        ),
+        pytest.param(
+            Preprocessing(size=(4, 6), scale=(1.0,)),
+            CHW[:, 1:3, 2:4],
+            id="the middle of what size gives",
+        ),
+    ],
+)
+def test_pixels_become_values_as_the_options_say(
+    image: Path, preprocessing: Preprocessing, expected: NDArray[Any]
+) -> None:
+    values = load(image, (1, *expected.shape), preprocessing)
+    np.testing.assert_array_equal(expected[np.newaxis].astype(np.float32), values)
 
 
 def test_an_image_of_another_size_is_resized_to_the_model_input(tmp_path: Path) -> None:
     Image.new("RGB", (50, 30), (10, 20, 30)).save(tmp_path / "i.png")
-    found = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
-    np.testing.assert_array_equal(np.full((4, 6), 20), found[0, 1])
+    values = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
+    np.testing.assert_array_equal(np.full((4, 6), 20), values[0, 1])
 
 
 def test_a_model_of_one_channel_gets_grey_values(tmp_path: Path) -> None:
     grey = np.arange(24, dtype=np.uint8).reshape(4, 6)
     Image.fromarray(grey).save(tmp_path / "i.png")
-    found = load(tmp_path / "i.png", (1, 1, 4, 6), RAW)
-    np.testing.assert_array_equal(grey[np.newaxis, np.newaxis], found)
+    values = load(tmp_path / "i.png", (1, 1, 4, 6), RAW)
+    np.testing.assert_array_equal(grey[np.newaxis, np.newaxis], values)
 
 
-def test_a_grey_image_fills_all_three_channels(tmp_path: Path) -> None:
-    Image.new("L", (6, 4), 7).save(tmp_path / "i.png")
-    np.testing.assert_array_equal(
-        np.full((1, 3, 4, 6), 7), load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
-    )
-
-
-def test_transparency_is_left_out(tmp_path: Path) -> None:
-    Image.new("RGBA", (6, 4), (7, 7, 7, 0)).save(tmp_path / "i.png")
-    np.testing.assert_array_equal(
-        np.full((1, 3, 4, 6), 7), load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
-    )
+@pytest.mark.parametrize(("mode", "colour"), [("L", 7), ("RGBA", (7, 7, 7, 0))])
+def test_grey_fills_all_three_channels_and_transparency_is_left_out(
+    tmp_path: Path, mode: str, colour: int | tuple[int, ...]
+) -> None:
+    Image.new(mode, (6, 4), colour).save(tmp_path / "i.png")
+    values = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
+    np.testing.assert_array_equal(np.full((1, 3, 4, 6), 7), values)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n" + b"\0" * 20])
@@ -173,8 +168,8 @@ def fed(
     spec = Tensor("x", dtype, (1, 1, 1, 8), quantisation=quantisation)
     slot = np.zeros(spec.shape, dtype)
     load_image(folder / "ramp.png", image_input(spec, preprocessing), slot)
-    found: list[float] = slot.reshape(-1).tolist()
-    return found
+    values: list[float] = slot.reshape(-1).tolist()
+    return values
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "uint64"])
@@ -229,8 +224,8 @@ def test_pixels_fill_a_quantised_input_that_covers_a_usual_range(
 
 
 def test_int16_is_filled_as_int8_is(tmp_path: Path) -> None:
-    found = fed(tmp_path, "int16", quantisation=(1 / 32768, 0.0))
-    assert [257 * int(pixel) - 32768 for pixel in RAMP] == found
+    values = fed(tmp_path, "int16", quantisation=(1 / 32768, 0.0))
+    assert [257 * int(pixel) - 32768 for pixel in RAMP] == values
 
 
 def test_other_quantised_inputs_get_the_quantised_value_of_the_float_input(tmp_path: Path) -> None:
@@ -256,10 +251,10 @@ def test_a_quantised_model_gets_what_its_file_says(tmp_path: Path) -> None:
     for kind, slot in slots.items():
         fitting = replace(spec, dtype=kind)
         load_image(tmp_path / "i.png", image_input(fitting, Preprocessing("nhwc")), slot)
-    (found,) = read_tflite(model_file("cnn_int8")).graph.quantised
-    assert (0.0301, 5) == (round(found.scale, 4), found.zero_point)
-    real = (slots["int8"].astype(np.float32) - found.zero_point) * found.scale
-    np.testing.assert_allclose(slots["float32"], real, atol=found.scale / 2)
+    (quantisation,) = read_tflite(model_file("cnn_int8")).graph.quantised
+    assert (0.0301, 5) == (round(quantisation.scale, 4), quantisation.zero_point)
+    real = (slots["int8"].astype(np.float32) - quantisation.zero_point) * quantisation.scale
+    np.testing.assert_allclose(slots["float32"], real, atol=quantisation.scale / 2)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "uint4", "float8_e4m3fn", "complex64"])
@@ -280,8 +275,8 @@ def test_grey_values_of_16_bits_keep_their_precision(
         Image.fromarray(grey).save(path)
     else:
         path.write_bytes(b"P5 6 4 65535\n" + grey.astype(">u2").tobytes())
-    found = load(path, (1, channels, 4, 6), Preprocessing())
-    np.testing.assert_allclose(np.broadcast_to(grey / 65535, found.shape), found, atol=1e-6)
+    values = load(path, (1, channels, 4, 6), Preprocessing())
+    np.testing.assert_allclose(np.broadcast_to(grey / 65535, values.shape), values, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["1", "LA", "P", "PA", "CMYK", "RGBA"])
@@ -291,8 +286,8 @@ def test_images_of_any_mode_are_read(tmp_path: Path, mode: str, channels: int) -
     Image.new("RGB", (6, 4), "white").convert("P" if mode == "PA" else "RGB").convert(mode).save(
         path
     )
-    found = load(path, (1, channels, 4, 6), Preprocessing())
-    np.testing.assert_allclose(np.ones(found.shape), found, atol=0.01)
+    values = load(path, (1, channels, 4, 6), Preprocessing())
+    np.testing.assert_allclose(np.ones(values.shape), values, atol=0.01)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
@@ -309,9 +304,9 @@ def test_photographs_are_turned_as_opencv_turns_them(
     assert expected is not None
     height, width, _ = expected.shape
     assert ((48, 32) if orientation > 4 else (32, 48)) == (height, width)
-    found = load(path, (1, 3, height, width), RAW)
+    values = load(path, (1, 3, height, width), RAW)
     # Decoders of JPEG differ in the last bits.
-    np.testing.assert_allclose(expected[:, :, ::-1].transpose(2, 0, 1)[np.newaxis], found, atol=4)
+    np.testing.assert_allclose(expected[:, :, ::-1].transpose(2, 0, 1)[np.newaxis], values, atol=4)
     spec = Tensor("x", "float32", (1, 3, height, width))
     assert "" == ImageSource(RunOptions((str(path),)), [spec]).note()
 
@@ -319,8 +314,8 @@ def test_photographs_are_turned_as_opencv_turns_them(
 @pytest.mark.parametrize("exif", [b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0no TIFF", b"\0"])
 def test_an_orientation_that_cannot_be_read_turns_nothing(tmp_path: Path, exif: bytes) -> None:
     Image.fromarray(PIXELS).save(tmp_path / "i.jpg", exif=exif, quality=100, dpi=(72, 72))
-    found = load(tmp_path / "i.jpg", (1, 3, 4, 6), RAW)
-    np.testing.assert_allclose(PIXELS.transpose(2, 0, 1)[np.newaxis], found, atol=12)
+    values = load(tmp_path / "i.jpg", (1, 3, 4, 6), RAW)
+    np.testing.assert_allclose(PIXELS.transpose(2, 0, 1)[np.newaxis], values, atol=12)
 
 
 @pytest.mark.parametrize("name", ["exif", "transparency", "icc_profile"])
@@ -331,8 +326,8 @@ def test_texts_with_the_names_of_settings_change_nothing(
     texts = PngInfo()
     texts.add(b"iTXt", f"{name}\0\0\0\0\0II*".encode(), after_idat=after_pixels)
     Image.fromarray(PIXELS).save(tmp_path / "i.png", pnginfo=texts)
-    found = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
-    np.testing.assert_array_equal(PIXELS.transpose(2, 0, 1)[np.newaxis], found)
+    values = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
+    np.testing.assert_array_equal(PIXELS.transpose(2, 0, 1)[np.newaxis], values)
     assert (1, 1, 4, 6) == load(tmp_path / "i.png", (1, 1, 4, 6), RAW).shape
     with opened_image(tmp_path / "i.png") as opened:
         decoded(opened, 3).save(tmp_path / "o.png")

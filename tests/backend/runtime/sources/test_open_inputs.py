@@ -24,24 +24,24 @@ PHOTO = Tensor("x", "float32", (1, 3, 8, 12), ("batch", "", "height", "width"))
 LINE = Tensor("x", "float32", (1, 1, 4, 12), ("", "", "", "width"))
 
 
-def opened(given: str, *specs: Tensor, **options: Any) -> Source:
-    return open_source(RunOptions((given,), **options), specs)
+def opened(name: str, *specs: Tensor, **options: Any) -> Source:
+    return open_source(RunOptions((name,), **options), specs)
 
 
 def frames(source: Source, *specs: Tensor) -> list[list[NDArray[Any]]]:
     """Return all frames, read backwards, as each must be readable at any time."""
     slots = [make_slot(spec) for spec in specs]
-    found: list[list[NDArray[Any]]] = []
+    read: list[list[NDArray[Any]]] = []
     for index in reversed(range(source.frames or 0)):
         source.read(index, slots)
-        found.insert(0, [values_in(slot).copy() for slot in slots])
+        read.insert(0, [values_in(slot).copy() for slot in slots])
     source.close()
-    return found
+    return read
 
 
-def message(given: str, *specs: Tensor, **options: Any) -> str:
+def message(name: str, *specs: Tensor, **options: Any) -> str:
     with pytest.raises(JobError) as error:
-        opened(given, *specs, **options)
+        opened(name, *specs, **options)
     return str(error.value)
 
 
@@ -66,8 +66,8 @@ def test_an_npz_file_may_have_an_array_for_each_frame(tmp_path: Path) -> None:
     arrays = {f"{name}/{n}": np.full((1, n % 9), n) for name in ("ids", "mask") for n in range(11)}
     source = opened(npz(tmp_path, **arrays), IDS, MASK)
     assert 11 == source.frames
-    for n, found in enumerate(frames(source, IDS, MASK)):
-        for values in found:
+    for n, frame in enumerate(frames(source, IDS, MASK)):
+        for values in frame:
             np.testing.assert_array_equal(np.full((1, n % 9), n), values)
 
 
@@ -87,9 +87,9 @@ def test_a_batch_beyond_the_bound_is_cut_into_frames(
     assert "more rows than its bound: it is cut into 3 frames of 4 rows, the last one of 2" in (
         source.note()
     )
-    found = [one for (one,) in frames(source, BATCH)]
-    assert [4, 4, 2] == [len(one) for one in found]
-    np.testing.assert_array_equal(values, np.concatenate(found))
+    parts = [one for (one,) in frames(source, BATCH)]
+    assert [4, 4, 2] == [len(one) for one in parts]
+    np.testing.assert_array_equal(values, np.concatenate(parts))
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_batch_beyond_the_bound_is_cut_into_frames(
 def test_the_number_of_dimensions_tells_frames_from_stacks(
     tmp_path: Path, spec: Tensor, shape: tuple[int, ...], expected: list[tuple[int, ...]]
 ) -> None:
-    given = npz(tmp_path, **{spec.name: np.zeros(shape, spec.dtype)})
-    assert expected == [one.shape for (one,) in frames(opened(given, spec), spec)]
+    file = npz(tmp_path, **{spec.name: np.zeros(shape, spec.dtype)})
+    assert expected == [one.shape for (one,) in frames(opened(file, spec), spec)]
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_the_number_of_dimensions_tells_frames_from_stacks(
 def test_arrays_that_do_not_fit_are_told(
     tmp_path: Path, arrays: dict[str, tuple[int, ...]], expected: str
 ) -> None:
-    given = npz(tmp_path, **{name: np.zeros(shape, np.int64) for name, shape in arrays.items()})
-    assert expected in message(given, IDS)
+    file = npz(tmp_path, **{name: np.zeros(shape, np.int64) for name, shape in arrays.items()})
+    assert expected in message(file, IDS)
 
 
 def test_inputs_that_disagree_on_a_size_are_told_with_the_frame(tmp_path: Path) -> None:
     arrays = {f"{name}/{n}": np.zeros((1, 5), np.int64) for name in ("ids", "mask") for n in (0, 1)}
     arrays["mask/1"] = np.zeros((1, 4), np.int64)
-    given = npz(tmp_path, **arrays)
+    file = npz(tmp_path, **arrays)
     expected = "f.npz: frame 1: size 'seq' is 5 in 'ids' and 4 in 'mask'"
-    assert message(given, IDS, MASK).endswith(expected)
+    assert message(file, IDS, MASK).endswith(expected)
 
 
 def image(folder: Path, height: int, width: int) -> str:
@@ -144,7 +144,7 @@ def image(folder: Path, height: int, width: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("spec", "found", "expected"),
+    ("spec", "size", "expected"),
     [
         (PHOTO, (5, 7), (1, 3, 5, 7)),
         (PHOTO, (16, 12), (1, 3, 8, 6)),
@@ -155,12 +155,12 @@ def image(folder: Path, height: int, width: int) -> str:
     ],
 )
 def test_images_are_scaled_only_as_far_as_the_model_needs(
-    tmp_path: Path, spec: Tensor, found: tuple[int, int], expected: tuple[int, ...]
+    tmp_path: Path, spec: Tensor, size: tuple[int, int], expected: tuple[int, ...]
 ) -> None:
-    source = opened(image(tmp_path, *found), spec)
+    source = opened(image(tmp_path, *size), spec)
     ((values,),) = frames(source, spec)
     np.testing.assert_array_equal(np.ones(expected, np.float32), values)
-    assert (found == tuple(expected[2:])) == (not source.note())
+    assert (size == tuple(expected[2:])) == (not source.note())
 
 
 def test_images_that_must_keep_their_sizes_are_refused_before_the_start(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_images_that_must_keep_their_sizes_are_refused_before_the_start(tmp_path
 
 
 def test_size_names_the_size_of_frames_where_the_model_leaves_it_open(tmp_path: Path) -> None:
-    given = image(tmp_path, 20, 20)
+    photo = image(tmp_path, 20, 20)
     six = Preprocessing(size=(6, 10))
-    assert (1, 3, 6, 10) == frames(opened(given, PHOTO, preprocessing=six), PHOTO)[0][0].shape
-    assert (1, 1, 4, 10) == frames(opened(given, LINE, preprocessing=six), LINE)[0][0].shape
+    assert (1, 3, 6, 10) == frames(opened(photo, PHOTO, preprocessing=six), PHOTO)[0][0].shape
+    assert (1, 1, 4, 10) == frames(opened(photo, LINE, preprocessing=six), LINE)[0][0].shape
     expected = "--size gives images of 9x10 pixels; the bound of model input 'x' is 8x12: build"
-    assert expected in message(given, PHOTO, preprocessing=Preprocessing(size=(9, 10)))
+    assert expected in message(photo, PHOTO, preprocessing=Preprocessing(size=(9, 10)))
 
 
 BERT = [
@@ -200,12 +200,12 @@ def text(folder: Path, content: str | bytes, name: str = "texts.txt") -> str:
 def test_a_line_of_tokens_feeds_all_inputs_of_a_text_model(tmp_path: Path) -> None:
     source = opened(text(tmp_path, "101 7 102\n1\r\n 5\t6 "), *BERT)
     assert ["texts.txt:1", "texts.txt:3", "texts.txt:1"] == [source.label(n) for n in (0, 2, 3)]
-    found = frames(source, *BERT)
+    read = frames(source, *BERT)
     assert [
         [[[101, 7, 102]], [[1, 1, 1]], [0, 0, 0], [[0, 1, 2]]],
         [[[1]], [[1]], [0], [[0]]],
         [[[5, 6]], [[1, 1]], [0, 0], [[0, 1]]],
-    ] == [[values.tolist() for values in frame] for frame in found]
+    ] == [[values.tolist() for values in frame] for frame in read]
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_tokens_are_refused_by_models_that_take_more(
 
 def test_a_line_of_json_has_lists_for_each_input(tmp_path: Path) -> None:
     lines = '{"ids": [[1, 2]], "mask": [1, 1], "text": "a"}\n{"ids": [], "mask": [[]]}\n'
-    found = frames(opened(text(tmp_path, lines, "f.jsonl"), IDS, MASK), IDS, MASK)
-    assert [[[[1, 2]], [[1, 1]]], [[[]], [[]]]] == [[v.tolist() for v in f] for f in found]
+    read = frames(opened(text(tmp_path, lines, "f.jsonl"), IDS, MASK), IDS, MASK)
+    assert [[[[1, 2]], [[1, 1]]], [[[]], [[]]]] == [[v.tolist() for v in f] for f in read]
     numbers = text(tmp_path, '{"p": [[1, 2.5], [NaN, -1e99]]}', "f.jsonl")
     ((points,),) = frames(opened(numbers, POINTS), POINTS)
     np.testing.assert_array_equal(np.array([[1, 2.5], [np.nan, -np.inf]], np.float32), points)
@@ -276,9 +276,9 @@ def test_a_line_of_json_has_lists_for_each_input(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_of_json_is_told_by_its_number(tmp_path: Path, line: str, expected: str) -> None:
-    found = message(text(tmp_path, f'{{"ids": [1], "mask": [1]}}\n{line}', "f.jsonl"), IDS, MASK)
-    assert "f.jsonl: line 2" in found
-    assert expected in found
+    refusal = message(text(tmp_path, f'{{"ids": [1], "mask": [1]}}\n{line}', "f.jsonl"), IDS, MASK)
+    assert "f.jsonl: line 2" in refusal
+    assert expected in refusal
 
 
 @pytest.mark.parametrize("depth", [300, 600, 980, 5000])

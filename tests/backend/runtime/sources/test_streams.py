@@ -104,9 +104,9 @@ def test_arrays_come_one_after_the_other_by_input(monkeypatch: pytest.MonkeyPatc
     sent = saved(values[0], numbers[0], np.asfortranarray(values[1]), numbers[1])
     stream = Stream(monkeypatch, big, Y).send(sent)
     for index in range(2):
-        found = stream.read(index)
-        np.testing.assert_array_equal(values[index], found[0])
-        np.testing.assert_array_equal(numbers[index], found[1])
+        frame = stream.read(index)
+        np.testing.assert_array_equal(values[index], frame[0])
+        np.testing.assert_array_equal(numbers[index], frame[1])
     with pytest.raises(EndOfStreamError):
         stream.read(2)
 

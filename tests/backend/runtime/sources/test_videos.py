@@ -110,12 +110,12 @@ def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
 
 def numbers(source: Source) -> list[int]:
     """Return all frames of a video, up to its end."""
-    found: list[int] = []
+    numbers: list[int] = []
     while True:
         try:
-            found.append(number_of(read(source, len(found))))
+            numbers.append(number_of(read(source, len(numbers))))
         except EndOfStreamError:
-            return found
+            return numbers
 
 
 def test_frames_that_a_cut_leaves_out_are_not_missing(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_only_frames_that_are_there_count_as_dropped(clip: str, tmp_path: Path) 
         (clip,), fps=20_000.0, queue=1, overflow="drop", results=tmp_path / "results.bin"
     )
     records = run_in_process(folder, options)
-    (source,) = (each.source for each in records if each.source)
+    (source,) = (rank.source for rank in records if rank.source)
     assert set(source.dropped) < set(range(12))
     assert 12 == source.frames + len(source.dropped)
 
@@ -238,11 +238,11 @@ def test_frames_arrive_at_the_rate_of_the_video_unless_told_otherwise(
     folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 1})
     results = tmp_path / "results.bin"
     records = run_in_process(folder, RunOptions((clip,), results=results, **options))
-    (source,) = (each.source for each in records if each.source)
-    found = read_results(results)
+    (source,) = (rank.source for rank in records if rank.source)
+    kept = read_results(results)
     assert (fps, 12, ()) == (source.fps, source.frames, source.dropped)
-    assert list(range(12)) == [number_of(frame) for frame in found.values(0)]
-    assert found.completed_s[-1] - found.completed_s[0] >= 0.8 * least_s
+    assert list(range(12)) == [number_of(frame) for frame in kept.values(0)]
+    assert kept.completed_s[-1] - kept.completed_s[0] >= 0.8 * least_s
 
 
 def test_frames_of_a_video_may_come_at_the_times_of_a_trace(clip: str, tmp_path: Path) -> None:
@@ -251,5 +251,5 @@ def test_frames_of_a_video_may_come_at_the_times_of_a_trace(clip: str, tmp_path:
     folder = build_folder(tmp_path, RELUS, {"a": 0, "y": 0})
     options = RunOptions((clip,), arrivals=trace, results=tmp_path / "results.bin")
     records = run_in_process(folder, options)
-    (source,) = (each.source for each in records if each.source)
+    (source,) = (rank.source for rank in records if rank.source)
     assert (3, None, True) == (source.frames, source.fps, source.timed_by_file)

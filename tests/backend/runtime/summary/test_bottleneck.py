@@ -29,8 +29,10 @@ def test_nothing_is_called_the_bottleneck_that_has_time_left() -> None:
 
 def test_a_core_counts_with_all_that_its_ranks_do() -> None:
     core = core_load("edge01", 2, (0, 1), 0.9, {COMPUTES: 0.5})
-    told = "core 2 of edge01 (ranks 0 and 1) is busy for 9 ms of the 10 ms per frame, of which 5 ms"
-    assert limit_text([rank(0, 0.5, 0.5), rank(1, 0.4, 0.4), core], 10).startswith(told)
+    begin = (
+        "core 2 of edge01 (ranks 0 and 1) is busy for 9 ms of the 10 ms per frame, of which 5 ms"
+    )
+    assert limit_text([rank(0, 0.5, 0.5), rank(1, 0.4, 0.4), core], 10).startswith(begin)
 
 
 def test_a_rank_that_has_most_of_its_core_is_told_instead_of_the_core() -> None:

@@ -13,9 +13,9 @@ from onnx_models import layer, read, run, save
 from slices import check_slices, in_turn, random_values, run_sliced, run_whole
 
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
-from rankslice.frontend.formats.onnx.writer import segment_pieces
-from rankslice.frontend.formats.pieces import pieces_length, write_pieces
-from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.formats.onnx.writer import onnx_submodel
+from rankslice.frontend.formats.pieces import pieces_length, write_submodel
+from rankslice.frontend.partition.partition import Partition, SpanSegment, partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 
@@ -27,14 +27,12 @@ def crossing(cut: Partition) -> dict[str, str]:
 
 def write_part(model: OnnxModel, names: list[str], folder: Path) -> Path:
     """Write the sub-model of the layers with these names, in which each gives out its result."""
-    layers = [layer(model, name) for name in names]
-    outputs = [tensor for item in layers for tensor in item.outputs]
+    layers = tuple(layer(model, name) for name in names)
+    outputs = tuple(tensor for item in layers for tensor in item.outputs)
     made = {tensor.name for tensor in outputs}
     inputs = {t.name: t for item in layers for t in item.inputs if t.name not in made}
-    files = segment_pieces(model, layers, list(inputs.values()), outputs, name="part.onnx")
-    write_pieces(files.model, folder / "part.onnx")
-    if files.data is not None:
-        write_pieces(files.data, folder / "part.onnx.data")
+    part = SpanSegment(layers, tuple(inputs.values()), outputs)
+    write_submodel(onnx_submodel(model, part, "part.onnx"), folder / "part.onnx")
     return folder / "part.onnx"
 
 
@@ -451,8 +449,8 @@ def test_weights_of_gigabytes_in_several_files_are_planned_as_byte_ranges(tmp_pa
     model = large_model(tmp_path)
     cut = partition(model.graph, {"one": 0, "two": 1, "sum": 1, "three": 0, "out": 0})
     pieces = [
-        segment_pieces(model, s.layers, s.inputs, s.outputs, name=f"{number}.onnx")
-        for number, s in enumerate(cut.segments)
+        onnx_submodel(model, segment, f"{number}.onnx")
+        for number, segment in enumerate(cut.segments)
     ]
     lengths = [pieces_length(files.data or ()) for files in pieces]
     assert [9 * GIGABYTE // 2, GIGABYTE] == [lengths[0] + sum(lengths[2:]), lengths[1]]

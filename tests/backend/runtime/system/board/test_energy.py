@@ -18,7 +18,7 @@ def put(folder: Path, **files: str | int) -> Path:
     return folder
 
 
-def found(system: Path) -> Sensor:
+def sensor_of(system: Path) -> Sensor:
     sensor = find_sensor(system, nvml="none.so")
     assert sensor is not None
     return sensor
@@ -34,7 +34,7 @@ def test_the_packages_of_a_processor_are_summed(tmp_path: Path) -> None:
         for n in range(2)
     ]
     put(tmp_path / "sys/class/powercap/intel-rapl:0:0", name="core", energy_uj=7)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         for zone in zones:
             put(zone, energy_uj=3_000_100)
         assert 6.0 == sensor.joules()
@@ -46,7 +46,7 @@ def test_a_package_that_is_told_twice_counts_once(tmp_path: Path) -> None:
         put(tmp_path / f"sys/class/powercap/{name}", name="package-0", energy_uj=100)
         for name in ("intel-rapl:0", "intel-rapl-mmio:0")
     ]
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         for zone in zones:
             put(zone, energy_uj=3_000_100)
         assert 3.0 == sensor.joules()
@@ -56,7 +56,7 @@ def test_a_package_that_is_told_twice_counts_once(tmp_path: Path) -> None:
 def test_a_counter_that_begins_again_at_zero_is_followed(tmp_path: Path) -> None:
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     put(zone, name="package-0", energy_uj=9_000_000, max_energy_range_uj=10_000_000)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         put(zone, energy_uj=1_000_000)
         assert 2.0 == sensor.joules()
 
@@ -70,20 +70,20 @@ def test_the_channel_of_the_whole_board_goes_before_others(tmp_path: Path) -> No
         power2_input=5_000_000,
         power2_label="VDD_IN",
     )
-    assert "hwmon ina3221 VDD_IN" == found(tmp_path).name
+    assert "hwmon ina3221 VDD_IN" == sensor_of(tmp_path).name
 
 
 def test_the_channel_of_the_whole_board_goes_before_the_processor(tmp_path: Path) -> None:
     put(tmp_path / "sys/class/powercap/intel-rapl:0", name="package-0", energy_uj=100)
     put(tmp_path / "sys/class/hwmon/hwmon0", name="ina226", power1_input=5, power1_label="total")
-    assert "hwmon ina226 total" == found(tmp_path).name
+    assert "hwmon ina226 total" == sensor_of(tmp_path).name
 
 
 def test_a_meter_that_stands_still_makes_a_sum_no_energy(tmp_path: Path) -> None:
     for number in range(2):
         zone = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
         put(zone, name=f"package-{number}", energy_uj=100)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         put(zone, energy_uj=3_000_100)
         with pytest.raises(SensorError, match="it counted nothing in"):
             sensor.joules()
@@ -92,7 +92,7 @@ def test_a_meter_that_stands_still_makes_a_sum_no_energy(tmp_path: Path) -> None
 def test_power_is_summed_up_over_time(tmp_path: Path) -> None:
     put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
     begin = time.perf_counter()
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         time.sleep(0.1)
         joules, seconds = sensor.joules(), sensor.seconds
     assert 0.1 <= seconds <= time.perf_counter() - begin
@@ -101,7 +101,7 @@ def test_power_is_summed_up_over_time(tmp_path: Path) -> None:
 
 def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
     chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=0)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         time.sleep(0.3)
         put(chip, power1_input=8_000_000)
         begin = time.perf_counter()
@@ -120,7 +120,7 @@ def test_volts_times_amperes_are_power(tmp_path: Path) -> None:
         in2_input=5000,
         curr2_input=100,
     )
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         time.sleep(0.02)
         assert sensor.joules() == pytest.approx(6 * sensor.seconds)
     assert "hwmon ina3221 VDD_IN" == sensor.name
@@ -130,7 +130,7 @@ def test_older_jetson_boards_tell_milliwatts(tmp_path: Path) -> None:
     chip = tmp_path / "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
     put(chip, in_power1_input=700, rail_name_1="POM_5V_CPU")
     put(chip, in_power0_input=3000, rail_name_0="POM_5V_IN")
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         time.sleep(0.02)
         assert sensor.joules() == pytest.approx(3 * sensor.seconds)
     assert "ina3221x POM_5V_IN" == sensor.name
@@ -142,24 +142,24 @@ def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("value", "reason"),
     [
         ("error", "it could no longer be read"),
         ("", "it could no longer be read"),
         (-2_500_000, "it reported a negative power, -2.5 W"),
     ],
 )
-def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, told: str | int, reason: str) -> None:
+def test_power_that_goes_wrong_is_no_energy(tmp_path: Path, value: str | int, reason: str) -> None:
     chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
-    with found(tmp_path) as sensor:
-        put(chip, power1_input=told)
+    with sensor_of(tmp_path) as sensor:
+        put(chip, power1_input=value)
         with pytest.raises(SensorError, match=reason):
             sensor.joules()
 
 
 def test_a_sensor_that_vanishes_before_it_begins_is_no_energy(tmp_path: Path) -> None:
     chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
-    sensor = found(tmp_path)
+    sensor = sensor_of(tmp_path)
     (chip / "power1_input").unlink()
     with sensor, pytest.raises(SensorError, match="it could no longer be read"):
         sensor.joules()
@@ -178,7 +178,7 @@ def test_a_counter_that_goes_wrong_is_no_energy(
 ) -> None:
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     put(zone, name="package-0", energy_uj=9_000_000, max_energy_range_uj=limit)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         put(zone, energy_uj=now)
         with pytest.raises(SensorError, match=reason):
             sensor.joules()
@@ -189,7 +189,7 @@ def test_a_sensor_that_does_not_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr("rankslice.backend.runtime.system.board.energy._ANSWER_S", 0.1)
     chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input=5_000_000)
-    with found(tmp_path) as sensor:
+    with sensor_of(tmp_path) as sensor:
         (chip / "power1_input").unlink()
         os.mkfifo(chip / "power1_input")  # to read it waits for somebody who writes
         time.sleep(0.05)

@@ -88,21 +88,21 @@ def test_what_only_tegrastats_tells_is_read_from_it(tmp_path: Path) -> None:
     program.chmod(0o755)
     hardware = looked_at(tmp_path, tegrastats=str(program))
     deadline = time.monotonic() + 10
-    found: dict[str, float] = {}
-    while not found and time.monotonic() < deadline:
-        found = hardware.values()
+    values: dict[str, float] = {}
+    while not values and time.monotonic() < deadline:
+        values = hardware.values()
         time.sleep(0.01)
     hardware.close()
-    assert {"gpu_utilisation_percent": 45.0, "power_w": 4.22} == found
+    assert {"gpu_utilisation_percent": 45.0, "power_w": 4.22} == values
     assert not {"GPU", "power"} & {*hardware.absent}
 
 
-@pytest.mark.parametrize(("state", "told"), [("0", 0.0), ("50000", 0.0), ("50005", 1.0)])
+@pytest.mark.parametrize(("state", "flag"), [("0", 0.0), ("50000", 0.0), ("50005", 1.0)])
 def test_a_raspberry_pi_says_whether_it_is_throttled_now(
-    state: str, told: float, tmp_path: Path
+    state: str, flag: float, tmp_path: Path
 ) -> None:
     put(tmp_path / "sys/devices/platform/soc/soc:firmware", get_throttled=state)
-    assert {"throttled.firmware": told} == looked_at(tmp_path).values()
+    assert {"throttled.firmware": flag} == looked_at(tmp_path).values()
 
 
 def test_a_server_counts_the_throttling_of_cores_and_packages_once(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_the_counters_of_many_cores_are_read_in_turn(tmp_path: Path) -> None:
     hardware = looked_at(tmp_path)
     for folder in cores:
         put(folder, core_throttle_count=2)
-    told = [hardware.values()["throttle_count.core"] for _ in range(4)]
-    assert sorted(told) == told
-    assert (160.0, 256.0) == (told[0], told[-1])
+    counts = [hardware.values()["throttle_count.core"] for _ in range(4)]
+    assert sorted(counts) == counts
+    assert (160.0, 256.0) == (counts[0], counts[-1])
 
 
 def test_a_board_without_zones_tells_the_temperatures_of_its_monitors(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_names_of_devices_are_plain(tmp_path: Path) -> None:
 def test_all_gpus_are_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY_NVML", "pu")
     values = looked_at(tmp_path, nvml=toy_library("toy_nvml.c", tmp_path)).values()
-    told = {name: value for name, value in values.items() if name.startswith("gpu")}
+    of_gpus = {name: value for name, value in values.items() if name.startswith("gpu")}
     assert {
         "gpu_utilisation_percent": 50.0,
         "gpu_temperature_c": 61.0,
         "gpu_power_w": 30.0,
-    } == pytest.approx(told)
+    } == pytest.approx(of_gpus)

@@ -61,11 +61,11 @@ def test_what_the_driver_does_not_tell_is_absent(
     ]
 
 
-@pytest.mark.parametrize(("told", "watts"), [("c", 40.0), ("p", 30.0), ("cp", 40.0)])
+@pytest.mark.parametrize(("reported", "watts"), [("c", 40.0), ("p", 30.0), ("cp", 40.0)])
 def test_the_energy_of_all_gpus_is_counted_or_summed_up_from_their_power(
-    told: str, watts: float, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reported: str, watts: float, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOY_NVML", told)
+    monkeypatch.setenv("TOY_NVML", reported)
     with sensor_of(tmp_path, library) as sensor:
         time.sleep(0.2)
         joules = sensor.joules()
@@ -133,9 +133,9 @@ def test_where_processes_have_other_numbers_it_is_what_has_come_to_be_in_use(
     assert 300_000_000 == GpuMemory("gpu").bytes()  # 150 MB more on each
 
 
-@pytest.mark.parametrize(("accelerator", "told"), [("gpu", ""), ("cpu", "ml"), ("npu", "ml")])
+@pytest.mark.parametrize(("accelerator", "reported"), [("gpu", ""), ("cpu", "ml"), ("npu", "ml")])
 def test_memory_that_nobody_tells_is_absent(
-    accelerator: str, told: str, tells: pytest.MonkeyPatch
+    accelerator: str, reported: str, tells: pytest.MonkeyPatch
 ) -> None:
-    tells.setenv("TOY_NVML", told)
+    tells.setenv("TOY_NVML", reported)
     assert GpuMemory(accelerator).bytes() is None

@@ -11,6 +11,7 @@ class Accelerator:
     """A GPU or NPU of a board, or its CPU, as the platform file describes it."""
 
     engine: str
+    """Empty: the one for the model's format."""
     options: tuple[tuple[str, str], ...] = ()
     """Delegate library or execution provider, and options, handed to the engine."""
     environment: tuple[tuple[str, str], ...] = ()

@@ -26,8 +26,6 @@ from rankslice.exploration.simulator.simulated_parts import (
     Rank,
     Ring,
     SimulatedStage,
-    StageInTurns,
-    make_ring,
 )
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan
@@ -89,12 +87,12 @@ class _Assembly:
     def __init__(self, plan: Plan, window: int) -> None:
         self.plan, job = plan, plan.job
         self.wirings = wire_all(job, window, pairs_within_boards(job))
-        self.rings = [list(map(make_ring, wiring.rings)) for wiring in self.wirings]
+        self.rings = [list(map(Ring, wiring.rings)) for wiring in self.wirings]
         self.ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
         self.source, self.sink = SimulatedStage(), SimulatedStage()
         for rank, wiring, own in zip(self.ranks, self.wirings, self.rings, strict=True):
             for segment, spec in wiring.segments:
-                rank.stages.append(_joined(_stage(spec, segment.index, rank), spec, own))
+                rank.stages.append(_joined(_stage(segment.index, rank), spec, own))
             rank.frames.count = len(rank.stages)
             for stage in rank.stages:
                 rank.frames.climb(0, stage.frame)
@@ -102,7 +100,7 @@ class _Assembly:
                 _joined(self.source, StageSpec((), wiring.source.outputs), own)
             if wiring.sink is not None:
                 spec = StageSpec(wiring.sink.inputs, ())
-                self.sink = _joined(_stage(wiring.sink), spec, own)
+                self.sink = _joined(SimulatedStage(), spec, own)
         self.senders = {
             send.channel: (rank, send.reader)
             for rank, wiring in enumerate(self.wirings)
@@ -180,12 +178,9 @@ class _Assembly:
             stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
 
 
-def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
-    turns = ALL if rank is None else rank.turns
-    if turns == ALL and all(len(makers) == 1 for makers in spec.inputs):
-        return SimulatedStage(index, rank)
-    steps = turns.steps_in(ALL)
-    return StageInTurns(index, rank, steps.first, steps=steps)
+def _stage(index: int, rank: Rank) -> SimulatedStage:
+    steps = rank.turns.steps_in(ALL)
+    return SimulatedStage(index, rank, steps.first, steps=steps)
 
 
 def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:

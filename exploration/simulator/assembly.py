@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import ALL, EACH, Job, Turns
+from rankslice.backend.runtime.job import ALL, EACH, Job, Rank as JobRank, Turns
 from rankslice.backend.runtime.pipeline.wiring import (
     StageSpec,
     pairs_within_boards,
@@ -265,14 +265,23 @@ def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStag
     return (stage for stage in stages if stage is not None and stage.rank is not None)
 
 
+def core_users(plan: Plan) -> dict[tuple[str, int], list[int]]:
+    """Return the ranks that compute on each core, by board and core; those that sleep use none."""
+    users: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for rank in plan.ranks:
+        for core in rank.cores if uses_its_cores(rank) else ():
+            users[rank.board, core].append(rank.rank)
+    return users
+
+
+def uses_its_cores(rank: JobRank) -> bool:
+    """Whether a rank computes on its cores: it neither sleeps nor leaves that to an accelerator."""
+    return rank.accelerator == "cpu" and computes(rank.engine)
+
+
 def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:
-    """Let ranks that compute on a core in common take turns on it; those that sleep share none."""
-    users: dict[tuple[str, int], list[Rank]] = defaultdict(list)
-    for placement, rank in zip(plan.ranks, ranks, strict=True):
-        if placement.accelerator == "cpu" and computes(placement.engine):
-            for core in placement.cores:
-                users[placement.board, core].append(rank)
-    for sharers in users.values():
+    """Let ranks that compute on a core in common take turns on it."""
+    for users in core_users(plan).values():
         shared = Core()
-        for rank in sharers if len(sharers) > 1 else ():
-            rank.cores.append(shared)
+        for rank in users if len(users) > 1 else ():
+            ranks[rank].cores.append(shared)

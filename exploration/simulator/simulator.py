@@ -46,7 +46,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.backend.runtime.pipeline.routes import UPDATE_PERIOD_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
-from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
+from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Observation
 from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import (
     NO_OVERHEADS,
@@ -334,7 +334,7 @@ class _Machine:
             self.arrived, waiting = self.entered + 1, 1
         elif not waiting and self.arrived == self.frames:
             return False
-        choice.update(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
+        choice.update(Observation(self.now, self.arrived, waiting, self.credited), self.entered)
         if self.parts is not self.routes[choice.route]:
             self.parts, self.route = self.routes[choice.route], choice.route
             self.before = self.entered - self.parts.entered

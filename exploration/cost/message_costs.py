@@ -94,7 +94,7 @@ class Messages:
 
 
 def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
-    """Return what assignments send: each tensor once to each other device that needs it."""
+    """Return the messages of assignments: each tensor once to each other device that needs it."""
     population = phases.population
     made = population[:, problem.home_layers]
     homes = np.where(problem.is_input, phases.sources[:, np.newaxis], made)

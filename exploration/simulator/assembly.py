@@ -121,7 +121,7 @@ class _Assembly:
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
         frames = max(map(len, sizes), default=1)
         return message_costs(
-            np.array([np.resize(each, frames) for each in sizes]).reshape(-1, frames),
+            np.array([np.resize(by_frame, frames) for by_frame in sizes]).reshape(-1, frames),
             bandwidths[:, np.newaxis],
             latencies[:, np.newaxis],
             np.array([one == other for one, other in ends], bool)[:, np.newaxis],

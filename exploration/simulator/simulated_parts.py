@@ -39,8 +39,8 @@ class Counters:
     def climb(self, value: int, end: int) -> bool:
         """Let a counter go up in several steps; return whether the lowest is another now."""
         before = self.lowest
-        for each in range(value, end):
-            self.step(each)
+        for count in range(value, end):
+            self.step(count)
         return self.lowest != before
 
 

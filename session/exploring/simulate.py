@@ -237,12 +237,12 @@ def _plan(
 
 
 def _unknown_boards(
-    plan: Plan, boards: Platform, given: PlatformSource | None
+    plan: Plan, boards: Platform, platform: PlatformSource | None
 ) -> Iterator[Mistake]:
     """Yield boards of the plan that a platform that was given does not have."""
     known = {board.name for board in boards.boards}
     unknown = [name for name in _board_names(plan) if name not in known]
-    if unknown and given is not None:
+    if unknown and platform is not None:
         found = f"has no {'board' if len(unknown) == 1 else 'boards'} {listed(unknown)}"
         yield Mistake(boards.name, found, f"the plan was made for {joined(_board_names(plan))}")
 
@@ -289,7 +289,7 @@ def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[s
         yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
     crossing = {tensor for one, other, tensor in sent if one != other}
     tensors = plan.job.tensors.items()
-    bounds = [name for name, each in tensors if name in crossing and frame_bytes.is_bound(each)]
+    bounds = [name for name, tensor in tensors if name in crossing and frame_bytes.is_bound(tensor)]
     if bounds:
         yield bounds_text(bounds)
 

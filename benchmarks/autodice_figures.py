@@ -30,7 +30,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from autodice_paper import ENDS, OBJECTIVES, TABLE_2, TITLES, Found, Point
+from autodice_paper import ENDS, OBJECTIVES, TABLE_2, TITLES, Point, Solution
 from autodice_plots import draw_boards, draw_fronts
 from front_end import OTHERS
 from numpy.typing import NDArray
@@ -317,7 +317,7 @@ def search(network: str, folder: Path, speed: str, genetics: GeneticOptions, sea
     found = best_of(case.problem, genetics, searches)
     seconds = time.perf_counter() - begin
     console.print(f"{network}, {speed}: {len(found.values)} on the front, {seconds:.0f} s")
-    record = Found(
+    record = Solution(
         seconds=seconds,
         one_board=tuple(
             case.confirmed(paper.name, case.everything_on(resource.name))
@@ -352,7 +352,7 @@ def best_on(case: Case, found: Archive, boards: int) -> dict[str, Point]:
     }
 
 
-def read_found(file: Path) -> Found:
+def read_found(file: Path) -> Solution:
     """Return what a search has kept."""
     record = json.loads(file.read_text())
     many = ("one_board", "selected", "front")
@@ -360,7 +360,7 @@ def read_found(file: Path) -> Found:
     boards = tuple(
         {name: Point(**point) for name, point in best.items()} for best in record["boards"]
     )
-    return Found(seconds=record["seconds"], boards=boards, **points)
+    return Solution(seconds=record["seconds"], boards=boards, **points)
 
 
 def report(folder: Path, plots: Path | None) -> None:
@@ -399,7 +399,7 @@ POINT_COLUMNS = (
 )
 
 
-def point_rows(networks: Mapping[str, Found]) -> Iterator[Sequence[str]]:
+def point_rows(networks: Mapping[str, Solution]) -> Iterator[Sequence[str]]:
     """Yield Table II: each of our points with the paper's beside it."""
     for network, found in networks.items():
         papers = {point.name: point for point in TABLE_2[network]}
@@ -435,7 +435,7 @@ BOARD_COLUMNS = (
 )
 
 
-def board_rows(networks: Mapping[str, Found]) -> Iterator[Sequence[str]]:
+def board_rows(networks: Mapping[str, Solution]) -> Iterator[Sequence[str]]:
     """Yield Figure 5: the best of each number of boards, and as a multiple of one board's."""
     for network, found in networks.items():
         one = found.boards[0]

@@ -35,7 +35,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Solution:
     """What a search found."""
 
     seconds: float

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autodice_paper import FIGURE_5, TABLE_2, TITLES, Found, Point
+from autodice_paper import FIGURE_5, TABLE_2, TITLES, Point, Solution
 from plotting import new_figure, save_figure
 
 _OURS, _PAPER, _OTHER = "#4269d0", "#e2711d", "#3a9d5d"
@@ -14,13 +14,13 @@ _MEMORY = "#8d6cab"
 _AXES = {"energy_j": "energy, J per frame and board", "memory_mb": "memory, MB per board"}
 
 
-def _panels(found: Mapping[str, Found], height: float) -> tuple[Any, Any]:
+def _panels(found: Mapping[str, Solution], height: float) -> tuple[Any, Any]:
     """Return a figure with two axes for each network, (2, networks)."""
     figure, axes = new_figure(4 * len(found), height, 2, len(found))
     return figure, axes.reshape(2, len(found))
 
 
-def draw_fronts(found: Mapping[str, Found], files: Sequence[Path]) -> None:
+def draw_fronts(found: Mapping[str, Solution], files: Sequence[Path]) -> None:
     """Draw, for each network, energy and memory of the worst board over the rate."""
     figure, axes = _panels(found, 7)
     for column, (network, one) in enumerate(found.items()):
@@ -38,7 +38,7 @@ def draw_fronts(found: Mapping[str, Found], files: Sequence[Path]) -> None:
     save_figure(figure, files)
 
 
-def _draw_front(axis: Any, found: Found, name: str) -> Any:
+def _draw_front(axis: Any, found: Solution, name: str) -> Any:
     return axis.scatter(
         [point.fps for point in found.front],
         [getattr(point, name) for point in found.front],
@@ -63,7 +63,7 @@ def _draw_points(axis: Any, points: Sequence[Point], name: str, colour: str, lab
 
 
 def draw_boards(
-    found: Mapping[str, Found], faster: Mapping[str, Found], files: Sequence[Path]
+    found: Mapping[str, Solution], faster: Mapping[str, Solution], files: Sequence[Path]
 ) -> None:
     """Draw the best of each number of boards, as multiples of the best on one board.
 
@@ -92,7 +92,7 @@ def draw_boards(
     save_figure(figure, files)
 
 
-def _draw_rates(axis: Any, found: Found, paper: float) -> None:
+def _draw_rates(axis: Any, found: Solution, paper: float) -> None:
     boards = _numbers(found)
     rates = _relative(found, "throughput", "fps")
     axis.bar(boards, rates, color=_OURS, label="as fast as the paper's")
@@ -103,7 +103,7 @@ def _draw_rates(axis: Any, found: Found, paper: float) -> None:
     axis.axhline(paper, ls=":", color=_PAPER, label="the paper's highest, on four")
 
 
-def _draw_needs(axis: Any, found: Found) -> None:
+def _draw_needs(axis: Any, found: Solution) -> None:
     for shift, objective, name, colour in (
         (-0.2, "energy", "energy_j", _OTHER),
         (0.2, "memory", "memory_mb", _MEMORY),
@@ -112,10 +112,10 @@ def _draw_needs(axis: Any, found: Found) -> None:
         axis.bar(boards, _relative(found, objective, name), 0.4, color=colour, label=objective)
 
 
-def _numbers(found: Found) -> list[int]:
+def _numbers(found: Solution) -> list[int]:
     return [points["throughput"].boards for points in found.boards]
 
 
-def _relative(found: Found, objective: str, name: str) -> list[float]:
+def _relative(found: Solution, objective: str, name: str) -> list[float]:
     values = [getattr(points[objective], name) for points in found.boards]
     return [value / values[0] for value in values]

@@ -212,7 +212,7 @@ class Case:
     gap_ms: float
 
 
-Found: TypeAlias = dict[Case, dict[str, list[Turn]]]
+Solution: TypeAlias = dict[Case, dict[str, list[Turn]]]
 """By case and contestant: a turn per round. Contestants without gaps have each gap's."""
 
 
@@ -224,10 +224,10 @@ def measure(
     *,
     frames: int = FRAMES_A_TURN,
     peers: Path | None = None,
-) -> Found:
+) -> Solution:
     """Let the contestants take turns, size by size, in an order that changes; return all turns."""
     chance = random.Random(0)
-    found: Found = {}
+    found: Solution = {}
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="rankslice-") as folder, ExitStack() as running:
             contestants = []
@@ -262,7 +262,7 @@ def limits_us(fifo: Sequence[Turn]) -> list[float]:
     return [1.2 * each + 30 for each in medians_us(fifo)]
 
 
-def report(found: Found) -> None:
+def report(found: Solution) -> None:
     """Print a table: a row for each contestant and case."""
     rows = []
     for case, turns in found.items():

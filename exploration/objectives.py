@@ -75,7 +75,7 @@ class Objective:
         return f"{self.text(value)} {self.unit}".rstrip()
 
     def cost(self, value: float) -> float:
-        """Return what searches minimise: a value, or its inverse if larger is better."""
+        """Return the cost to minimise: a value, or its inverse if larger is better."""
         if not self.larger_is_better:
             return value
         return 1 / value if value else math.inf

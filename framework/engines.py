@@ -39,6 +39,8 @@ class EngineInfo:
     ``plugin``."""
     needs_provider: bool = False
     """Whether a GPU or NPU needs a ``provider`` in the platform file."""
+    any_gpu: Mapping[str, str] = field(default_factory=dict)
+    """Options that make it drive GPUs of all makers."""
     accelerates_fixed_sizes_only: bool = False
     """Whether GPUs, NPUs and delegate libraries take no tensors of open sizes."""
     lacks_flex: bool = False
@@ -78,6 +80,7 @@ ENGINES = {
             plugins=("onnxruntime-ep-openvino", "onnxruntime-ep-webgpu", "onnxruntime-qnn"),
             platform_keys=("provider", "plugin"),
             needs_provider=True,
+            any_gpu={"provider": "WebGPU", "plugin": "onnxruntime-ep-webgpu"},
         ),
         EngineInfo(
             name="litert",

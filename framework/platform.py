@@ -11,11 +11,14 @@ class Accelerator:
     """A GPU or NPU of a board, or its CPU, as the platform file describes it."""
 
     engine: str
+    """Empty: the one for the model's format."""
     options: tuple[tuple[str, str], ...] = ()
     """Delegate library or execution provider, and options, handed to the engine."""
     environment: tuple[tuple[str, str], ...] = ()
     allow_fallback: bool = False
     """Whether layers that it cannot run may run on the CPU."""
+    types: tuple[str, ...] = ()
+    """Element types that it takes, by numpy's names; empty: all, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ class Board:
     """Power of the board doing nothing, in watts."""
     busy_w: float | None = None
     """Power of the board with all accelerators busy, in watts."""
+
+    def accelerator(self, name: str) -> Accelerator | None:
+        """Return what a rank's accelerator is: ``cpu``, ``gpu``, or ``npu1`` of several."""
+        return self.cpu if name == "cpu" else self.gpus_and_npus.get(name.removesuffix("0"))
 
     @property
     def cpus(self) -> tuple[tuple[int, ...], ...]:

@@ -5,10 +5,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
+from rankslice.backend.runtime.job.quantities import (
+    bytes_text as bytes_text,
+    count_text as count_text,
+    digits as digits,
+    fixed_text as fixed_text,
+    joules_text as joules_text,
+    mb_text as mb_text,
+    megabytes_text as megabytes_text,
+    ms_text as ms_text,
+    number_text as number_text,
+    percent_text as percent_text,
+    share_text as share_text,
+    short_ms_text as short_ms_text,
+    time_text as time_text,
+)
 from rankslice.backend.runtime.job.wording import (
     bare as bare,
     described as described,
-    digits as digits,
     joined as joined,
     quoted as quoted,
 )
@@ -56,35 +70,3 @@ def first_of(texts: Sequence[str], most: int, rest: str = "... and {} more") -> 
 def size_option(option: str, name: str, sizes: Iterable[int]) -> str:
     given = f"{name}={','.join(map(str, sizes))}"
     return f"{option} {shlex.quote(printable(given))}"
-
-
-def bytes_text(number: int) -> str:
-    """Return a number of bytes with three digits and a decimal prefix: ``1.54 kB``, ``12 B``."""
-    return _prefixed(number, ("B", "kB", "MB", "GB", "TB", "PB", "EB"))
-
-
-def count_text(number: int) -> str:
-    """Return a count with three digits and a decimal prefix: ``4.09 G``, ``12``."""
-    return _prefixed(number, ("", "k", "M", "G", "T", "P", "E")).rstrip()
-
-
-def joules_text(joules: float) -> str:
-    """Return an energy with about three digits: ``430 mJ``, ``1.52 J``."""
-    return f"{digits(1e3 * joules)} mJ" if joules < 0.9995 else f"{digits(joules)} J"
-
-
-def share_text(share: float) -> str:
-    """Return a share from 0 to 1 in per cent: ``53.5 %``."""
-    return f"{100 * share:.1f} %"
-
-
-def _prefixed(number: int, units: tuple[str, ...]) -> str:
-    if number < 1000:
-        return f"{number} {units[0]}"
-    power = 0
-    scaled = float(number)
-    while scaled >= 999.5 and power < len(units) - 1:  # 999.5 would be shown as 1000
-        scaled /= 1000
-        power += 1
-    decimals = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:.{decimals}f} {units[power]}"

@@ -25,6 +25,7 @@ from rankslice.framework.engines import computes
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.output_file import is_null
 from rankslice.framework.plan import Plan
+from rankslice.framework.wording import megabytes_text
 from rankslice.session.arriving_frames import arrivals_in, refuse_switching
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan, renew
 from rankslice.session.results_files import check_results
@@ -307,14 +308,10 @@ def too_little_memory(
         has = free[place]
         if has is None or sum(amounts) <= has:
             continue
-        found = f"needs {_mb(sum(amounts))} or more for weights and slots"
+        found = f"needs {megabytes_text(sum(amounts))} or more for weights and slots"
         expected = "give it fewer layers, run with a smaller --window, or end other programs there"
         if len(amounts) > 1:
-            normal, surge = amounts
-            found += f" of both routes ({_mb(normal)} for normal, {_mb(surge)} for surge)"
+            normal, surge = map(megabytes_text, amounts)
+            found += f" of both routes ({normal} for normal, {surge} for surge)"
             expected += "; without --surge it needs those of one route"
-        yield Mistake(place, f"{found}, and has {_mb(has)} free", expected)
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB"
+        yield Mistake(place, f"{found}, and has {megabytes_text(has)} free", expected)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _OPTION = "--results"
 _CHUNK = 1 << 20
-_MOMENT = (1980, 1, 1, 0, 0, 0)
-"""Of all members: the same results give the same file."""
 
 
 def is_npz(path: Path) -> bool:
@@ -106,7 +104,8 @@ def write_npz(results: Results, file: BinaryIO) -> None:
 
     with zipfile.ZipFile(file, "w") as archive:
         for name, dtype, shape, pieces in _arrays(results):
-            member = zipfile.ZipInfo(f"{name}.npy", _MOMENT)
+            # Without a time of its own: the same results give the same file.
+            member = zipfile.ZipInfo(f"{name}.npy")
             if member.filename in archive.NameToInfo:
                 hint = "name a .bin file, which has room for both"
                 raise RankSliceError(Mistake("--results", f"two outputs would be {name!r}", hint))

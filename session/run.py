@@ -139,7 +139,7 @@ def run(
             ended = execute(prepared, folder, replace(callbacks, on_sample=take))
         results = _results(prepared, folder)
         ranks = _report(ended, folder, len(results))
-        trace, operators = _trace(prepared, folder), _operators(prepared, folder)
+        trace, operators = _events(prepared, folder)
         _keep_recording(ended.prepared, folder, ranks)
         if keep:
             _put_in_place(ended.prepared, folder)
@@ -221,12 +221,14 @@ def _summary(
     return summarise(ranks, completed_s, hardware), _arrivals(source, results.numbers)
 
 
-def _trace(prepared: PreparedRun, folder: Path) -> Trace | None:
+def _events(prepared: PreparedRun, folder: Path) -> tuple[Trace | None, tuple[RankOperators, ...]]:
     if prepared.options.events is None:
-        return None
+        return None, ()
+    from rankslice.measurement.trace.placed_operators import read_operators
     from rankslice.measurement.trace.trace_events import read_trace
 
-    return read_trace(folder, prepared.plan, prepared.plan.job.sha256)
+    kept = folder, prepared.plan, prepared.plan.job.sha256
+    return read_trace(*kept), read_operators(*kept) if prepared.options.operators else ()
 
 
 def _keep_recording(prepared: PreparedRun, folder: Path, ranks: Sequence[RankFigures]) -> None:
@@ -235,14 +237,6 @@ def _keep_recording(prepared: PreparedRun, folder: Path, ranks: Sequence[RankFig
 
         frames = next((rank.source.frames for rank in ranks if rank.source is not None), 0)
         keep_recording(prepared, folder, frames)
-
-
-def _operators(prepared: PreparedRun, folder: Path) -> tuple[RankOperators, ...]:
-    if prepared.options.events is None or not prepared.options.operators:
-        return ()
-    from rankslice.measurement.trace.placed_operators import read_operators
-
-    return read_operators(folder, prepared.plan, prepared.plan.job.sha256)
 
 
 def _put_in_place(prepared: PreparedRun, folder: Path) -> None:

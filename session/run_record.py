@@ -14,7 +14,7 @@ from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import whole_file
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import joined, time_text
 from rankslice.measurement.summary import RunRecord, RunSummary, run_text
 from rankslice.measurement.verify import Verification
 from rankslice.session.build_folder import REPORT, RUN
@@ -108,7 +108,7 @@ def verdict_text(verdict: Verification) -> str:
 
 
 def _warm_ups(ranks: Sequence[RankFigures]) -> Iterator[str]:
-    times = [f"rank {rank.rank} {rank.warm_up_ms:.2f} ms" for rank in ranks if rank.warm_up_ms]
+    times = [f"rank {rank.rank} {time_text(rank.warm_up_ms)}" for rank in ranks if rank.warm_up_ms]
     if times:
         yield f"warm-up before frame 0: {', '.join(times)}"
     for rank in ranks:

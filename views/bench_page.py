@@ -7,7 +7,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from rankslice.framework.wording import digits, joined
+from rankslice.framework.wording import digits, joined, number_text
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts
 from rankslice.measurement.bench.duration_histogram import DurationHistogram
 from rankslice.measurement.bench.series import (
@@ -24,7 +24,6 @@ from rankslice.views.bench_tables import (
     machine_warnings,
     names_of,
     notes,
-    number_text,
     percentile_table,
     rate_table,
     ratio_figure,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rankslice.framework.wording import fixed_text, number_text, percent_text
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.intervals import Interval, is_significant
 from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
-from rankslice.views.bench_tables import milliseconds, names_of, number_text
+from rankslice.views.bench_tables import milliseconds, names_of
 from rankslice.views.charts import Bar, Point, Series, bar_figure, line_figure
 from rankslice.views.content import Notice, Section, Table
 from rankslice.views.scales import Axis
@@ -82,7 +83,7 @@ def explained_section(explanations: Sequence[Explained]) -> Section:
             ("a frame", parts.shares(), parts.total**0.5),
             ("the mean", parts.shares_of_mean(), parts.uncertainty * parts.mean_ns),
         ):
-            cells = (f"{100 * shares[level]:.0f} %" for level in _LEVELS)
+            cells = (percent_text(shares[level]) for level in _LEVELS)
             rows.append((one.job, one.load, of, *cells, milliseconds(deviation)))
             percents = tuple(100 * share for share in shares.values())
             bars.append(Bar(f"{one.job}, {one.load}: {of}", percents))
@@ -134,8 +135,8 @@ def beside_row(measured: BesideFigures) -> tuple[str, ...]:
 def _cores_text(cores: dict[str, float]) -> str:
     """Return a number, or one for each board if there are several."""
     if len(cores) < 2:
-        return f"{sum(cores.values()):.2f}"
-    return ", ".join(f"{value:.2f} ({name or 'here'})" for name, value in cores.items())
+        return fixed_text(sum(cores.values()))
+    return ", ".join(f"{fixed_text(value)} ({name or 'here'})" for name, value in cores.items())
 
 
 def _hardware(measured: BesideFigures) -> tuple[float | None, float | None]:

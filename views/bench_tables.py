@@ -8,6 +8,7 @@ from math import inf
 from pathlib import PurePath
 
 from rankslice.backend.runtime.summary.rates import frames_text
+from rankslice.framework.wording import number_text, percent_text
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
@@ -33,13 +34,6 @@ def names_of(bench: Bench) -> tuple[str, ...]:
         if len({*names}) == len(names):
             return tuple(names)
     return tuple(f"{name} ({number})" for number, name in enumerate(last, 1))
-
-
-def number_text(value: float) -> str:
-    """Return a number with three digits or more: ``0.107``, ``12.50``, ``6214``."""
-    size = abs(value)
-    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
-    return f"{value:.{digits}f}"
 
 
 def around_text(interval: Interval) -> str:
@@ -186,13 +180,13 @@ def _advice(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[str]:
             continue
         frames = len(series.starts[0].latencies_ns)
         among = parts.starts + parts.frames / frames
-        share = 100 * parts.starts / among if among else 0.0
+        share = parts.starts / among if among else 0.0
         needed = (
             f"±1 % takes about {wanted.starts} starts of {frames_text(wanted.frames)}"
             if wanted.starts <= _MAX_STARTS
             else "±1 % cannot be reached on this machine at present"
         )
         yield (
-            f"{', '.join(_who(bench, series))}: {share:.0f} % of the variance of the mean comes"
-            f" from the starts, the rest from frames; {needed}"
+            f"{', '.join(_who(bench, series))}: {percent_text(share)} of the variance of the mean"
+            f" comes from the starts, the rest from frames; {needed}"
         )

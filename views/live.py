@@ -18,7 +18,14 @@ from rankslice.backend.runtime.figures.sampling import Sample, split_name
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import LIVE, STDOUT, TERMINAL
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import bytes_text, digits, joined
+from rankslice.framework.wording import (
+    bytes_text,
+    digits,
+    fixed_text,
+    joined,
+    percent_text,
+    time_text,
+)
 from rankslice.views.content import Table
 from rankslice.views.json_lines import LineFile, check_lines
 from rankslice.views.terminal import print_line, rich_table, shortened, talk
@@ -182,10 +189,10 @@ def _headline(state: LiveState) -> str:
     text = f"{completed}{of} frames"
     if rate is None:
         return text if completed else f"{text}; the job is starting"
-    text += f", {rate:.1f} frames/s"
+    text += f", {fixed_text(rate, 1)} frames/s"
     p50, p99 = (state.of_job(f"latency_p{percent}_ms") for percent in (50, 99))
     if p50 is not None and p99 is not None:
-        text += f", latency p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+        text += f", latency p50 {time_text(p50)}, p99 {time_text(p99)}"
     waiting = state.of_job("frames_waiting")
     queue = "" if waiting is None else f", {waiting:.1f} waiting"
     return f"{text}; {inside or 0:.0f} inside{queue}"
@@ -250,4 +257,4 @@ _PLAIN: Sequence[tuple[str, str, str]] = (
 
 
 def _percent(share: Any) -> str:
-    return _NOTHING if share is None else f"{100 * share:.0f} %"
+    return _NOTHING if share is None else percent_text(share)

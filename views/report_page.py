@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from rankslice.backend.runtime.summary.rates import frames_text
-from rankslice.framework.wording import joined
+from rankslice.framework.wording import fixed_text, joined
 from rankslice.measurement.bench.series import all_series
 from rankslice.views.bench_tables import RATE_HEAD, rate_rows, ratio_figure
 from rankslice.views.charts import Bar, bar_figure
@@ -72,7 +72,7 @@ def _figures(runs: Sequence[KeptRun]) -> Section:
 
 def _rates(runs: Sequence[KeptRun]) -> Figure:
     known = [(run.name, run.record.summary.throughput_fps or 0.0) for run in runs]
-    bars = [Bar(name, (rate,), f"{rate:.2f}" if rate else UNKNOWN) for name, rate in known]
+    bars = [Bar(name, (rate,), fixed_text(rate) if rate else UNKNOWN) for name, rate in known]
     return bar_figure("Throughput", bars, (), Axis("frames/s"))
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankslice.backend.runtime.summary.rates import latency_text
-from rankslice.framework.wording import digits, joined, joules_text
+from rankslice.framework.wording import digits, joined, joules_text, ms_text
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunRecord, RunSummary
 from rankslice.views.board_charts import hardware_section
@@ -15,7 +15,6 @@ from rankslice.views.run_parts import (
     busy_figure,
     curves_figure,
     latency_histogram,
-    ms_text,
     percentile_figure,
     percentiles,
     rank_table,

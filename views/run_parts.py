@@ -7,9 +7,9 @@ from dataclasses import fields
 
 from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, RouteFigures
 from rankslice.backend.runtime.job import ALL
-from rankslice.backend.runtime.job.wording import digits
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.rates import frames_text, rate_text
+from rankslice.framework.wording import digits, mb_text, ms_text, short_ms_text
 from rankslice.measurement.summary import RunSummary, merged_counts, percentile_ms, total_count
 from rankslice.views.charts import (
     Bar,
@@ -33,29 +33,11 @@ _WIDE = 10
 _LATENCY = "latency, ms"
 
 
-def ms_text(value: float | None) -> str:
-    """Return milliseconds with the digits that matter; a dash if they are unknown."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:.2f}" if value >= 1 or not value else f"{value:.3g}"
+def known(value: float | None, text: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else text(value)
 
 
-def mb_text(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}"
-
-
-def _short_ms(value: float | None) -> str:
-    """Return milliseconds with the digits for which terminals have room."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.2f}"
-
-
-def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else digits(value)
-
-
-_TEXTS: dict[str, Callable[[float | None], str]] = {"ms": _short_ms, "MB": mb_text}
+_TEXTS: dict[str, Callable[[float], str]] = {"ms": short_ms_text, "MB": mb_text}
 
 
 def rank_table(ranks: Sequence[RankFigures]) -> Table:
@@ -74,8 +56,8 @@ def rank_table(ranks: Sequence[RankFigures]) -> Table:
     for field in fields(RankFigures):
         values = [getattr(rank, field.name) for rank in ranks]
         if "heading" in field.metadata and any(value is not None for value in values):
-            text = _TEXTS.get(field.metadata["unit"], _number)
-            columns[field.metadata["heading"]] = [text(value) for value in values]
+            text = _TEXTS.get(field.metadata["unit"], digits)
+            columns[field.metadata["heading"]] = [known(value, text) for value in values]
     surges = [rank.surge for rank in ranks]
     if has_surge:
         for name, percentile in (("surge p50", "p50"), ("surge p99", "p99")):
@@ -91,7 +73,7 @@ def rank_table(ranks: Sequence[RankFigures]) -> Table:
 def _computed(figures: RouteFigures | None, percentile: str, *, may_idle: bool) -> str:
     if figures is None or (may_idle and not figures.frames):
         return UNKNOWN
-    return _short_ms(figures.compute_ms[percentile])
+    return short_ms_text(figures.compute_ms[percentile])
 
 
 def rate_of(summary: RunSummary) -> str:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime.summary.rates import compute_texts, frames_text, latency_text
-from rankslice.framework.wording import bytes_text, digits, joined, joules_text, on_one_line
+from rankslice.framework.wording import (
+    bytes_text,
+    digits,
+    joined,
+    joules_text,
+    on_one_line,
+    time_text,
+)
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
 from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
@@ -74,11 +81,11 @@ def _stage_means(summary: RunSummary) -> str:
     names = ["inference"] if len(ranks) == 1 else [f"rank {rank.rank}" for rank in ranks]
     pairs = zip(names, ranks, strict=True)
     stages = [
-        f"preprocessing {summary.preprocess_ms['mean']:.2f} ms",
+        f"preprocessing {time_text(summary.preprocess_ms['mean'])}",
         *(f"{name} {mean}" for name, rank in pairs for mean in compute_texts(rank)),
-        f"postprocessing {summary.postprocess_ms['mean']:.2f} ms",
+        f"postprocessing {time_text(summary.postprocess_ms['mean'])}",
     ]
-    return f"means: {', '.join(stages)}; end to end {summary.latency_ms['mean']:.2f} ms"
+    return f"means: {', '.join(stages)}; end to end {time_text(summary.latency_ms['mean'])}"
 
 
 def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import joined, joules_text, quoted
+from rankslice.framework.wording import fixed_text, joined, joules_text, mb_text, ms_text, quoted
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
-from rankslice.views.run_parts import mb_text, ms_text
+from rankslice.views.run_parts import known
 
 _MIN_FOR_P999 = 10_000
 """Frames from which ten are beyond the 99.9th percentile."""
@@ -63,9 +64,10 @@ class RunsFigure:
         return tuple(value / first if value is not None and first else None for value in others)
 
 
+_whole = partial(fixed_text, decimals=0)
 _Value = Callable[[RunSummary], float | None]
 _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
-    "throughput, frames/s": (lambda run: run.throughput_fps, lambda value: f"{value:.2f}"),
+    "throughput, frames/s": (lambda run: run.throughput_fps, fixed_text),
     "latency mean, ms": (lambda run: run.latency_ms["mean"], ms_text),
     "latency p50, ms": (lambda run: run.latency_ms["p50"], ms_text),
     "latency p90, ms": (lambda run: run.latency_ms["p90"], ms_text),
@@ -76,15 +78,15 @@ _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
     "postprocessing mean, ms": (lambda run: run.postprocess_ms["mean"], ms_text),
     "energy per frame": (lambda run: run.mj_per_frame, lambda value: joules_text(value / 1e3)),
-    "hottest zone, °C": (lambda run: _hottest(run), lambda value: f"{value:.1f}"),
+    "hottest zone, °C": (lambda run: _hottest(run), partial(fixed_text, decimals=1)),
     "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),
     "memory of the largest rank, MB": (
         lambda run: max((r.memory_mb for r in run.ranks), default=None),
         mb_text,
     ),
-    "ranks": (lambda run: len(run.ranks), lambda value: f"{value:.0f}"),
-    "window": (lambda run: run.window, lambda value: f"{value:.0f}"),
-    "dropped arrivals": (lambda run: run.all_dropped or None, lambda value: f"{value:.0f}"),
+    "ranks": (lambda run: len(run.ranks), _whole),
+    "window": (lambda run: run.window, _whole),
+    "dropped arrivals": (lambda run: run.all_dropped or None, _whole),
 }
 
 
@@ -104,13 +106,13 @@ def _slowest(run: RunSummary) -> float | None:
 
 def figures(runs: Sequence[KeptRun]) -> list[RunsFigure]:
     """Return the figures that at least one run has."""
-    known = []
+    rows = []
     for name, (value_of, text_of) in _FIGURES.items():
         values = tuple(value_of(run.record.summary) for run in runs)
-        texts = tuple(UNKNOWN if value is None else text_of(value) for value in values)
+        texts = tuple(known(value, text_of) for value in values)
         if any(value is not None for value in values):
-            known.append(RunsFigure(name, values, texts))
-    return known
+            rows.append(RunsFigure(name, values, texts))
+    return rows
 
 
 def figure_table(runs: Sequence[KeptRun]) -> Table:
@@ -119,7 +121,7 @@ def figure_table(runs: Sequence[KeptRun]) -> Table:
     head = ("figure", first, *others, *(f"{other} / {first}" for other in others))
     rows = []
     for figure in figures(runs):
-        ratios = (UNKNOWN if ratio is None else f"{ratio:.2f}" for ratio in figure.ratios)
+        ratios = (known(ratio, fixed_text) for ratio in figure.ratios)
         rows.append((figure.name, *figure.texts, *ratios))
     return Table("Figures, and ratios to the first", head, tuple(rows))
 

@@ -8,7 +8,7 @@ from typing import Any
 from rankslice.backend.runtime.sources.switching import ROUTE_NAMES
 from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
-from rankslice.framework.wording import bare, digits
+from rankslice.framework.wording import bare, digits, percent_text
 from rankslice.measurement.trace.journeys import Reason, Stretch
 from rankslice.measurement.trace.path import Part, Span
 from rankslice.measurement.trace.trace_findings import Findings, part_name
@@ -119,7 +119,7 @@ def _rank_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
             use.rest,
             use.send,
         )
-        yield str(use.rank), rank.key, *(f"{100 * max(0, s):.0f} %" for s in shares)
+        yield str(use.rank), rank.key, *(percent_text(max(0, s)) for s in shares)
 
 
 def _path_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
@@ -128,7 +128,7 @@ def _path_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
     for part, share in parts:
         if share >= _MIN_SHARE:
             name = part_name(findings.journeys.plan, part)
-            yield name, f"{100 * share:.0f} %", digits(share * findings.span.period_ms)
+            yield name, percent_text(share), digits(share * findings.span.period_ms)
 
 
 def _results_of(span: Span) -> str:

@@ -171,7 +171,7 @@ class _Seen:
 
 
 def accelerators_of(report: BoardReport) -> Accelerators:
-    seen = [_look(way, report) for way in _WAYS]
+    seen = [_seen(way, report) for way in _WAYS]
     usable: dict[str, Usable] = {}
     for candidate in seen:
         if not candidate.missing:
@@ -179,7 +179,9 @@ def accelerators_of(report: BoardReport) -> Accelerators:
     remarks = [
         f"{candidate.way.unit}: {_lack_text(candidate)}"
         for candidate in seen
-        if _is_worth_telling(candidate, report) and candidate.way.unit not in usable
+        # Other libraries are on many boards.
+        if candidate.device is not None or _has_delegate(candidate.way, report)
+        if candidate.way.unit not in usable
     ]
     remarks += [
         f"npu: {device.path} is there; RankSlice has no engine for it"
@@ -189,14 +191,11 @@ def accelerators_of(report: BoardReport) -> Accelerators:
     return Accelerators(tuple(usable.values()), tuple(remarks))
 
 
-def _is_worth_telling(seen: _Seen, report: BoardReport) -> bool:
-    """Tell whether something was seen that other boards do not have, too."""
-    delegate = seen.way.delegate
-    has_delegate = bool(delegate) and _library(report.libraries, delegate) is not None
-    return seen.device is not None or has_delegate
+def _has_delegate(way: _Way, report: BoardReport) -> bool:
+    return bool(way.delegate) and _library(report.libraries, way.delegate) is not None
 
 
-def _look(way: _Way, report: BoardReport) -> _Seen:
+def _seen(way: _Way, report: BoardReport) -> _Seen:
     device = _matching(report.devices, way.devices)
     seen = _Seen(way, device)
     if device is None:

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from .direct.memory import Memory, make_memory
 from .engines import (
     Engine,
-    TellsOperators,
+    ReportsOperators,
     engine_settings,
     engine_version,
     has_own_process,
@@ -269,7 +269,7 @@ class _Loaded:
 
     def operators(self) -> OperatorSpans | None:
         """What the engine says of its operators; ``None``: nothing."""
-        return self._engine.operators() if isinstance(self._engine, TellsOperators) else None
+        return self._engine.operators() if isinstance(self._engine, ReportsOperators) else None
 
     def pass_frame(self) -> int:
         """Run once, on the next frame and the next slots, as in a rank; return the nanoseconds.

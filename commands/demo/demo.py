@@ -16,6 +16,7 @@ from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import JSON, check_output, write_output
+from rankslice.framework.wording import fixed_text
 from rankslice.networks.digits import (
     digits_labels,
     digits_model,
@@ -117,7 +118,7 @@ def _show_resnet50(folder: Path, console: Console, on_step: OnStep) -> None:
         rows.append(
             (
                 name,
-                f"{summary.throughput_fps or 0:.1f}",
+                fixed_text(summary.throughput_fps or 0, 1),
                 f"{summary.latency_ms['p50']:.1f} ms",
                 f"{max(rank.memory_mb for rank in summary.ranks):.0f} MB",
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about, comma_separated
+from rankslice.framework.wording import fixed_text
 from rankslice.session.shared_options import BuildFolder, Json, SshConfig
 from rankslice.views.content import Table
 from rankslice.views.terminal import print_line, screen, show, talk
@@ -62,8 +63,9 @@ def show_deploy(
         planned = plan_deployment(folder, boards, ssh_config=ssh_config, with_fallbacks=True)
         for shell, package in planned.work:
             way = "this machine" if shell.is_here else "over ssh"
+            size = fixed_text(package.nbytes / 1e6, 1)
             text = (
-                f"{package.label}: {len(package.files)} files, {_megabytes(package.nbytes)} MB"
+                f"{package.label}: {len(package.files)} files, {size} MB"
                 f" to {shell.login.host} ({way}), ~/.rankslice/packages/{package.short_name}"
             )
             print_line(screen, text)
@@ -82,13 +84,9 @@ def _table(boards: Sequence[Deployed]) -> Table:
             board.board,
             *((board.without or "-",) if purposes else ()),
             *(board.host, board.state),
-            *(_megabytes(board.package_bytes), _megabytes(board.bytes_sent)),
-            f"{board.seconds:.1f}",
+            *(fixed_text(n / 1e6, 1) for n in (board.package_bytes, board.bytes_sent)),
+            fixed_text(board.seconds, 1),
         )
         for board in boards
     )
     return Table("sizes in MB", head, rows)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f}"

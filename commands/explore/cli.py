@@ -100,9 +100,9 @@ def show_exploration(
             progress.update(bars[step], completed=done, total=total)
 
         try:
-            found = call(listener=listener, on_progress=on_progress)
+            exploration = call(listener=listener, on_progress=on_progress)
         except KeyboardInterrupt:
             end_interrupted(unfinished_files(out))
-    write_json(json, exploration_to_json(found))
+    write_json(json, exploration_to_json(exploration))
     if json != STDOUT:
-        print_exploration(found, str(out), screen)
+        print_exploration(exploration, str(out), screen)

@@ -52,7 +52,7 @@ _MAPPING = "mapping-"
 
 
 def unfinished_files(out: Path) -> tuple[Path, ...]:
-    """Return what an exploration that was broken off left beside its folder, to go on with."""
+    """Return the files that an interrupted exploration left beside its folder."""
     return tuple(file for name in (PROFILE, RUNS) if (file := _beside(out, name)).exists())
 
 
@@ -126,7 +126,7 @@ def explore(
             ),
             target_fps=wanted.fps,
             surge_fps=wanted.surge_fps,
-            routes=() if pair is None else tuple(each.number for each in pair),
+            routes=() if pair is None else tuple(candidate.number for candidate in pair),
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
             tried=result.tried,
             failures=result.failures,
@@ -145,12 +145,12 @@ _ROUGH = 0.5
 """Share of a frame's time from which what the runtime is counted with makes rates rough."""
 
 
-def _nothing(platform: str, problem: Problem, found: SearchResult) -> Mistake:
-    if found.failures:
+def _nothing(platform: str, problem: Problem, result: SearchResult) -> Mistake:
+    if result.failures:
         return Mistake(
             platform,
-            f"none of the {len(found.failures)} mappings of {problem.model} that were tried ran",
-            f"of the first one it was said: {found.failures[0].reason}",
+            f"none of the {len(result.failures)} mappings of {problem.model} that were tried ran",
+            f"of the first one it was said: {result.failures[0].reason}",
         )
     return Mistake(
         platform,
@@ -208,7 +208,7 @@ class _Explored:
         self.problem = problem
 
     def _measure(self, listener: Listener) -> Profile:
-        """Return what layers take, measured as ``rankslice profile`` does, or known already."""
+        """Return the profile, measured as by ``rankslice profile``, or known already."""
         file = _begun(self.out, PROFILE)
         missing = "missing times of layers" if file.exists() else "the times of all layers"
         listener.note(
@@ -233,7 +233,7 @@ class _Explored:
         return profiler.profile
 
     def attempt(self) -> Callable[[Candidate], Candidate] | None:
-        """Return what evaluates a mapping; ``None``: the cost model, all mappings at once."""
+        """Return the evaluator of mappings; ``None``: the cost model, all mappings at once."""
         if self.search.evaluate == "simulator":
             return MappingSimulator(
                 self.model,
@@ -285,7 +285,7 @@ class _Explored:
 
 
 def _foreign(folder: Path) -> str:
-    """Return what shows that a folder is not, or not only, an exploration's; empty: nothing."""
+    """Return why a folder is not, or not only, an exploration's; empty: it is."""
     own = {PAGE, TABLE, RECORD, PROFILE, RUNS}
     return other_maker(folder, RECORD, FORMAT, "exploration") or other_entries(
         folder, lambda name: name in own or name.startswith(_MAPPING)

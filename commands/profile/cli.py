@@ -107,7 +107,7 @@ def show_profile(
         left_out = profiler.left_out()
         if json is not None:
             summary = profile_summary(profiler.profile, refinement)
-            write_json(json, {**summary, "left_out": [each.to_json() for each in left_out]})
+            write_json(json, {**summary, "left_out": [kind.to_json() for kind in left_out]})
         if json != STDOUT:
             print_profile(profiler.profile, refinement, out, screen)
             print_left_out(left_out, screen)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import about
-from rankslice.framework.wording import on_one_line
+from rankslice.framework.wording import on_one_line, time_text
 from rankslice.session.shared_options import Json
 from rankslice.views.content import Notice, Part, Table
 from rankslice.views.terminal import Bars, screen, shortened, show
@@ -110,8 +110,8 @@ def _parts(replayed: Replayed) -> Iterator[Part | str]:
     yield Table(f"{frames_text(len(replayed.frames))} of rank {replayed.rank}", head, rows)
     for segment in replayed.segments:
         times = segment.compute_ms
-        first = f"; first frame {segment.first_ms:.2f} ms" if segment.frames > 1 else ""
-        text = f"compute p50 {times['p50']:.2f} ms, p99 {times['p99']:.2f} ms{first}"
+        first = f"; first frame {time_text(segment.first_ms)}" if segment.frames > 1 else ""
+        text = f"compute p50 {time_text(times['p50'])}, p99 {time_text(times['p99'])}{first}"
         yield f"segment {segment.segment}: {text}"
     yield _verdict(replayed)
     yield Notice("Notes", replayed.notes, "note")

@@ -10,6 +10,7 @@ from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.rates import latency_text, rate_text
 from rankslice.exploration.simulator.simulation import RankUse
 from rankslice.framework.plan import Plan
+from rankslice.framework.wording import fixed_text, percent_text
 from rankslice.measurement.trace.journeys import longest_journeys
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_findings import findings
@@ -50,7 +51,7 @@ def _lines(simulated: Simulated) -> Iterator[str]:
         way = "leave" if link.is_outgoing else "reach"
         yield (
             f"{link.messages} messages {way} {link.board}:"
-            f" the link is busy for {100 * link.utilisation:.0f} % of the time"
+            f" the link is busy for {percent_text(link.utilisation)} of the time"
         )
     rate = simulation.throughput_fps if simulation.is_steady else None
     windows = simulation.window, simulation.surge_window
@@ -107,9 +108,9 @@ def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:
     ]
     sources = dict.fromkeys(t.source.rpartition(": ")[2] for own in by_route for t in own)
     return (
-        *(f"{1e3 * sum(t.seconds for t in own):.2f}" if own else "-" for own in by_route),
-        f"{rank.busy_ms:.2f}",
-        f"{100 * rank.utilisation:.0f} %",
-        f"{rank.queue_mean:.1f}",
+        *(fixed_text(1e3 * sum(t.seconds for t in own)) if own else "-" for own in by_route),
+        fixed_text(rank.busy_ms),
+        percent_text(rank.utilisation),
+        fixed_text(rank.queue_mean, 1),
         ", ".join(sources),
     )

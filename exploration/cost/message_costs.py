@@ -94,11 +94,11 @@ class Messages:
 
 
 def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
-    """Return what assignments send: each tensor once to each other device that needs it."""
+    """Return the messages of assignments: each tensor once to each other device that needs it."""
     population = phases.population
     made = population[:, problem.home_layers]
     homes = np.where(problem.is_input, phases.sources[:, np.newaxis], made)
-    tensors, target, _ = _edges(problem, population, phases.sinks)
+    tensors, target, *_ = readings_of(problem, population, phases.sinks)
     row, edge = np.nonzero(homes[:, tensors] != target)
     devices, places = _order(problem, len(population), spans)
     needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
@@ -164,7 +164,7 @@ def first_readers(
     Args:
         segments: (assignments, layers): the segment of each layer, in a topological order.
     """
-    tensors, target, readers = _edges(problem, population, sent.sinks)
+    tensors, target, readers, _ = readings_of(problem, population, sent.sinks)
     row, edge = np.nonzero(sent.homes[:, tensors] != target)
     segment = np.full(len(sent.row), _NONE)
     at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
@@ -196,12 +196,12 @@ def message_numbers(
     return np.searchsorted(sent.keys, keys)
 
 
-def _edges(
+def readings_of(
     problem: Problem, population: Indices, sinks: Indices
-) -> tuple[Indices, Indices, Indices]:
+) -> tuple[Indices, Indices, Indices, NDArray[np.bool_]]:
     """Return each reading: its tensor, (assignments, readings) devices that read, and its layer.
 
-    The last layer reads model outputs; the sink does, to be precise.
+    The last layer reads model outputs if the sink does, as the last array says.
     """
     pairs = [
         (number, reader, is_sink)
@@ -213,4 +213,4 @@ def _edges(
     ]
     tensors, readers, is_sink = np.array(pairs, np.int64).reshape(-1, 3).T
     devices = np.where(is_sink == 1, sinks[:, np.newaxis], population[:, readers])
-    return tensors, devices, readers
+    return tensors, devices, readers, is_sink == 1

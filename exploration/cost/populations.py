@@ -114,9 +114,9 @@ def _of_teams(problem: Problem, teams: NDArray[np.intp]) -> tuple[Indices, Float
     patterns = [problem.teams[team].pattern for team in teams]
     frames = np.arange(min(math.lcm(*map(len, patterns)), _MAX_FRAMES))
     chosen = np.array([pattern[frames % len(pattern)] for pattern in patterns])
-    each, counts = np.unique(chosen, axis=1, return_counts=True)
-    table = np.tile(numbers, (each.shape[1], 1))
-    table[:, len(problem.devices) + teams] = each.T
+    members, counts = np.unique(chosen, axis=1, return_counts=True)
+    table = np.tile(numbers, (members.shape[1], 1))
+    table[:, len(problem.devices) + teams] = members.T
     return table, counts / len(frames)
 
 

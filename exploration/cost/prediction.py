@@ -303,11 +303,11 @@ class _Explained:
             return None, f"no sensor, and {lines} has not both idle_w and busy_w"
         is_measured = {problem.is_power_measured(device) for device in devices}
         sources = [problem.times_source] if costs.is_idle_measured or True in is_measured else []
-        given = [] if costs.is_idle_measured else ["idle_w"]
-        given += ["busy_w"] if False in is_measured else []
-        if given:
-            sources.append(f"{lines}.{' and '.join(given)}")
-        return "modelled" if given else "measured", "; ".join(sources)
+        from_platform = [] if costs.is_idle_measured else ["idle_w"]
+        from_platform += ["busy_w"] if False in is_measured else []
+        if from_platform:
+            sources.append(f"{lines}.{' and '.join(from_platform)}")
+        return "modelled" if from_platform else "measured", "; ".join(sources)
 
     def notes(self) -> Iterator[str]:
         """Yield costs that are not known and so count as nothing."""

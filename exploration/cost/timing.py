@@ -14,6 +14,7 @@ from rankslice.exploration.cost.message_costs import (
     Messages,
     first_readers,
     message_numbers,
+    readings_of,
     senders,
 )
 from rankslice.exploration.cost.populations import Floats, Indices, Spans, occurring, spans_of, sums
@@ -160,16 +161,14 @@ def _arrivals(
     what the cores take.
     """
     sink = int(segments.max(initial=0)) + 1
-    pairs = [(number, layer, 0) for number, t in enumerate(problem.tensors) for layer in t.readers]
-    pairs += [(n, problem.sink_layer, 1) for n, t in enumerate(problem.tensors) if t.is_output]
-    tensors, readers, gives = np.array(pairs, np.int64).reshape(-1, 3).T
+    tensors, devices, readers, by_sink = readings_of(problem, population, sent.sinks)
     made = np.array([tensor.producer for tensor in problem.tensors], np.int64)[tensors]
     maker = np.where(made == MODEL_INPUT, -1, segments[:, made])
-    waits = np.where(gives == 1, sink, segments[:, readers])
+    waits = np.where(by_sink, sink, segments[:, readers])
     row, edge = np.nonzero(maker != waits)
     order = np.argsort(waits[row, edge], kind="stable")
     row, edge = row[order], edge[order]
-    target = np.where(gives[edge] == 1, sent.sinks[row], population[row, readers[edge]])
+    target = devices[row, edge]
     hop_s = np.zeros(len(row))
     is_sent = sent.homes[row, tensors[edge]] != target
     brings = message_numbers(problem, sent, row, tensors[edge], target)[is_sent]

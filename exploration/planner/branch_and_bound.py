@@ -54,7 +54,7 @@ class Costs:
         return tuple(weight for _, weight in sorted(dict(by_type).items()))
 
     def above(self, devices: tuple[int, ...]) -> float:
-        """Return what a slice costs per second of its time above the least of the type."""
+        """Return the cost per second of a slice's time, above the least of the type."""
         mean = sum(self.weights[device] for device in devices) / len(devices)
         return mean - self.least[self.chain.type_of[devices[0]]]
 
@@ -131,7 +131,7 @@ def _combine(
 
 
 def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> Floats:
-    """Return what completing the plan costs at least, (states, cuts)."""
+    """Return the least cost of completing the plan, (states, cuts)."""
     roles = graph.roles
     link_costs = costs.messages(roles.link_s, roles.load_s)
     tables: dict[tuple[frozenset[int], int], Floats] = {}
@@ -145,8 +145,8 @@ def completion_costs(chain: Chain, graph: StateGraph, costs: Costs) -> Floats:
         least[grade.states, -1] = 0.0
         for types, turns, states in grade.ends:
             if (types, turns) not in tables:
-                each = [costs.spans(index, turns) for index in types]
-                tables[types, turns] = np.minimum.reduce(each)
+                by_type = [costs.spans(index, turns) for index in types]
+                tables[types, turns] = np.minimum.reduce(by_type)
             before[states] = _least_sums(tables[types, turns], least[states])
     return least
 

@@ -105,8 +105,8 @@ class Chain:
         return tuple(tables[kind] for kind, _, _ in self.types)
 
     def _memory_table(self, kind: int) -> Floats:
-        given = self.memory_bytes[kind]
-        held = given if given.ndim == 2 else _running_sums(given)
+        nbytes = self.memory_bytes[kind]
+        held = nbytes if nbytes.ndim == 2 else _running_sums(nbytes)
         return by_cuts(held + self.receive_bytes[:, None] + self.send_bytes[None, :])
 
     @cached_property
@@ -134,8 +134,8 @@ class Chain:
         return float(self.span_s[self.type_of[device]][first, end])
 
     def slice_bytes(self, device: int, first: int, end: int) -> float:
-        given = self.memory_bytes[self.devices[device].kind]
-        held = given[first, end - 1] if given.ndim == 2 else np.cumsum(given[first:end])[-1]
+        nbytes = self.memory_bytes[self.devices[device].kind]
+        held = nbytes[first, end - 1] if nbytes.ndim == 2 else np.cumsum(nbytes[first:end])[-1]
         return float(held + self.receive_bytes[first] + self.send_bytes[end - 1])
 
     @property

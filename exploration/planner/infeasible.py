@@ -11,7 +11,7 @@ import numpy as np
 
 from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.slices import bottleneck_s
-from rankslice.exploration.planner.solver import Found, fastest, is_feasible
+from rankslice.exploration.planner.solver import Solution, fastest, is_feasible
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import bytes_text, joined
 
@@ -31,11 +31,13 @@ class NoPlanError(RankSliceError):
         many steps, and it is not proven that there is none."""
 
 
-def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int) -> NoPlanError:
-    if not found.proven and not found.plan:
+def why_infeasible(
+    chain: Chain, solution: Solution, period_s: float, most_steps: int
+) -> NoPlanError:
+    if not solution.proven and not solution.plan:
         text = "steps no pipeline was found, and it is not proven that there is none"
         return NoPlanError("steps", Mistake("most_steps", f"in {most_steps} {text}", "grant more"))
-    best = found if found.plan else fastest(chain, most_steps)
+    best = solution if solution.plan else fastest(chain, most_steps)
     if best.plan and math.isfinite(period_s):
         return _too_slow(chain, best, period_s)
     if lonely := list(_lonely_layers(chain)):
@@ -43,7 +45,7 @@ def why_infeasible(chain: Chain, found: Found, period_s: float, most_steps: int)
     return _limit_in_the_way(chain)
 
 
-def _too_slow(chain: Chain, best: Found, period_s: float) -> NoPlanError:
+def _too_slow(chain: Chain, best: Solution, period_s: float) -> NoPlanError:
     reached = 1 / bottleneck_s(chain, best.plan)
     if best.bound <= period_s:
         text = f"the fastest pipeline that was found reaches {reached:.6g} frames/s, not proven"

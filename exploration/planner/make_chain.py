@@ -20,23 +20,23 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import bare, quoted
 
 
-def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int = 1) -> Chain:
+def make_chain(arguments: LayerChain, *, counts_power: bool = True, most_turns: int = 1) -> Chain:
     """Return a chain whose numbers are checked.
 
     Raises:
         ArgumentError: what is wrong with them; of devices all mistakes at once.
     """
-    times = _numbers(given.times_s, "times_s", endless=True)
+    times = _numbers(arguments.times_s, "times_s", endless=True)
     if times.ndim != 2 or 0 in times.shape:
         raise _misshapen("times_s", times, "(kinds, layers), one of each at least")
     kinds, layers = times.shape
-    devices = tuple(given.devices)
+    devices = tuple(arguments.devices)
     raise_faults(_device_mistakes(devices, kinds))
     sizes = {"kinds": kinds, "layers": layers, "devices": len(devices)}
 
     def read(name: str, *shapes: tuple[str, ...], endless: bool = False) -> Floats:
         """Return an argument that has one of some shapes; () is that of one number."""
-        values = _numbers(getattr(given, name), name, endless=endless)
+        values = _numbers(getattr(arguments, name), name, endless=endless)
         by_size = {tuple(sizes[axis] for axis in shape): shape for shape in shapes}
         if values.shape not in by_size:
             expected = [f"({', '.join(shape)}), here {size}" for size, shape in by_size.items()]
@@ -64,7 +64,7 @@ def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int 
     return Chain(
         devices,
         times,
-        None if given.spans_s is None else read("spans_s", by_spans, endless=True),
+        None if arguments.spans_s is None else read("spans_s", by_spans, endless=True),
         memory if memory.ndim == 3 else np.broadcast_to(memory, times.shape),
         by_layer("receive_memory_bytes"),
         by_layer("send_memory_bytes"),
@@ -78,13 +78,13 @@ def make_chain(given: LayerChain, *, counts_power: bool = True, most_turns: int 
     )
 
 
-def _numbers(given: ArrayLike, where: str, *, endless: bool) -> Floats:
+def _numbers(values_like: ArrayLike, where: str, *, endless: bool) -> Floats:
     """Return an array of numbers, none negative, finite unless they may be ``endless``.
 
     Of spans, the last two of three axes, only those count whose last layer is not before the first.
     """
     try:
-        values = np.asarray(given, np.float64)
+        values = np.asarray(values_like, np.float64)
     except (TypeError, ValueError):
         raise ArgumentError(Mistake(where, "is not an array of numbers")) from None
     counting = np.triu(values) if values.ndim == 3 else values

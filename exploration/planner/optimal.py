@@ -18,7 +18,7 @@ from rankslice.exploration.planner.slices import (
     messages_behind,
     slice_s,
 )
-from rankslice.exploration.planner.solver import SAME, Found, cheapest, fastest
+from rankslice.exploration.planner.solver import SAME, Solution, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted
 
@@ -155,11 +155,11 @@ def _option_mistakes(chain: Chain, objective: str, floor: float) -> Iterator[Mis
 
 def _best(
     chain: Chain, objective: Objective, period: float, limit: float, most_steps: int
-) -> Found:
+) -> Solution:
     if objective == "throughput":
         return fastest(chain, most_steps)
     is_energy = objective == "energy"
-    weights = tuple((each.busy_w or 0.0) if is_energy else 1.0 for each in chain.devices)
+    weights = tuple((device.busy_w or 0.0) if is_energy else 1.0 for device in chain.devices)
     idle = tuple(
         _idle_j(chain, board, period) if is_energy else 0.0 for board in range(len(chain.boards))
     )
@@ -172,7 +172,7 @@ def _idle_j(chain: Chain, board: int, period: float) -> float:
     return idle * period if idle else 0.0
 
 
-def _pipeline(chain: Chain, best: Found, objective: Objective, period: float) -> Pipeline:
+def _pipeline(chain: Chain, best: Solution, objective: Objective, period: float) -> Pipeline:
     slices = tuple(_slice(chain, best.plan, index) for index in range(len(best.plan)))
     bottleneck = max(part.time_s for part in slices)
     latency = math.fsum(part.compute_s + part.send_s for part in slices)

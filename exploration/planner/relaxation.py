@@ -323,7 +323,7 @@ class _PromisingCombinations(_AllCombinations):
         nothing = np.zeros(1, np.intp)
         kept = [_Kept(np.zeros((1, len(self.counts)), np.intp), nothing, nothing, nothing)]
         most = max(move.turns for move in self.moves)
-        while any(each.reached.size for each in kept[-most:]):
+        while any(combinations.reached.size for combinations in kept[-most:]):
             kept.append(self._next(kept, reached_from, does))
             reached = kept[-1].reached
             if reached.max(initial=0) == self.chain.layers:
@@ -437,7 +437,7 @@ class _Tabled:
         All are by limit: (limits,) and (limits, cuts).
         """
         return np.stack(
-            [self._furthest(*each) for each in zip(limits, sends, receives, strict=True)]
+            [self._furthest(*at_limit) for at_limit in zip(limits, sends, receives, strict=True)]
         )
 
     def _furthest(self, limit: float, sends: Flags, receives: Flags) -> Cuts:

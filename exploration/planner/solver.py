@@ -38,7 +38,7 @@ _MAX_SUMS = 6e9
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Solution:
     """The best plan that was found."""
 
     plan: tuple[PlacedSlice, ...]
@@ -51,7 +51,7 @@ class Found:
     """Whether the value is the least, or that there is no plan."""
 
 
-_NONE = Found((), math.inf, math.inf, True)
+_NONE = Solution((), math.inf, math.inf, True)
 
 
 def is_feasible(chain: Chain) -> bool:
@@ -59,24 +59,24 @@ def is_feasible(chain: Chain) -> bool:
     return bool(completions(alone, _graph(alone, _MAX_PRODUCTS), math.inf)[0, 0])
 
 
-def fastest(chain: Chain, most_steps: int) -> Found:
+def fastest(chain: Chain, most_steps: int) -> Solution:
     if _overflows(chain):
         return _NONE
     quick = relax(chain)
     if math.isinf(quick.bound_s):
         return _NONE
     if quick.value_s <= quick.bound_s * (1 + SAME):
-        return Found(quick.plan, quick.value_s, quick.value_s, True)
+        return Solution(quick.plan, quick.value_s, quick.value_s, True)
     plan, value = _apart(chain, quick) if chain.shares_memory else (quick.plan, quick.value_s)
     if value <= quick.bound_s * (1 + SAME):
-        return Found(plan, value, value, True)
+        return Solution(plan, value, value, True)
     if max(chain.turns) > 1:
         alone = fastest(replace(chain, most_turns=1), most_steps)
         if alone.proven and not alone.plan:
             return _NONE  # whoever takes turns can do without
         if alone.value < value:
             plan, value = alone.plan, alone.value
-    known = Found(plan, value, quick.bound_s, False)
+    known = Solution(plan, value, quick.bound_s, False)
     if plan and not quick.is_exact:
         return known  # what is left of such chains is too much for a search of states, too
     return _Fastest(chain, most_steps, known).run()
@@ -122,19 +122,19 @@ def _graph(chain: Chain, most_products: float) -> StateGraph:
 class _Fastest:
     """Looks for the least limit of the bottleneck with which there is a plan."""
 
-    def __init__(self, chain: Chain, most_steps: int, known: Found) -> None:
+    def __init__(self, chain: Chain, most_steps: int, known: Solution) -> None:
         self.chain = chain
         self.graph = _graph(chain, _MAX_PRODUCTS)
         self.best = known
         self.left = most_steps
         self.each = max(1, most_steps // 10)
 
-    def run(self) -> Found:
+    def run(self) -> Solution:
         bound = self._least_limit()
         if math.isinf(bound):
             return _NONE
         if bound >= self.best.value:
-            return Found(self.best.plan, self.best.value, self.best.value, True)
+            return Solution(self.best.plan, self.best.value, self.best.value, True)
         return self._walk_up(bound)
 
     def _least_limit(self) -> float:
@@ -166,7 +166,7 @@ class _Fastest:
         values = np.concatenate(parts)
         return values[(values >= low) & (values < high)]
 
-    def _walk_up(self, bound: float) -> Found:
+    def _walk_up(self, bound: float) -> Solution:
         """Return the best plan of real devices; none is better than the bound."""
         values = self._values(bound, self.best.value)
         values = np.append(values[values > bound], bound)
@@ -183,9 +183,9 @@ class _Fastest:
         if proven and not self.graph.roles.exact:
             return self._walk_down(bound)
         value = self.best.value
-        return Found(self.best.plan, value, value if proven else bound, proven)
+        return Solution(self.best.plan, value, value if proven else bound, proven)
 
-    def _walk_down(self, bound: float) -> Found:
+    def _walk_down(self, bound: float) -> Solution:
         """Return the best plan of real devices, starting from the best so far.
 
         Where devices take turns over different links, loads are sums that no list of values has.
@@ -198,7 +198,7 @@ class _Fastest:
                 proven = certain
                 break
         value = self.best.value
-        return Found(self.best.plan, value, value if proven else bound, proven or value <= bound)
+        return Solution(self.best.plan, value, value if proven else bound, proven or value <= bound)
 
     def _try(self, limit: float) -> bool:
         """Look for a plan within a limit; return whether the answer is certain."""
@@ -212,7 +212,7 @@ class _Fastest:
         if walk.plan is not None:
             value = bottleneck_s(self.chain, walk.plan)
             if value < self.best.value:
-                self.best = Found(walk.plan, value, 0.0, False)
+                self.best = Solution(walk.plan, value, 0.0, False)
             return True
         return certain
 
@@ -222,7 +222,7 @@ def _median(values: Floats) -> float:
     return float(np.partition(values, middle)[middle])
 
 
-def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
+def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Solution:
     if _overflows(chain):
         return _NONE
     graph = _graph(chain, _MAX_SUMS)
@@ -237,5 +237,5 @@ def cheapest(chain: Chain, costs: Costs, most_steps: int) -> Found:
         walk.best, walk.plan = alone.value, alone.plan or None
     certain = walk.run()
     if walk.plan is None:
-        return _NONE if certain else Found((), math.inf, bound, False)
-    return Found(walk.plan, walk.best, walk.best if certain else bound, certain)
+        return _NONE if certain else Solution((), math.inf, bound, False)
+    return Solution(walk.plan, walk.best, walk.best if certain else bound, certain)

@@ -162,7 +162,7 @@ def _is_uniform(chain: Chain) -> bool:
     numbers = np.arange(types.size)
     for one in range(len(chain.types)):
         alike = [chain.devices[device] for device in np.flatnonzero(types == one)]
-        if chain.counts_power and len({(each.idle_w, each.busy_w) for each in alike}) > 1:
+        if chain.counts_power and len({(device.idle_w, device.busy_w) for device in alike}) > 1:
             return False
         for other in range(len(chain.types)):
             pairs = np.outer(types == one, types == other) & (numbers[:, None] != numbers)
@@ -424,10 +424,10 @@ class _Builder:
         sources, targets, links, moves = (
             np.concatenate([nothing, *parts])
             for parts in (
-                [each.sources for each in edges],
-                [each.targets for each in edges],
-                [each.links for each in edges],
-                [np.full(each.sources.size, each.move) for each in edges],
+                [part.sources for part in edges],
+                [part.targets for part in edges],
+                [part.links for part in edges],
+                [np.full(part.sources.size, part.move) for part in edges],
             )
         )
         order = np.argsort(sources, kind="stable")
@@ -455,8 +455,8 @@ class _Builder:
 
     def _distinct(self, made: list[_Made]) -> tuple[_States, list[Indices]]:
         """Return the distinct states that edges lead to, and where those of each move lead."""
-        boards = np.concatenate([each.states.boards for each in made])
-        last = np.concatenate([each.states.last for each in made])
+        boards = np.concatenate([edges.states.boards for edges in made])
+        last = np.concatenate([edges.states.last for edges in made])
         bases = [self.roles.size(group) + 1 for group, _ in self.cells]
         if math.prod(bases) * len(self.ends) < 2**62:  # one number for a state
             weights = [
@@ -466,5 +466,5 @@ class _Builder:
         else:
             keys, axis = np.column_stack([boards, last]), 0
         _, kept, targets = np.unique(keys, return_index=True, return_inverse=True, axis=axis)
-        ends = np.cumsum([each.sources.size for each in made])[:-1]
+        ends = np.cumsum([edges.sources.size for edges in made])[:-1]
         return _States(boards[kept], last[kept]), np.split(targets.reshape(-1), ends)

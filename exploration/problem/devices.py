@@ -137,7 +137,8 @@ def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
         cores = len(placement.cores) if platform.name == "local" else placement.cores
         if board.clusters:
             cores = tuple(
-                (each.name, len({*each.cores} & {*placement.cores})) for each in board.clusters
+                (cluster.name, len({*cluster.cores} & {*placement.cores}))
+                for cluster in board.clusters
             )
     accelerator = placement.accelerator.rstrip("0123456789")
     described = replace(board, name="", host="", user="")

@@ -78,7 +78,7 @@ def make_problem(
         bandwidth_bytes_s=bandwidths,
         latency_s=latencies,
         kinds=kinds,
-        shared_weights=tuple(each for each in weights if len(each.readers) > 1),
+        shared_weights=tuple(weight for weight in weights if len(weight.readers) > 1),
         together=_together(graph, layers),
         working_bytes=np.array(
             [sum(t.nbytes or 0 for t in (*layer.inputs, *layer.outputs)) for layer in layers],
@@ -139,17 +139,17 @@ def _tensors(
     for index, layer in enumerate(layers):
         for tensor in reads[layer.name] or (smallest,):
             readers.setdefault(tensor.name, []).append(index)
-    given = {tensor.name for tensor in graph.outputs}
+    outputs = {tensor.name for tensor in graph.outputs}
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
     made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]
     for producer, tensor in made:
-        if producer == MODEL_INPUT or tensor.name in readers or tensor.name in given:
+        if producer == MODEL_INPUT or tensor.name in readers or tensor.name in outputs:
             yield LayerTensor(
                 tensor.name,
                 producer,
                 float("inf") if crossing_fault(tensor) else frame_bytes.mean(tensor),
                 tuple(readers.get(tensor.name, ())),
-                tensor.name in given,
+                tensor.name in outputs,
                 most_bytes=float(slot_bytes(tensor)),
                 is_bound=frame_bytes.is_bound(tensor),
             )

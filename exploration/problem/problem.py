@@ -154,7 +154,7 @@ class Problem:
         """Return the mapping's key for a number in an assignment."""
         if number < len(self.devices):
             return self.devices[number].key
-        return self.teams[number - len(self.devices)].key([each.key for each in self.devices])
+        return self.teams[number - len(self.devices)].key([device.key for device in self.devices])
 
     @cached_property
     def source_layer(self) -> int:
@@ -239,7 +239,7 @@ def explored_layers(graph: Graph) -> tuple[Layer, ...]:
 
 
 def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
-    """Return what layers read of others, copied layers seen through."""
+    """Return the tensors that layers read of others, copied layers seen through."""
     return layer_reads(layers, copies_in(graph))
 
 

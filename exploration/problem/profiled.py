@@ -78,7 +78,7 @@ def _with_measured(problem: Problem, profile: Profile) -> Problem:
     taken = [[span.memory_bytes for span in kind.spans] for kind in kinds]
     of_gpu = [[span.gpu_bytes or None for span in kind.spans] for kind in kinds]
     more, gpu = (
-        np.array([_engine_bytes(*each, problem) for each in zip(kinds, sizes, strict=True)])
+        np.array([_engine_bytes(*of_kind, problem) for of_kind in zip(kinds, sizes, strict=True)])
         for sizes in (taken, of_gpu)
     )
     idle_w = _idle_w(profile)

@@ -155,7 +155,9 @@ class FrameBytes:
         if not self.frames:
             return {}
         which = random.integers(self.frames, size=frames)
-        return {each.name: self.of(each)[which] for each in tensors if each.name in self._seen}
+        return {
+            tensor.name: self.of(tensor)[which] for tensor in tensors if tensor.name in self._seen
+        }
 
     def mean(self, tensor: AnyTensor) -> float:
         return float(self.of(tensor).mean())

@@ -145,9 +145,12 @@ def _frugal(candidates: Sequence[Candidate]) -> Candidate:
     rows = [
         row
         for row in OBJECTIVES.values()
-        if row.extreme and all(math.isfinite(row.cost_of(each)) for each in candidates)
+        if row.extreme and all(math.isfinite(row.cost_of(candidate)) for candidate in candidates)
     ]
-    return min(candidates, key=lambda each: (*(row.cost_of(each) for row in rows), -_rate(each)))
+    return min(
+        candidates,
+        key=lambda candidate: (*(row.cost_of(candidate) for row in rows), -_rate(candidate)),
+    )
 
 
 def _capital(text: str) -> str:
@@ -177,11 +180,11 @@ def routes(
 
     ``None``: for one of them no mapping is fast enough.
     """
-    calm = [each for each in candidates if BUSY * _rate(each) >= fps]
-    fast = [each for each in candidates if _rate(each) >= surge_fps]
+    calm = [candidate for candidate in candidates if BUSY * _rate(candidate) >= fps]
+    fast = [candidate for candidate in candidates if _rate(candidate) >= surge_fps]
     if not calm or not fast:
         return None
-    normal = min(calm, key=lambda each: (each.best_known.latency_s, -_rate(each)))
+    normal = min(calm, key=lambda candidate: (candidate.best_known.latency_s, -_rate(candidate)))
     return normal, normal if normal in fast else recommended(fast, surge_fps)
 
 

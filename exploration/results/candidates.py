@@ -55,7 +55,9 @@ def candidates_of(
         for row, on_front in kept
     ]
     candidates.sort(key=_order)
-    return tuple(replace(each, number=number) for number, each in enumerate(candidates, 1))
+    return tuple(
+        replace(candidate, number=number) for number, candidate in enumerate(candidates, 1)
+    )
 
 
 def _order(candidate: Candidate) -> tuple[float, ...]:
@@ -78,7 +80,7 @@ def predicted_candidate(problem: Problem, assignment: Assignment) -> Candidate:
 
 def predicted_figures(prediction: Prediction) -> Figures:
     joules = [board.energy_j for board in prediction.boards]
-    known = [each for each in joules if each is not None]
+    known = [joule for joule in joules if joule is not None]
     is_known = len(known) == len(joules)
     return Figures(
         basis="predicted",

@@ -37,12 +37,12 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "ranks": [_load(load) for load in candidate.ranks],
         "channels": [
             {
-                "source": each.sender,
-                "destination": each.receiver,
-                "bytes": each.nbytes,
-                "ms": 1e3 * each.seconds,
+                "source": traffic.sender,
+                "destination": traffic.receiver,
+                "bytes": traffic.nbytes,
+                "ms": 1e3 * traffic.seconds,
             }
-            for each in candidate.traffic
+            for traffic in candidate.traffic
         ],
     }
 

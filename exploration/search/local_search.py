@@ -57,8 +57,6 @@ def local_search(
 
 
 class _LocalSearch:
-    """A running search."""
-
     def __init__(self, score: Score, space: SearchSpace, archive: Archive) -> None:
         self._score, self._space, self._archive = score, space, archive
         self._random = np.random.default_rng(0)

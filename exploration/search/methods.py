@@ -76,8 +76,6 @@ def find_mappings(
 
 
 class _Searching:
-    """A running search."""
-
     def __init__(
         self,
         problem: Problem,
@@ -237,7 +235,6 @@ class _Searching:
 
 
 def _certain(proof: Proof) -> str:
-    """Return a sentence about the fastest mapping of contiguous slices."""
     rate, bound = (_rate(seconds) for seconds in (proof.bottleneck_s, proof.bound_s))
     if math.isinf(proof.bottleneck_s):
         which = "can run" if proof.is_proven else "that can run was found"
@@ -268,9 +265,9 @@ def replicas_text(problem: Problem, candidates: Sequence[Candidate]) -> Iterator
     """Say if the whole model in turn beats the fastest slices that were found."""
     made = with_turns(problem, len(problem.devices))
     plain = [
-        each.figures[0].throughput_fps
-        for each in candidates
-        if all(not load.in_turn_key for load in each.ranks)
+        candidate.figures[0].throughput_fps
+        for candidate in candidates
+        if all(not load.in_turn_key for load in candidate.ranks)
     ]
     if not made.teams or not plain:
         return

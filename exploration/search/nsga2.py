@@ -72,8 +72,6 @@ def _first_layers(blocks: NDArray[np.int64]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Evolution:
-    """Runs NSGA-II on a space."""
-
     score: Score
     space: SearchSpace
     on_generation: Callable[[int], None]

@@ -93,10 +93,10 @@ class ContiguousPlanner:
         except NoPlanError:
             return None
         row = np.empty(len(problem.layers), np.int64)
-        for each in pipeline.slices:
-            row[each.first : each.last + 1] = self._number(each.indices, devices)
+        for part in pipeline.slices:
+            row[part.first : part.last + 1] = self._number(part.indices, devices)
         kinds = problem.device_kinds[list(devices)].tolist()
-        slices = tuple(Slice(kinds[each.index], each.first, each.last) for each in pipeline.slices)
+        slices = tuple(Slice(kinds[part.index], part.first, part.last) for part in pipeline.slices)
         return ContiguousPlan(row, slices, pipeline.bottleneck_s)
 
     def _number(self, indices: Sequence[int], devices: Sequence[int]) -> int:
@@ -147,19 +147,19 @@ class ContiguousPlanner:
         boards = self.problem.device_boards
         rates = self.problem.bandwidth_bytes_s[np.ix_(boards, boards)]
         between = np.where(boards[:, np.newaxis] == boards, np.inf, rates)
-        taken, given, handed = self._bytes_at_cuts()
+        taken, sent, handed = self._bytes_at_cuts()
         yield handed, between
         if len({*boards.tolist()}) == len(boards) > 1:
             apart = np.where(np.isinf(between) & np.eye(len(boards), dtype=bool), 0.0, between)
             fastest = np.maximum.outer(apart.max(axis=1), apart.max(axis=0))
-            yield np.maximum(taken, given), fastest
+            yield np.maximum(taken, sent), fastest
 
     def _bytes_at_cuts(self) -> tuple[Floats, Floats, Floats]:
         """Return of each cut behind a layer what the next layer takes, what this one gives, and
         what of this goes to the next layer.
         """
         problem, layers = self.problem, len(self.problem.layers)
-        taken, given, handed = np.zeros((3, layers))
+        taken, sent, handed = np.zeros((3, layers))
         for tensor in problem.tensors:
             if not math.isfinite(tensor.nbytes):
                 continue
@@ -167,9 +167,9 @@ class ContiguousPlanner:
             later = _readers_behind(problem, tensor, made)
             for reader in later:
                 taken[reader - 1] += tensor.nbytes
-            given[made] += tensor.nbytes if later else 0.0
+            sent[made] += tensor.nbytes if later else 0.0
             handed[made] += tensor.nbytes if made + 1 in later else 0.0
-        return taken, given, handed
+        return taken, sent, handed
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _span_bytes(problem: Problem) -> Floats:
             table[first, first:] += np.maximum.accumulate(work[first:])
     table = np.maximum(table, 0.0)
     alone = problem.rank_bytes if len(problem.rank_bytes) else np.zeros(len(problem.times_s))
-    return np.stack([table + each for each in alone])
+    return np.stack([table + nbytes for nbytes in alone])
 
 
 def _counted_twice(problem: Problem) -> Floats:

@@ -77,7 +77,7 @@ class Proof:
 
 
 def prove(problem: Problem, score: FastestFound, archive: Archive, most: int) -> Proof:
-    """Return what is certain of the fastest contiguous mapping; try mappings that may beat it."""
+    """Return the proof for the fastest contiguous mapping; try mappings that may beat it."""
     bound = ContiguousPlanner(problem).bound_s()
     proof = Proof(score.bottleneck_s, bound)
     if proof.is_proven or problem.teams:  # with these there are too many

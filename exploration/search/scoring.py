@@ -23,7 +23,7 @@ _MIN_BLOCKS = 24
 
 
 def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> SearchSpace:
-    """Return what is searched: all mappings; with ``coarse``, those of blocks of layers first."""
+    """Return the search space: all mappings; with ``coarse``, those of blocks of layers first."""
     blocks = None
     if coarse:
         most = max(_MIN_BLOCKS, _BLOCKS_PER_DEVICE * len(problem.devices))
@@ -35,7 +35,7 @@ def space_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = Fals
 
 
 def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
-    """Return what scores a population: its values in the order of the objectives.
+    """Return a function that scores populations, values in the order of the objectives.
 
     Values are NaN for objectives that the cost model cannot predict.
 

@@ -49,8 +49,8 @@ def balanced_seeds(problem: Problem) -> Population:
         for count in range(1, len(order) + 1)
         if (row := balanced(problem, order[:count])) is not None
     ]
-    found = np.array(rows, np.int64).reshape(-1, len(problem.layers))
-    return np.unique(found, axis=0)
+    seeds = np.array(rows, np.int64).reshape(-1, len(problem.layers))
+    return np.unique(seeds, axis=0)
 
 
 def _orders(problem: Problem) -> Iterator[list[int]]:
@@ -179,7 +179,7 @@ def planned_sweep(
     wanted = [name for name in _SWEPT if name in objectives]
     if floor_fps and "energy" in wanted:
         sets = device_sets(problem)
-        yield from _assignments(planner.plan(each, "energy", floor_fps) for each in sets)
+        yield from _assignments(planner.plan(devices, "energy", floor_fps) for devices in sets)
     yield from _assignments(
         planner.plan(planner.devices, objective, floor)
         for objective, floor in itertools.product(wanted, floors)
@@ -221,7 +221,9 @@ def planned_mappings(problem: Problem, board: str | None = None) -> tuple[Candid
     for rows in _populations(problem):
         possible = rows[scorer(problem, ("throughput",))(rows).excess <= 0]
         candidates = candidates_of(problem, [(row, True) for row in possible])
-        wanted = tuple(each for each in candidates if board is None or board in each.boards)
+        wanted = tuple(
+            candidate for candidate in candidates if board is None or board in candidate.boards
+        )
         if wanted:
             return wanted
     return ()

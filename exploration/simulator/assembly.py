@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.job import ALL, EACH, Job, Turns
+from rankslice.backend.runtime.job import ALL, EACH, Job, Rank as JobRank, Turns
 from rankslice.backend.runtime.pipeline.wiring import (
     StageSpec,
     pairs_within_boards,
@@ -26,8 +26,6 @@ from rankslice.exploration.simulator.simulated_parts import (
     Rank,
     Ring,
     SimulatedStage,
-    StageInTurns,
-    make_ring,
 )
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan
@@ -89,12 +87,12 @@ class _Assembly:
     def __init__(self, plan: Plan, window: int) -> None:
         self.plan, job = plan, plan.job
         self.wirings = wire_all(job, window, pairs_within_boards(job))
-        self.rings = [list(map(make_ring, wiring.rings)) for wiring in self.wirings]
+        self.rings = [list(map(Ring, wiring.rings)) for wiring in self.wirings]
         self.ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
         self.source, self.sink = SimulatedStage(), SimulatedStage()
         for rank, wiring, own in zip(self.ranks, self.wirings, self.rings, strict=True):
             for segment, spec in wiring.segments:
-                rank.stages.append(_joined(_stage(spec, segment.index, rank), spec, own))
+                rank.stages.append(_joined(_stage(segment.index, rank), spec, own))
             rank.frames.count = len(rank.stages)
             for stage in rank.stages:
                 rank.frames.climb(0, stage.frame)
@@ -102,7 +100,7 @@ class _Assembly:
                 _joined(self.source, StageSpec((), wiring.source.outputs), own)
             if wiring.sink is not None:
                 spec = StageSpec(wiring.sink.inputs, ())
-                self.sink = _joined(_stage(wiring.sink), spec, own)
+                self.sink = _joined(SimulatedStage(), spec, own)
         self.senders = {
             send.channel: (rank, send.reader)
             for rank, wiring in enumerate(self.wirings)
@@ -123,7 +121,7 @@ class _Assembly:
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
         frames = max(map(len, sizes), default=1)
         return message_costs(
-            np.array([np.resize(each, frames) for each in sizes]).reshape(-1, frames),
+            np.array([np.resize(by_frame, frames) for by_frame in sizes]).reshape(-1, frames),
             bandwidths[:, np.newaxis],
             latencies[:, np.newaxis],
             np.array([one == other for one, other in ends], bool)[:, np.newaxis],
@@ -180,12 +178,9 @@ class _Assembly:
             stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
 
 
-def _stage(spec: StageSpec, index: int = 0, rank: Rank | None = None) -> SimulatedStage:
-    turns = ALL if rank is None else rank.turns
-    if turns == ALL and all(len(makers) == 1 for makers in spec.inputs):
-        return SimulatedStage(index, rank)
-    steps = turns.steps_in(ALL)
-    return StageInTurns(index, rank, steps.first, steps=steps)
+def _stage(index: int, rank: Rank) -> SimulatedStage:
+    steps = rank.turns.steps_in(ALL)
+    return SimulatedStage(index, rank, steps.first, steps=steps)
 
 
 def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:
@@ -270,14 +265,23 @@ def _segments(stages: Iterable[SimulatedStage | None]) -> Iterator[SimulatedStag
     return (stage for stage in stages if stage is not None and stage.rank is not None)
 
 
+def core_users(plan: Plan) -> dict[tuple[str, int], list[int]]:
+    """Return the ranks that compute on each core, by board and core; those that sleep use none."""
+    users: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for rank in plan.ranks:
+        for core in rank.cores if uses_its_cores(rank) else ():
+            users[rank.board, core].append(rank.rank)
+    return users
+
+
+def uses_its_cores(rank: JobRank) -> bool:
+    """Whether a rank computes on its cores: it neither sleeps nor leaves that to an accelerator."""
+    return rank.accelerator == "cpu" and computes(rank.engine)
+
+
 def _share_cores(plan: Plan, ranks: Sequence[Rank]) -> None:
-    """Let ranks that compute on a core in common take turns on it; those that sleep share none."""
-    users: dict[tuple[str, int], list[Rank]] = defaultdict(list)
-    for placement, rank in zip(plan.ranks, ranks, strict=True):
-        if placement.accelerator == "cpu" and computes(placement.engine):
-            for core in placement.cores:
-                users[placement.board, core].append(rank)
-    for sharers in users.values():
+    """Let ranks that compute on a core in common take turns on it."""
+    for users in core_users(plan).values():
         shared = Core()
-        for rank in sharers if len(sharers) > 1 else ():
-            rank.cores.append(shared)
+        for rank in users if len(users) > 1 else ():
+            ranks[rank].cores.append(shared)

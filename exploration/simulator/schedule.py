@@ -52,8 +52,6 @@ def _ranks(route: Plan) -> list[int]:
 
 
 class _Step(NamedTuple):
-    """What happens in one step."""
-
     computed: dict[int, tuple[int, int]]
     """By rank: the index of its segment, and the frame."""
     completed: list[int]

@@ -39,8 +39,8 @@ class Counters:
     def climb(self, value: int, end: int) -> bool:
         """Let a counter go up in several steps; return whether the lowest is another now."""
         before = self.lowest
-        for each in range(value, end):
-            self.step(each)
+        for count in range(value, end):
+            self.step(count)
         return self.lowest != before
 
 
@@ -54,6 +54,8 @@ class Ring:
     def __init__(self, spec: RingSpec) -> None:
         self.depth = spec.depth
         self.steps = spec.readers
+        self._are_skipped = any(steps != EACH for steps in spec.readers)
+        """Whether readers leave frames out."""
         self.turns = spec.turns
         self.written = 0
         self.read = [steps.first for steps in self.steps]
@@ -76,7 +78,10 @@ class Ring:
         return self._slowest.lowest
 
     def waits(self, reader: int) -> int:
-        return self.written - self.read[reader]
+        read = self.read[reader]
+        if self._are_skipped:
+            return sum(map(self.steps[reader].takes, range(read, self.written)))
+        return self.written - read
 
     def has_room_for(self, written: int) -> bool:
         """Whether there is a slot for the frame after so many."""
@@ -93,10 +98,8 @@ class Ring:
 
     def free(self, reader: int) -> bool:
         """Let a reader give its oldest frame back; return whether that freed a slot."""
-        return self._go_on(reader, self.read[reader] + 1)
-
-    def _go_on(self, reader: int, after: int) -> bool:
         before = self.read[reader]
+        after = self.steps[reader].after(before) if self._are_skipped else before + 1
         self.read[reader] = after
         stage = self.waiting[reader]
         if stage is not None and after >= self.written:
@@ -116,28 +119,16 @@ class Ring:
         return is_freed
 
 
-class SkippedRing(Ring):
-    """A ring with readers that leave frames out."""
-
-    def waits(self, reader: int) -> int:
-        return sum(map(self.steps[reader].takes, range(self.read[reader], self.written)))
-
-    def free(self, reader: int) -> bool:
-        return self._go_on(reader, self.steps[reader].after(self.read[reader]))
-
-
-def make_ring(spec: RingSpec) -> Ring:
-    kind = Ring if all(steps == EACH for steps in spec.readers) else SkippedRing
-    return kind(spec)
-
-
 Inputs: TypeAlias = list[tuple[Ring, int]]
 """Rings, each with the number of the reader."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedStage:
-    """What takes and makes tensors: a segment, the source, or the sink."""
+    """What takes and makes tensors: a segment, the source, or the sink.
+
+    It may leave frames out, and ranks in turn may make its inputs.
+    """
 
     index: int = 0
     rank: Rank | None = None
@@ -148,9 +139,12 @@ class SimulatedStage:
     """Of its frames, in seconds, and again from the beginning."""
     inputs: Inputs = field(default_factory=list)
     """For each tensor, the ring with the next frame."""
+    makers: list[Inputs] = field(default_factory=list)
+    """For each tensor, the rings of all who make it."""
     outputs: list[Ring] = field(default_factory=list)
     lacking: int = 0
     """Inputs whose next frame is not there, and outputs without room."""
+    steps: Steps = EACH
 
     def reads(self, makers: Inputs) -> None:
         for ring, reader in makers:
@@ -158,6 +152,7 @@ class SimulatedStage:
         ring, reader = min(makers, key=_next_frame)
         ring.waiting[reader] = self
         self.inputs.append((ring, reader))
+        self.makers.append(makers)
         self.lacking += 1
 
     def writes(self, ring: Ring) -> None:
@@ -166,55 +161,19 @@ class SimulatedStage:
 
     @property
     def all_inputs(self) -> Inputs:
-        return self.inputs
+        return [pair for makers in self.makers for pair in makers]
 
     def waits(self) -> int:
-        return min(ring.written - ring.read[reader] for ring, reader in self.inputs)
+        return min(sum(ring.waits(reader) for ring, reader in makers) for makers in self.makers)
 
     def go_on(self) -> list[Ring]:
         """Be done with a frame's inputs; return the rings in which that freed a slot."""
-        if self.rank is not None:
-            self.rank.frames.step(self.frame)
-        self.frame += 1
-        return [ring for ring, reader in self.inputs if ring.free(reader)]
-
-    def has_one_more(self) -> None:
-        """Take note of an input that has come, or of an output that has room."""
-        self.lacking -= 1
-        self.line_up()
-
-    def line_up(self) -> None:
-        """Stand among the segments of its rank that are ready, if it is."""
-        if not self.lacking and self.rank is not None:
-            heappush(self.rank.ready, (self.frame, self.index, self))
-
-
-@dataclass(slots=True, eq=False)
-class StageInTurns(SimulatedStage):
-    """A stage that does not handle every frame, or whose inputs are made by ranks in turn."""
-
-    steps: Steps = EACH
-    makers: list[Inputs] = field(default_factory=list)
-    """By input, the rings of all who make it."""
-
-    def reads(self, makers: Inputs) -> None:
-        SimulatedStage.reads(self, makers)
-        self.makers.append(makers)
-
-    @property
-    def all_inputs(self) -> Inputs:
-        return [each for makers in self.makers for each in makers]
-
-    def waits(self) -> int:
-        return min(sum(ring.waits(reader) for ring, reader in each) for each in self.makers)
-
-    def go_on(self) -> list[Ring]:
         freed = [ring for ring, reader in self.inputs if ring.free(reader)]
         for number, makers in enumerate(self.makers):
             if len(makers) > 1:
                 self._take_from(number, *min(makers, key=_next_frame))
+        before, self.frame = self.frame, self.steps.after(self.frame)
         if self.rank is not None:
-            before, self.frame = self.frame, self.steps.after(self.frame)
             self.rank.frames.climb(before, self.frame)
         return freed
 
@@ -226,6 +185,16 @@ class StageInTurns(SimulatedStage):
         self.inputs[number] = ring, reader
         ring.waiting[reader] = self
         self.lacking += ring.read[reader] >= ring.written
+
+    def has_one_more(self) -> None:
+        """Take note of an input that has come, or of an output that has room."""
+        self.lacking -= 1
+        self.line_up()
+
+    def line_up(self) -> None:
+        """Stand among the segments of its rank that are ready, if it is."""
+        if not self.lacking and self.rank is not None:
+            heappush(self.rank.ready, (self.frame, self.index, self))
 
 
 def _next_frame(pair: tuple[Ring, int]) -> int:

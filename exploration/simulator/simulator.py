@@ -46,7 +46,7 @@ from rankslice.backend.runtime.figures.events import (
 )
 from rankslice.backend.runtime.pipeline.routes import UPDATE_PERIOD_S, RouteChoice, Switching
 from rankslice.backend.runtime.pipeline.wiring import threadless_stages
-from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Seen
+from rankslice.backend.runtime.sources.switching import USUAL, Fixed, Observation
 from rankslice.backend.runtime.summary.rates import throughput_fps
 from rankslice.exploration.problem.runtime_costs import (
     NO_OVERHEADS,
@@ -55,7 +55,7 @@ from rankslice.exploration.problem.runtime_costs import (
     slot_bytes,
 )
 from rankslice.exploration.simulator.assembly import Parts, Ports, SentBytes, assemble
-from rankslice.exploration.simulator.simulated_parts import Pipe, Rank, SimulatedStage, SkippedRing
+from rankslice.exploration.simulator.simulated_parts import Pipe, Rank, SimulatedStage
 from rankslice.exploration.simulator.simulation import (
     LinkUse,
     RankUse,
@@ -214,13 +214,10 @@ class _Machine:
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
             pipe.origin.on_written.append(advance)
-            pipe.target.on_freed.append(advance if pipe.ports else self._giving_back(pipe))
+            pipe.target.on_freed.append(
+                advance if pipe.ports else partial(self._give_back_to, pipe)
+            )
             pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
-
-    def _giving_back(self, pipe: Pipe) -> Callable[[], None]:
-        """Return what gives the slots back that a receiver reads itself."""
-        skips = isinstance(pipe.target, SkippedRing)
-        return partial(self._give_back_to if skips else self._give_back, pipe)
 
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
         self.count += 1
@@ -337,7 +334,7 @@ class _Machine:
             self.arrived, waiting = self.entered + 1, 1
         elif not waiting and self.arrived == self.frames:
             return False
-        choice.update(Seen(self.now, self.arrived, waiting, self.credited), self.entered)
+        choice.update(Observation(self.now, self.arrived, waiting, self.credited), self.entered)
         if self.parts is not self.routes[choice.route]:
             self.parts, self.route = self.routes[choice.route], choice.route
             self.before = self.entered - self.parts.entered

@@ -75,7 +75,7 @@ def refine(
         slices = tuple(plan(times))
         if not slices:
             break
-        expected = tuple(times.span_s(*each) for each in slices)
+        expected = tuple(times.span_s(*part) for part in slices)
         measured = tuple(measure(slices))
         rounds.append(Round(slices, expected, measured))
         times = times.with_measured(dict(zip(slices, measured, strict=True)))

@@ -61,7 +61,7 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
             its layers. All mistakes at once.
     """
     profile = times.profile
-    ranks = (plan.ranks[number] for number in sorted({each.rank for each in plan.segments}))
+    ranks = (plan.ranks[number] for number in sorted({segment.rank for segment in plan.segments}))
     kinds = {rank.rank: _kind(profile, rank) for rank in ranks if slept_s(rank) is None}
     raise_mistakes(_unknown(plan, kinds, profile, source))
     known = {rank: kind for rank, kind in kinds.items() if kind is not None}

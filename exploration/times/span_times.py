@@ -194,7 +194,7 @@ class KindTimes:
         first, last = spans[:, 0], spans[:, 1]
         seconds = np.array(list(self.measured_s.values()))
         doubt = (_DOUBT * self._layer_scale()) ** 2
-        sums, doubts = (np.concatenate([[0.0], np.cumsum(each)]) for each in (layer, doubt))
+        sums, doubts = (np.concatenate([[0.0], np.cumsum(terms)]) for terms in (layer, doubt))
         off = seconds - (sums[last + 1] - sums[first] + begin[first] + end[last])
         common = doubts[np.minimum.outer(last, last) + 1] - doubts[np.maximum.outer(first, first)]
         matrix = np.maximum(common, 0.0)

@@ -68,11 +68,11 @@ def weigh(
         [rank if rank.rank in wanted else replace(rank, runs=()) for rank in plan.ranks]
     )
     try:
-        found = segment_times(part, times, source)
+        segment_seconds = segment_times(part, times, source)
     except RankSliceError as error:
         raise RankSliceError(*_with_hint(error)) from None
     seconds: dict[int, float] = defaultdict(float)
-    for segment, time in zip(part.segments, found, strict=True):
+    for segment, time in zip(part.segments, segment_seconds, strict=True):
         seconds[segment.rank] += time.seconds
     ranks = list(placements.ranks)
     chosen = []
@@ -88,8 +88,8 @@ def weigh(
 
 def _with_hint(error: RankSliceError) -> Iterator[Mistake | str]:
     """Yield mistakes that also say how to do without a profile."""
-    for each in error.mistakes:
-        if isinstance(each, Mistake):
+    for mistake in error.mistakes:
+        if isinstance(mistake, Mistake):
             hint = "or name weights in the mapping, such as edge01_gpu*2|edge02_gpu*1"
-            each = replace(each, expected=f"{each.expected}, {hint}")
-        yield each
+            mistake = replace(mistake, expected=f"{mistake.expected}, {hint}")
+        yield mistake

@@ -113,11 +113,15 @@ def _escaped(name: str) -> str:
 
 def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
     """Return why a command may not make or replace a folder, as a clause; empty: it may."""
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow a link at the end
     if folder.is_symlink():
         return "is a link, which is not followed"
-    if not folder.exists():
-        return ""
-    return why_not_replaced(folder) if folder.is_dir() else "is a file"
+    if folder.exists():
+        return why_not_replaced(folder) if folder.is_dir() else "is a file"
+    parent = next(parent for parent in folder.parents if os.path.lexists(parent))
+    if not parent.is_dir():
+        return f"lies in {parent}, which is not a folder"
+    return "" if os.access(parent, os.W_OK) else "cannot be written: Permission denied"
 
 
 def other_maker(folder: Path, record: str, format: str, made: str) -> str:

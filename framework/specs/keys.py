@@ -2,7 +2,8 @@
 
 A resource is ``cpu``, ``arm`` or ``x86`` with cores (``0-3``, ``0,1,10``, or AutoDiCE's run of
 one-digit cores, ``0123``), or ``gpu`` or ``npu`` with an optional number and an optional host
-core (``gpu``, ``npu1``, ``gpu@4``). A suffix ``.2``, ``.3`` lets ranks share a resource.
+core (``gpu``, ``npu1``, ``gpu@4``). A suffix ``.2``, ``.3`` lets ranks share a resource. The name
+of a board alone is its CPU with all cores.
 
 The key of a mapping's entry may name several ranks that take turns, each with an optional weight:
 ``edge02_gpu*3|edge03_cpu0-3``.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from rankslice.backend.runtime.job import MAX_TURNS, Turns
@@ -32,7 +33,8 @@ _KEY = (
     rf"|(gpu|npu)({_NUMBER.pattern})?(@({_NUMBER.pattern}))?)([.]([2-9]|[1-9][0-9]{{1,5}}))?"
 )
 _WEIGHT = r"([*][1-9][0-9]{0,5})?"
-KEY_PATTERN = rf"^{_KEY}{_WEIGHT}([|]{_KEY}{_WEIGHT})*$"
+_ENTRY = rf"({_KEY}|[^|*_]+){_WEIGHT}"
+KEY_PATTERN = rf"^{_ENTRY}([|]{_ENTRY})*$"
 """The form of an entry's key, as a regular expression of JSON Schemas."""
 
 _FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
@@ -103,8 +105,13 @@ def lacks_weights(text: str) -> bool:
     return "|" in text and "*" not in text
 
 
-def parse_key(text: str, where: str) -> Key:
-    """Return the parts of a mapping key, which is split at its last ``_``."""
+def parse_key(text: str, where: str, boards: Collection[str] = ()) -> Key:
+    """Return the parts of a mapping key, which is split at its last ``_``.
+
+    The name of one of the ``boards`` alone stands for its CPU with all cores: ``unit`` is empty.
+    """
+    if text in boards:
+        return Key(text, text, "cpu", "")
     board, _, resource = text.rpartition("_")
     if not board or not resource:
         raise RankSliceError(Mistake(where, "the key is not of the form board_resource", _FORM))

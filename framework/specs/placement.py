@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rankslice.backend.runtime.job import Rank, Turns
-from rankslice.framework.engines import USUAL_ENGINE
+from rankslice.framework.engines import ENGINES, USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placements
 from rankslice.framework.platform import Accelerator, Board, Cluster, Platform
@@ -50,7 +51,7 @@ def place_ranks(
         mapping: Its entries have the ranks in their order; one of several keys has several ranks.
         default_engine: Engine of CPU ranks on boards whose platform names none.
     """
-    keys, mistakes = _keys(mapping)
+    keys, mistakes = _keys(mapping, {board.name for board in platform.boards})
     mistakes += _unknown_boards([keyed.key for keyed in keys], mapping, platform)
     boards = {board.name: board for board in platform.boards}
     claims: list[_Claim] = []
@@ -75,7 +76,7 @@ class _Keyed(NamedTuple):
     key: Key
 
 
-def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
+def _keys(mapping: Mapping, boards: Collection[str]) -> tuple[list[_Keyed], list[Mistake | str]]:
     keys: list[_Keyed] = []
     mistakes: list[Mistake | str] = []
     for number, entry in enumerate(mapping.entries):
@@ -87,7 +88,7 @@ def _keys(mapping: Mapping) -> tuple[list[_Keyed], list[Mistake | str]]:
             continue
         for text, turns in parts:
             try:
-                keys.append(_Keyed(number, turns, parse_key(text, where)))
+                keys.append(_Keyed(number, turns, parse_key(text, where, boards)))
             except RankSliceError as error:
                 mistakes += error.mistakes
     first: dict[str, _Keyed] = {}
@@ -129,7 +130,7 @@ def _claim(
 ) -> _Claim:
     where = _where(mapping, key.text)
     if key.kind == "cpu":
-        cores = read_cores(key.unit, board.cores, where)
+        cores = read_cores(key.unit, board.cores, where) if key.unit else board.cores or (0,)
     else:
         _check_accelerator(key, board, where, platform.name)
         cores = () if key.host_core is None else (key.host_core,)
@@ -255,11 +256,17 @@ def _sharing(claim: _Claim, core: int) -> str:
     return str(Mistake(claim.where, found, expected))
 
 
+def _usual_accelerator(engine: str) -> Accelerator:
+    """What drives a GPU of which only the library, Vulkan or OpenCL, is known."""
+    return Accelerator(engine, tuple(ENGINES[engine].any_gpu.items()))
+
+
 def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Rank:
     board, kind = claim.board, claim.key.kind
     accelerators = _accelerators(kind, board)
     cpu = board.cpu or Accelerator(board.engine or default_engine)
     driver = accelerators[claim.number] if accelerators else cpu
+    driver = driver if driver.engine else _usual_accelerator(default_engine)
     return Rank(
         rank=claim.rank,
         key=claim.key.text,

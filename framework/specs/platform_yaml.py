@@ -175,6 +175,18 @@ _Engine = Annotated[str, _valid("engine"), _named("engine")]
 _OfEngine = Annotated[str, AfterValidator(_taken)]
 
 
+_ELEMENT_TYPES = (
+    *("float32", "float16", "bfloat16", "float64"),
+    *("int8", "uint8", "int16", "uint16", "int32", "int64"),
+)
+
+
+def _element_type(name: str) -> str:
+    if name not in _ELEMENT_TYPES:
+        raise ValueError(f"{quoted(name)} is no element type; known are {joined(_ELEMENT_TYPES)}")
+    return name
+
+
 class _AcceleratorSpec(_Spec):
     engine: Annotated[
         _Engine, Field(description="an inference engine, such as onnxruntime or litert")
@@ -204,6 +216,10 @@ class _AcceleratorSpec(_Spec):
     allow_fallback: Annotated[
         bool, Field(description="true or false: may other layers run on the CPU")
     ] = False
+    types: Annotated[
+        list[Annotated[_Text, AfterValidator(_element_type)]],
+        Field(description="a list of the element types that it takes, such as [int8, uint8]"),
+    ] = []
 
 
 def _one_or_several(value: object) -> str:
@@ -512,6 +528,7 @@ def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
         options=tuple({**chosen, **spec.options}.items()),
         environment=tuple(spec.environment.items()),
         allow_fallback=spec.allow_fallback,
+        types=tuple(spec.types),
     )
 
 

@@ -62,7 +62,7 @@ _SLOTS = re.compile(r"\bslots?\s*=\s*(?P<cores>[^\s;()A-Za-z]*)")
 _GPU_PREFIX = re.compile(r"gpu[=:]?", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,;()]+")
 _CUDA = Accelerator("onnxruntime", (("provider", "CUDAExecutionProvider"),))
-_OTHER_GPU = Accelerator("litert")
+_OTHER_GPU = Accelerator("")
 
 
 def parse_platform_text(text: str, name: str) -> Platform:
@@ -76,7 +76,7 @@ def parse_platform_text(text: str, name: str) -> Platform:
       Figure 2 of the paper (https://arxiv.org/abs/2207.12113), where ``gpu=`` may be missing.
 
     Boards without cores have unknown ones. The cores of ``slots=4`` are 0 to 3. A GPU with
-    CUDA is driven by onnxruntime, any other by LiteRT.
+    CUDA is driven by onnxruntime, any other by the engine of the model's format.
     """
     boards: list[Board] = []
     mistakes: list[Mistake | str] = []

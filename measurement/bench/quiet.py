@@ -19,6 +19,7 @@ from rankslice.backend.runtime.system.cores import (
     throttle_counters,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
+from rankslice.framework.wording import percent_text
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.board_history import BoardHistory
 
@@ -152,6 +153,6 @@ def _causes(noises: Sequence[Noise]) -> Iterator[str]:
     if others > MAX_OTHER_CORES:
         yield f"other processes took up to {others:.1f} cores"
     if steal > MAX_STEAL:
-        yield f"the hypervisor took up to {100 * steal:.0f} % of the processors"
+        yield f"the hypervisor took up to {percent_text(steal)} of the processors"
     if throttled:
         yield f"cores were throttled {throttled} times"

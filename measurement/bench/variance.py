@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.wording import digits
+from rankslice.framework.wording import digits, percent_text
 
 _BLOCKS = 10
 """Of a start."""
@@ -148,7 +148,7 @@ def explanation(parts: VarianceParts) -> list[str]:
     if not parts.total:
         return ["The latencies of all frames are equal."]
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    first, second, third = (f"{_percent(share)} {PLACES[name]}" for name, share in ordered)
+    first, second, third = (f"{percent_text(share)} {PLACES[name]}" for name, share in ordered)
     first = first.replace("%", "% is", 1)
     sentences = [f"Of the variance of the latency, {first}, {second} and {third}."]
     if parts.drift_ns:
@@ -158,7 +158,7 @@ def explanation(parts: VarianceParts) -> list[str]:
             " last: the machine changed in the meantime."
         )
     of_mean = parts.shares_of_mean()
-    from_starts, from_machine = (_percent(of_mean[name]) for name in ("starts", "machine"))
+    from_starts, from_machine = (percent_text(of_mean[name]) for name in ("starts", "machine"))
     known = f"The mean has a standard error of {100 * parts.uncertainty:.2g} %"
     if parts.uncertainty < _EXACT:
         helps = "neither more frames nor more starts are needed"
@@ -177,7 +177,3 @@ def explanation(parts: VarianceParts) -> list[str]:
             " starts, which take longer"
         )
     return [*sentences, f"{known}; {helps}."]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

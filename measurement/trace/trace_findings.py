@@ -19,7 +19,7 @@ from rankslice.backend.runtime.summary.bottleneck import (
 )
 from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import joined, percent_text, quoted
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason, channel_of
 from rankslice.measurement.trace.path import Activity, CriticalPath, Part, Span, critical_path
@@ -128,7 +128,9 @@ def _limit(
         return Load(kind="window", name=text, share=share)
     if share < _MAIN_SHARE:
         by_part = sorted(path.shares.items(), key=lambda item: -item[1])[:3]
-        parts = joined([f"{part_name(plan, part)} ({_percent(share)})" for part, share in by_part])
+        parts = joined(
+            [f"{part_name(plan, part)} ({percent_text(share)})" for part, share in by_part]
+        )
         name = f"nothing alone: the critical path is mostly {parts}"
         return Load(kind="nothing", name=name, share=by_part[0][1])
     if part.activity is Activity.rank:
@@ -239,7 +241,7 @@ def _waits(plan: Plan, ranks: Sequence[RankUse]) -> Iterator[str]:
             if share >= _MIN_SHARE:
                 wait = replace(longest, share=share, on_the_way=on_the_way)
                 text = _wait_text(plan, wait)
-                yield f"rank {use.rank} waits {_percent(share)} of the time {text}"
+                yield f"rank {use.rank} waits {percent_text(share)} of the time {text}"
 
 
 def _wait_text(plan: Plan, wait: Wait) -> str:
@@ -254,8 +256,4 @@ def _wait_text(plan: Plan, wait: Wait) -> str:
     text = f"for rank {wait.rank}'s tensor {quoted(wait.tensor)}"
     if wait.channel == NEVER:
         return text
-    return f"{text}, {_percent(wait.on_the_way)} while it is in transit"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{text}, {percent_text(wait.on_the_way)} while it is in transit"

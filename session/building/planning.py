@@ -34,6 +34,7 @@ from rankslice.frontend.partition.partition import Partition, in_turns, kept, pa
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.building.element_types import unfit_layers
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -143,12 +144,20 @@ def plan_model(
             other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
+    unfit = [
+        found
+        for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
+        for found in unfit_layers(cut, route.ranks, boards)
+    ]
+    raise_mistakes(mistake for unit, mistake in unfit if not unit.allow_fallback)
+    warnings = [chosen.warning for chosen in weights if chosen.warning]
+    warnings += [f"{mistake.where}: {mistake.found}: they run on the CPU" for _, mistake in unfit]
     return replace(
         planned,
         platform=boards,
         weights=weights,
         profile=measured,
-        warnings=(*planned.warnings, *filter(None, (chosen.warning for chosen in weights))),
+        warnings=(*planned.warnings, *warnings),
     )
 
 

@@ -18,8 +18,6 @@ from rankslice.measurement.summary import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the file."""
-
     model: str
     platform: str
     mapping: tuple[MappingEntry, ...]
@@ -43,7 +41,7 @@ class RunCache:
         self._file, self._model, self._platform = file, model, platform
         text = read_text(file, "a record of runs") if file.exists() else ""
         self._at_line_start = text == "" or text.endswith("\n")
-        lines = [line for each in text.splitlines() if (line := _read(each, file.name))]
+        lines = [line for row in text.splitlines() if (line := _read(row, file.name))]
         self._runs = {
             line.mapping: line.run
             for line in lines

@@ -29,6 +29,7 @@ from rankslice.exploration.problem.runtime_costs import (
     bounds_text,
     default_overheads,
 )
+from rankslice.exploration.simulator.assembly import core_users, uses_its_cores
 from rankslice.exploration.simulator.simulation import Simulation
 from rankslice.exploration.simulator.simulator import (
     Arrivals,
@@ -38,7 +39,7 @@ from rankslice.exploration.simulator.simulator import (
     simulate as simulate_plan,
 )
 from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
-from rankslice.framework.engines import computes, default_engine
+from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.plan import Plan, PlannedSegment
@@ -236,12 +237,12 @@ def _plan(
 
 
 def _unknown_boards(
-    plan: Plan, boards: Platform, given: PlatformSource | None
+    plan: Plan, boards: Platform, platform: PlatformSource | None
 ) -> Iterator[Mistake]:
     """Yield boards of the plan that a platform that was given does not have."""
     known = {board.name for board in boards.boards}
     unknown = [name for name in _board_names(plan) if name not in known]
-    if unknown and given is not None:
+    if unknown and platform is not None:
         found = f"has no {'board' if len(unknown) == 1 else 'boards'} {listed(unknown)}"
         yield Mistake(boards.name, found, f"the plan was made for {joined(_board_names(plan))}")
 
@@ -288,28 +289,24 @@ def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[s
         yield f"how long {joined(driven)} keeps its host core busy is counted as nothing"
     crossing = {tensor for one, other, tensor in sent if one != other}
     tensors = plan.job.tensors.items()
-    bounds = [name for name, each in tensors if name in crossing and frame_bytes.is_bound(each)]
+    bounds = [name for name, tensor in tensors if name in crossing and frame_bytes.is_bound(tensor)]
     if bounds:
         yield bounds_text(bounds)
 
 
 def _loads(plan: Plan, simulation: Simulation) -> Iterator[Load]:
     """Yield for how much of the time ranks, links, and cores of several ranks are busy."""
-    users: dict[tuple[str, int], list[int]] = {}
     for rank, use in zip(plan.ranks, simulation.ranks, strict=True):
-        is_on_cores = rank.accelerator == "cpu" and computes(rank.engine)
-        for core in rank.cores if is_on_cores else ():
-            users.setdefault((rank.board, core), []).append(rank.rank)
         yield Load(
             kind="rank",
             name=rank_name(rank.rank, rank.key),
             share=use.utilisation,
             ranks=(rank.rank,),
-            on_core=use.utilisation * is_on_cores,
+            on_core=use.utilisation * uses_its_cores(rank),
         )
     for link in simulation.links:
         yield link_load(link.board, link.utilisation, is_outgoing=link.is_outgoing)
-    for (board, core), ranks in users.items():
+    for (board, core), ranks in core_users(plan).items():
         if len(ranks) > 1:
             share = sum(simulation.ranks[rank].utilisation for rank in ranks)
             yield core_load(board, core, ranks, share)

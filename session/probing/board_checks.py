@@ -215,7 +215,9 @@ def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Findi
 
 def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding]:
     units = [*([board.cpu] if board.cpu else []), *board.gpus, *board.npus]
-    named = dict.fromkeys([*([board.engine] if board.engine else []), *(u.engine for u in units)])
+    named = dict.fromkeys(
+        [*([board.engine] if board.engine else []), *(u.engine for u in units if u.engine)]
+    )
     for engine in named:
         there = _engine_packages(engine, environment)
         if there or not computes(engine):

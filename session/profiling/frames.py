@@ -47,7 +47,7 @@ class SeenFrames:
     """By frame: small tensors of whole numbers, little-endian."""
 
     def inputs_of(self, segment: SpanSegment) -> tuple[tuple[InputOfFrame, ...], ...]:
-        """Return what a span is given when it is measured, by frame and input; none: no matter."""
+        """Return the inputs with which a span is measured, by frame; none: any will do."""
         if not any(tensor.is_open for tensor in (*segment.inputs, *segment.outputs)):
             return ()
         shapes = {tensor.name: tensor.shapes for tensor in self.tensors}
@@ -66,7 +66,9 @@ class SeenFrames:
         """The frames on which spans are measured: evenly spread over all, by size."""
         if not self.tensors:
             return []
-        order = np.argsort(np.sum([each.nbytes for each in self.tensors], axis=0), kind="stable")
+        order = np.argsort(
+            np.sum([tensor.nbytes for tensor in self.tensors], axis=0), kind="stable"
+        )
         count = min(_MEASURED, len(order))
         return [int(order[(2 * turn + 1) * len(order) // (2 * count)]) for turn in range(count)]
 
@@ -167,7 +169,9 @@ def _runs(
     """Yield, frame by frame, what tensors of the unsliced model are; the memory is used again."""
     whole = segments.segment(0, len(segments.layers) - 1)
     brought = {tensor.name: tensor for tensor in model.graph.inputs}
-    made = {each.name: each for each in (*watched, *whole.outputs) if each.name not in brought}
+    made = {
+        tensor.name: tensor for tensor in (*watched, *whole.outputs) if tensor.name not in brought
+    }
     part = replace(whole, outputs=tuple(made.values()))
     slots = {name: make_slot(tensor.in_job()) for name, tensor in {**brought, **made}.items()}
     submodels = format_of(model.graph).submodels

@@ -167,12 +167,12 @@ class Profiler:
 
     def _known(self, target: Target, greeting: Greeting) -> ProfiledKind:
         kind = described(target, greeting)
-        old = next((each for each in self._old if target.rank.key in each.keys), None)
+        old = next((kind for kind in self._old if target.rank.key in kind.keys), None)
         if old is None:
             return kind
         if differences := [*changes(old, kind)]:
-            told = f"{target.rank.key}: {joined(differences)}; measuring again"
-            self._listener.note(f"{self._out}: {told}")
+            note = f"{target.rank.key}: {joined(differences)}; measuring again"
+            self._listener.note(f"{self._out}: {note}")
             return kind
         claimed = {key for other in self._targets if other is not target for key in other.keys}
         keys = dict.fromkeys((*kind.keys, *(key for key in old.keys if key not in claimed)))
@@ -288,10 +288,10 @@ class Profiler:
             self.save()
 
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Return what there was no time for, by kind; nothing: all was measured."""
+        """Return the spans there was no time for, by kind; nothing: all were measured."""
         kinds = self.profile.kinds[: len(self._targets)]
-        found = (left_out_of(kind, self.profile.model, self._can_run) for kind in kinds)
-        return tuple(each for each in found if each is not None)
+        by_kind = (left_out_of(kind, self.profile.model, self._can_run) for kind in kinds)
+        return tuple(left_out for left_out in by_kind if left_out is not None)
 
     def _refuse_idle(self, number: int) -> None:
         kind = self.profile.kinds[number]
@@ -331,19 +331,19 @@ class Profiler:
         Returns:
             Seconds; inf for a slice that cannot run.
         """
-        found: dict[Slice, float] = {}
-        for number in dict.fromkeys(each.kind for each in slices):
-            own = [each for each in dict.fromkeys(slices) if each.kind == number]
-            possible = [each for each in own if not self._segments.fault(*each.span)]
+        seconds: dict[Slice, float] = {}
+        for number in dict.fromkeys(part.kind for part in slices):
+            own = [part for part in dict.fromkeys(slices) if part.kind == number]
+            possible = [part for part in own if not self._segments.fault(*part.span)]
             self._listener.begin(self._targets[number].rank.key, len(possible))
-            readings = self._measure(number, [each.span for each in possible])
-            found |= dict.fromkeys(own, float("inf"))
-            found |= {
-                each: median_s(reading)
-                for each, reading in zip(possible, readings, strict=True)
+            readings = self._measure(number, [part.span for part in possible])
+            seconds |= dict.fromkeys(own, float("inf"))
+            seconds |= {
+                part: median_s(reading)
+                for part, reading in zip(possible, readings, strict=True)
                 if reading.samples_ns
             }
-        return tuple(found[each] for each in slices)
+        return tuple(seconds[part] for part in slices)
 
     def _measure(
         self,
@@ -377,30 +377,30 @@ class Profiler:
 
 
 def _read(model: Path, sizes: GivenSizes) -> Model:
-    found = read_model(model, sizes)
-    kind = format_of(found.graph)
+    loaded = read_model(model, sizes)
+    kind = format_of(loaded.graph)
     if kind.is_converted:
         name = converted_name(kind.submodels)
         expected = f"build it, and profile the {name} of the build folder"
         raise RankSliceError(Mistake(str(model), "is converted slice by slice", expected))
-    return found
+    return loaded
 
 
 def _read_files(
     model: Path, platform: PlatformSource, out: Path | None, options: ProfileOptions
 ) -> tuple[Model, Platform, Profile | None]:
-    """Return what files hold; the profile need not exist."""
+    """Return model, platform and profile; the profile need not exist."""
     mistakes = CollectedMistakes()
-    found = mistakes.catch(lambda: _read(model, options.sizes.given))
+    loaded = mistakes.catch(lambda: _read(model, options.sizes.given))
     boards = mistakes.catch(lambda: read_platform(platform))
     old = None
     if out is not None and out.exists() and not options.fresh:
         old = mistakes.catch(lambda: read_profile(out))
     mistakes.catch(lambda: check_ssh_config(options.ssh_config))
     mistakes.raise_all()
-    assert found is not None
+    assert loaded is not None
     assert boards is not None
-    return found, boards, old
+    return loaded, boards, old
 
 
 def _described(model: Model, segments: SpanSegments) -> ProfiledModel:

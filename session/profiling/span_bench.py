@@ -98,7 +98,7 @@ class Bench:
     def _packages(
         self, ranks: Sequence[Rank], folder: Path, platform: Platform, options: ProfileOptions
     ) -> dict[str, tuple[BoardShell, Package]]:
-        """Return what goes to each board, by its name."""
+        """Return shell and package of each board, by its name."""
         boards = {board.name: board for board in platform.boards}
         add_wheels = wheels_for(platform.boards, options.wheels)
         work: dict[str, tuple[BoardShell, Package]] = {}
@@ -186,8 +186,8 @@ class Bench:
         written = submodel_files(self._model, segment, name=name)
         beside = {f"{name}.data": written.data} if written.data is not None else {}
         files = {name: written.model, **beside}
-        given = self._frames.inputs_of(segment)
-        return SubModel(files, segment.inputs, segment.outputs, given, written.facts)
+        inputs = self._frames.inputs_of(segment)
+        return SubModel(files, segment.inputs, segment.outputs, inputs, written.facts)
 
 
 def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:

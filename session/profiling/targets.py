@@ -49,13 +49,13 @@ def find_targets(
         rank = next(rank for rank in ranks if rank.key == kind.key)
         yield Target(
             rank,
-            tuple(each.key for each in devices if each.kind == number),
+            tuple(device.key for device in devices if device.kind == number),
             () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
         )
 
 
 def alike_targets(
-    found: Iterable[Target], greetings: Iterable[Greeting]
+    targets: Iterable[Target], greetings: Iterable[Greeting]
 ) -> list[tuple[Target, Greeting]]:
     """Return the kinds, with cores of a board that it describes alike as one kind.
 
@@ -63,7 +63,7 @@ def alike_targets(
     of their model, capacity and clocks.
     """
     kinds: dict[object, tuple[Target, Greeting]] = {}
-    for target, greeting in zip(found, greetings, strict=True):
+    for target, greeting in zip(targets, greetings, strict=True):
         rank = target.rank
         likeness: object = rank.key
         if rank.accelerator == "cpu":
@@ -71,8 +71,8 @@ def alike_targets(
             cores = sorted(kinds_of_cores.get(core, str(core)) for core in rank.cores)
             settings = (rank.engine, rank.options, rank.environment, rank.allow_fallback)
             likeness = (rank.board, *settings, *cores, len(target.neighbours))
-        first, told = kinds.get(likeness, (replace(target, keys=()), greeting))
-        kinds[likeness] = replace(first, keys=(*first.keys, *target.keys)), told
+        first, first_greeting = kinds.get(likeness, (replace(target, keys=()), greeting))
+        kinds[likeness] = replace(first, keys=(*first.keys, *target.keys)), first_greeting
     return [*kinds.values()]
 
 
@@ -111,7 +111,7 @@ def changes(old: ProfiledKind, new: ProfiledKind) -> Iterator[str]:
     settings = ("threads", "engine", "options", "environment", "allow_fallback")
     changed = [name for name in settings if getattr(old, name) != getattr(new, name)]
     if changed:
-        yield f"{joined([each.replace('_', ' ') for each in changed])} changed"
+        yield f"{joined([name.replace('_', ' ') for name in changed])} changed"
     if old.neighbours != new.neighbours:
         yield "other accelerators compute at the same time"
     hardware = ("host", "machine", "processor", "memory_bytes")

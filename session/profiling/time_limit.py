@@ -87,7 +87,7 @@ class LeftOut:
         }
 
     def meaning(self) -> str:
-        """Return what that means for all that is predicted; empty: next to nothing."""
+        """Return the consequence for predictions, in words; empty: next to none."""
         if not self.spans:
             return ""
         known = self.of - len(self.spans)
@@ -107,7 +107,7 @@ class LeftOut:
 def left_out_of(
     kind: ProfiledKind, model: ProfiledModel, can_run: Callable[[Span], bool]
 ) -> LeftOut | None:
-    """Return what of a kind there was no time for; ``None``: all was measured."""
+    """Return the spans of a kind there was no time for; ``None``: all were measured."""
     layers = len(model.layers)
     wanted = [span for span in first_spans(layers) if can_run(span)]
     moments = {(span.first, span.last): len(span.moments) for span in kind.spans}

@@ -57,7 +57,7 @@ def first(rack: Boards, out: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def deployed(rack: Boards, out: Path, first: Reports) -> Path:
     """That folder, which both boards have as their newest package, undamaged."""
-    assert ["copied", "copied"] == [each["state"] for each in first]
+    assert ["copied", "copied"] == [entry["state"] for entry in first]
     assert 0 == deploy(rack, out).code
     return out
 
@@ -86,11 +86,11 @@ def report_of(rack: Boards, out: Path, folder: Path) -> Reports:
 def test_a_second_deployment_moves_no_data(
     rack: Boards, out: Path, first: Reports, tmp_path: Path
 ) -> None:
-    assert ["copied", "copied"] == [each["state"] for each in first]
+    assert ["copied", "copied"] == [entry["state"] for entry in first]
     before = rack[0].traffic()
     second = report_of(rack, out, tmp_path)
     assert [("there", 0, 0)] * 2 == [
-        (each["state"], each["files_sent"], each["bytes_sent"]) for each in second
+        (entry["state"], entry["files_sent"], entry["bytes_sent"]) for entry in second
     ]
     assert rack[0].traffic().since(before).received < UNANSWERED_BYTES
 
@@ -103,7 +103,7 @@ def test_only_the_files_that_differ_travel(rack: Boards, tmp_path: Path) -> None
         DIGITS,
         {**MAPPING, "board2_cpu1": ["softmax"], "board2_cpu0": ["conv3..dense"]},
     )
-    sent = {each["board"]: each["files_sent"] for each in report_of(rack, again, tmp_path)}
+    sent = {entry["board"]: entry["files_sent"] for entry in report_of(rack, again, tmp_path)}
     # board1 keeps sub-model and runtime: driver, plan, tables, rankfile and manifest differ.
     assert 7 >= int(str(sent["board1"]))
 
@@ -112,7 +112,7 @@ def test_times_that_lie_are_not_believed(rack: Boards, deployed: Path, tmp_path:
     before = submodel(rack[0]).stat().st_mtime_ns
     damage(rack[0], submodel(rack[0]))
     assert before == submodel(rack[0]).stat().st_mtime_ns
-    states = [each["state"] for each in report_of(rack, deployed, tmp_path)]
+    states = [entry["state"] for entry in report_of(rack, deployed, tmp_path)]
     assert ["copied", "there"] == states
     assert 0 == run(rack, deployed, "--frames", "5", "--verify").code
 

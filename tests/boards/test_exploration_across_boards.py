@@ -29,7 +29,9 @@ def test_every_mapping_is_run_on_the_boards(rack: Boards, tmp_path: Path) -> Non
     assert 0 == ended.code, ended.err
     found = json.loads((tmp_path / "out" / "front.json").read_text())
     assert (4, []) == (found["tried"], found["failures"])
-    fastest = {len(each["boards"]): each["figures"][-1] for each in reversed(found["mappings"])}
+    fastest = {
+        len(mapping["boards"]): mapping["figures"][-1] for mapping in reversed(found["mappings"])
+    }
     assert {1, 2} == fastest.keys()
     # Each slice sleeps 2 ms, on one board or on two.
     assert {"measured"} == {figures["source"] for figures in fastest.values()}

@@ -50,7 +50,7 @@ def test_a_board_without_power_is_gone(fresh_boards: Boards) -> None:
     board.cut_power()
     assert not board.is_on()
     assert not pings(board)
-    assert [] == [each for each in processes if is_running(each)]
+    assert [] == [process for process in processes if is_running(process)]
     with pytest.raises(BoardsError, match="board1 is off"):
         board.run(["true"])
 
@@ -88,10 +88,10 @@ def test_the_disk_outlives_a_power_cut(fresh_boards: Boards) -> None:
 
 def test_peers_find_a_board_again_after_a_power_cut(fresh_boards: Boards) -> None:
     hardware = ["cat", "/sys/class/net/eth0/address"]
-    board, before = fresh_boards[0], [each.run(hardware).stdout for each in fresh_boards]
+    board, before = fresh_boards[0], [machine.run(hardware).stdout for machine in fresh_boards]
     board.cut_power()
     board.power_on()
-    assert before == [each.run(hardware).stdout for each in fresh_boards]
+    assert before == [machine.run(hardware).stdout for machine in fresh_boards]
     assert before[0] != before[1]
 
 
@@ -135,7 +135,7 @@ def test_a_board_stops_while_a_program_is_being_started(boards: Boards) -> None:
         assert running.stdout is not None
         assert "ready\n" == running.stdout.readline()
         # The parent waits where no signal reaches it, until its child has opened the pipe.
-        while not any(status_field(each, "State")[:1] == "D" for each in board.processes()):
+        while not any(status_field(process, "State")[:1] == "D" for process in board.processes()):
             time.sleep(0.01)
         board.stop()
         board.resume()

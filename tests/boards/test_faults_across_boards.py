@@ -282,7 +282,7 @@ def check_fault(
         seconds = time.monotonic() - struck
         crowded = max(crowded, crowding())
         errors = launcher.errors()
-        others = [each for each in rack if not fault.frozen or each is not board]
+        others = [other for other in rack if not fault.frozen or other is not board]
         left = nothing_left(others, max(0, BOUND_S * crowded - seconds))
         clean_s = time.monotonic() - struck
     finally:
@@ -340,7 +340,7 @@ def test_it_is_the_same_with_open_mpi_4(
     "name",
     [
         "rank killed",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("rank stopped", "power cut")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("rank stopped", "power cut")),
     ],
 )
 def test_it_is_the_same_with_a_board_of_two_in_turn(
@@ -384,7 +384,7 @@ def test_a_board_that_cannot_run_its_package_is_named_before_the_start(
         seconds = time.monotonic() - began
     finally:
         fault.mend(board)
-    left = [line for each in rack for line in of_job(each)]
+    left = [line for machine in rack for line in of_job(machine)]
     told = told_in(ended.err)
     ends.append(End(name, PLACES[place], "5.0", seconds, seconds, len(left), 0, crowding(), told))
     assert 1 == ended.code

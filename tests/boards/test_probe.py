@@ -46,8 +46,8 @@ def checked(
     ended = probe(rack, "--check", file, *arguments, "--json", told)
     findings = json.loads(told.read_text())["findings"]
     return ended, {
-        (each["place"], each["check"], each["state"]): f"{each['found']}; {each['remedy']}"
-        for each in findings
+        (row["place"], row["check"], row["state"]): f"{row['found']}; {row['remedy']}"
+        for row in findings
     }
 
 

@@ -70,7 +70,7 @@ def test_tensors_are_recorded_on_both_sides_of_a_cut_and_a_board_is_replayed_her
     for frame in range(2):
         np.testing.assert_array_equal(*(rank.values(frame, tensor) for rank in ranks))
     for rank in range(2):
-        assert max(each.difference.relative for each in replay(folder, rank).tensors) < 1e-5
+        assert max(tensor.difference.relative for tensor in replay(folder, rank).tensors) < 1e-5
     if ended.code:
         again = run(rack, out, *arguments)
         for told in (ended, again):
@@ -127,7 +127,7 @@ def test_a_signal_ends_an_endless_run_over_boards_once_all_results_are_here(
         json.loads(line)["outputs"]["probabilities"] for line in lines.read_text().splitlines()
     ]
     np.testing.assert_array_equal(read_results(results).values(0), np.array(found, np.float32))
-    boards = {each["board"]: each for each in json.loads(record.read_text())["hardware"]}
+    boards = {history["board"]: history for history in json.loads(record.read_text())["hardware"]}
     for number, name in enumerate(("board1", "board2")):
         series = boards[name]["series"]
         assert 0 < series[f"compute_share.rank{number}"]["mean"] < 1

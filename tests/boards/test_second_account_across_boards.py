@@ -72,13 +72,13 @@ def test_no_other_account_of_a_board_connects_to_mpirun_or_a_daemon(
         )
         for board in boards
     ]
-    for each in attackers:
-        assert each.stdout is not None
-        assert "ready\n" == each.stdout.readline()
+    for attacker in attackers:
+        assert attacker.stdout is not None
+        assert "ready\n" == attacker.stdout.readline()
     launcher = Launcher(boards, out, "--frames", "1000000", "--mpirun", mpirun())
     try:
         launcher.wait_for_frames(boards[1])
-        here = [each.pid for each in psutil.Process(launcher.process.pid).children()]
+        here = [child.pid for child in psutil.Process(launcher.process.pid).children()]
         daemons = {
             boards.names.host_address: named(here, "prterun", "mpirun"),
             boards[0].address: named(boards[0].processes(), "prted", "orted"),
@@ -89,7 +89,7 @@ def test_no_other_account_of_a_board_connects_to_mpirun_or_a_daemon(
         across = boards[1].run([sys.executable, "-c", CONNECTS, json.dumps(targets)]).stdout
     finally:
         launcher.close()
-        told = [json.loads(each.communicate()[0]) for each in attackers]
+        told = [json.loads(attacker.communicate()[0]) for attacker in attackers]
     assert 2 <= len(targets)
     assert ["closed"] * len(targets) == across.split()
     for found in told:

@@ -81,13 +81,13 @@ def test_one_deployment_brings_the_packages_of_all_plans(
     assert 0 == deploy(rack, out, "--json", str(tmp_path / "deployed.json")).code
     deployed = json.loads((tmp_path / "deployed.json").read_text())["boards"]
     assert {(board.name, "there") for board in rack} == {
-        (each["board"], each["state"]) for each in deployed
+        (package["board"], package["state"]) for package in deployed
     }
     for board in rack:
         others = sorted(other.name for other in rack if other is not board)
-        own = [each for each in deployed if each["board"] == board.name]
-        assert ["", *others] == [each["without"] for each in own]
-        assert 3 == len({each["manifest_sha256"] for each in own})
+        own = [package for package in deployed if package["board"] == board.name]
+        assert ["", *others] == [package["without"] for package in own]
+        assert 3 == len({package["manifest_sha256"] for package in own})
         runtimes = (home(board) / "packages").glob("*/runtime/driver.py")
         assert 1 == len({file.stat().st_ino for file in runtimes})
 

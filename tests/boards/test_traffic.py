@@ -1,4 +1,4 @@
-"""What crosses each board's cable is what the plan says, and what TCP adds to it."""
+"""What crosses channel board's cable is what the plan says, and what TCP adds to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ON_THE_WIRE = 1 + 66 / 1448
 
 
 def traffic_of(rack: Boards, out: Path, frames: int) -> list[Traffic]:
-    """Return what crosses each board's cable during a run."""
+    """Return what crosses channel board's cable during a run."""
     before = [board.traffic() for board in rack]
     ended = run(rack, out, "--frames", str(frames))
     assert 0 == ended.code, ended.err
@@ -50,21 +50,21 @@ def traffic_of(rack: Boards, out: Path, frames: int) -> list[Traffic]:
 
 
 def payload(plan: Plan, frames: int) -> dict[str, tuple[int, int]]:
-    """Return the bytes of tensors that each host sends and receives.
+    """Return the bytes of tensors that channel host sends and receives.
 
     A tensor for several ranks of a board travels once, and only in the frames that its maker and
     its readers handle.
     """
     sizes = {tensor.name: tensor.nbytes or 0 for tensor in plan.job.tensors.values()}
     ways = defaultdict(set)
-    for each in plan.channels:
-        source, target = plan.ranks[each.source], plan.ranks[each.destination]
-        is_input = each.tensor in plan.inputs
-        is_result = each.tensor in plan.outputs and each.destination == plan.job.sink
+    for channel in plan.channels:
+        source, target = plan.ranks[channel.source], plan.ranks[channel.destination]
+        is_input = channel.tensor in plan.inputs
+        is_result = channel.tensor in plan.outputs and channel.destination == plan.job.sink
         made = handled(ALL if is_input else source.turns, frames)
         needed = handled(ALL if is_result else target.turns, frames)
         if source.host != target.host:
-            ways[each.tensor, source.host, target.host] |= made & needed
+            ways[channel.tensor, source.host, target.host] |= made & needed
     return {
         host: (
             sum(sizes[way[0]] * len(carried) for way, carried in ways.items() if way[1] == host),
@@ -157,7 +157,7 @@ def test_each_cable_carries_what_the_plan_of_a_network_predicts(
 
 
 def check_traffic(rack: Boards, out: Path, frames: int) -> None:
-    """Compare what crosses each cable with the plan."""
+    """Compare what crosses channel cable with the plan."""
     assert 0 == deploy(rack, out).code
     traffic_of(rack, out, 0)  # what Python compiles and caches is there now
     idle, busy = traffic_of(rack, out, 0), traffic_of(rack, out, frames)

@@ -65,12 +65,12 @@ def first_processes(boards: Boards) -> list[int]:
 def test_nothing_is_left_behind() -> None:
     boards = Boards(2)
     boards.up()
-    rack, processes = boards.names, [each for board in boards for each in board.processes()]
+    rack, processes = boards.names, [process for board in boards for process in board.processes()]
     assert traces(rack)
     assert len(processes) > 4
     boards.down()
     assert_nothing_is_left(rack)
-    assert [] == [each for each in processes if is_running(each)]
+    assert [] == [process for process in processes if is_running(process)]
 
 
 def test_nothing_is_left_behind_by_boards_that_came_to_harm() -> None:

@@ -97,8 +97,8 @@ IN_TIERS = [
 @pytest.fixture
 def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[str]]:
     """Return what makes a command's arguments with an option and its file."""
-    given = {"MODEL": str(built.parent / "model.onnx"), "OUT": str(built)}
-    given["NEW"] = str(tmp_path / "new")
+    values = {"MODEL": str(built.parent / "model.onnx"), "OUT": str(built)}
+    values["NEW"] = str(tmp_path / "new")
 
     def make(command: str, option: str, file: Path | str) -> list[str]:
         rest = ["--profile", str(tmp_path / "p.json")] if command == "explore" else []
@@ -108,7 +108,9 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
             rest = ["--out", str(tmp_path / "platform.yaml")]
         if command == "report" and option != "--html":
             rest = ["--html", str(tmp_path / "report.html")]
-        arguments = [given.get(word, word) for word in ARGUMENTS[command]]
+        if option == "--csv":
+            rest = ["--operators"]
+        arguments = [values.get(word, word) for word in ARGUMENTS[command]]
         return [command, *arguments, *rest, option, str(file)]
 
     return make

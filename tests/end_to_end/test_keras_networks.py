@@ -35,7 +35,7 @@ def stripes(model: TfliteModel, ranks: int, seed: int) -> dict[str, int]:
     return assigned
 
 
-def contiguous(model: TfliteModel, ranks: int) -> dict[str, int]:
+def contiguous(model: TfliteModel, ranks: int, _: int) -> dict[str, int]:
     layers = model.graph.layers
     return {layer.name: number * ranks // len(layers) for number, layer in enumerate(layers)}
 
@@ -54,27 +54,17 @@ def run_slices(
     return values
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "deal"),
+    [*((kind, stripes) for kind in KINDS), ("float32", contiguous), ("int8", contiguous)],
+)
 @pytest.mark.parametrize("name", keras_names())
-def test_a_network_in_interleaved_slices_gives_the_bits_of_the_whole(name, kind, tmp_path):
+def test_a_network_in_slices_gives_the_bits_of_the_whole(name, kind, deal, tmp_path):
     model = read_tflite(network(name, kind))
     seed = keras_names().index(name) * len(KINDS) + KINDS.index(kind)
     whole = Runner(model.path, xnnpack=True)
     (frame,) = whole.random_frame(np.random.default_rng(seed))
-    ranks = stripes(model, 2 + seed % 4, seed)
-    values = run_slices(model, ranks, frame, tmp_path, xnnpack=True)
-    (expected,) = whole.run([frame])
-    np.testing.assert_array_equal(expected, values[model.graph.outputs[0].name], strict=True)
-
-
-@pytest.mark.parametrize("kind", ["float32", "int8"])
-@pytest.mark.parametrize("name", keras_names())
-def test_a_network_in_contiguous_slices_gives_the_bits_of_the_whole(name, kind, tmp_path):
-    model = read_tflite(network(name, kind))
-    seed = 200 + keras_names().index(name) + (kind == "int8")
-    whole = Runner(model.path, xnnpack=True)
-    (frame,) = whole.random_frame(np.random.default_rng(seed))
-    ranks = contiguous(model, 2 + seed % 4)
+    ranks = deal(model, 2 + seed % 4, seed)
     values = run_slices(model, ranks, frame, tmp_path, xnnpack=True)
     (expected,) = whole.run([frame])
     np.testing.assert_array_equal(expected, values[model.graph.outputs[0].name], strict=True)

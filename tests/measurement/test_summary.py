@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clocks import Clock
 from hypothesis import given, strategies as st
 
 from rankslice.backend.runtime.figures.rank_figures import (
@@ -167,15 +168,6 @@ def test_rank_and_launcher_leave_out_the_same_frames() -> None:
         assert max(window, MIN_WARM_UP) == frames_to_fill(window)
 
 
-class Clock:
-    """A clock that the test sets."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def computing(
     frames: int,
     *,
@@ -193,7 +185,7 @@ def computing(
         waits_s: how long it waits before each run.
         turns: which frames it handles.
     """
-    clock = Clock()
+    clock = Clock(0.0)
     times = StepTimes(len(runs_s), 3, turns, clock)
     for index in range(frames):
         for number, run_s in enumerate(runs_s):
@@ -204,7 +196,7 @@ def computing(
 
 
 def test_of_a_rank_that_takes_turns_its_share_of_the_first_frames_is_left_out() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     times = StepTimes(1, 20, Turns(4, (1,)), clock)
     for frame in range(1, 100, 4):
         clock.now_s += 4e-3

@@ -30,7 +30,8 @@ def in_float16(plan: Plan, name: str) -> Plan:
 
     def changed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(
-            replace(each, dtype="float16") if each.name == name else each for each in tensors
+            replace(tensor, dtype="float16") if tensor.name == name else tensor
+            for tensor in tensors
         )
 
     job = plan.job

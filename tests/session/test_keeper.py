@@ -312,7 +312,7 @@ def test_who_gives_up_does_not_wait_for_the_search_of_a_successor() -> None:
         value(waiting)
     keeper.close()
     may_end.set()  # a job that comes too late gets no frames, and ends
-    until(lambda: not any("job" in each.name for each in threading.enumerate()))
+    until(lambda: not any("job" in thread.name for thread in threading.enumerate()))
     assert "the pipeline was ended" == str(keeper.error)
 
 
@@ -571,5 +571,5 @@ def test_a_keeper_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_options_of_a_kept_run_name_no_results_file(tmp_path: Path) -> None:
     assert ["--input=keeper"] == [
-        each for each in KEPT.to_arguments() if not each.startswith("--results")
+        argument for argument in KEPT.to_arguments() if not argument.startswith("--results")
     ]

@@ -105,7 +105,7 @@ def test_a_job_is_measured_beside_a_co_runner_and_without_it(out: Path, tmp_path
         assert [True] * start.load == [own.board == "" and own.cores > 0 for own in start.co_runner]
     found = json.loads(told.read_text())
     assert [None, pytest.approx(found["beside"][1]["ratio"]["value"])] == [
-        each["ratio"] and each["ratio"]["value"] for each in found["beside"]
+        comparison["ratio"] and comparison["ratio"]["value"] for comparison in found["beside"]
     ]
     assert pytest.approx(1) == sum(found["explained"][0]["shares"].values())
     words = " ".join(ended.out.split())

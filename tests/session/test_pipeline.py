@@ -82,7 +82,7 @@ def test_a_program_gets_what_a_run_gives(
         with pytest.raises(rankslice.RankSliceError, match="expected float32"):
             pipeline(images[0].astype(np.float64))
         secrets = json.loads(_variable())["secret"]
-        assert not any(secrets in " ".join(each.cmdline()) for each in processes())
+        assert not any(secrets in " ".join(process.cmdline()) for process in processes())
     assert "ended" == pipeline.state
     assert [] == processes()
     with pytest.raises(rankslice.PipelineError, match="the pipeline is closed"):
@@ -91,7 +91,7 @@ def test_a_program_gets_what_a_run_gives(
 
 def _variable() -> str:
     return next(
-        variables[VARIABLE] for each in processes() if VARIABLE in (variables := each.environ())
+        variables[VARIABLE] for job in processes() if VARIABLE in (variables := job.environ())
     )
 
 
@@ -102,7 +102,7 @@ def test_a_job_that_dies_is_told_at_once_and_at_each_later_call(
     with rankslice.open(folder) as pipeline:
         pipeline(images[0])
         victim = next(
-            each for each in processes() if "1" == each.environ().get("OMPI_COMM_WORLD_RANK")
+            rank for rank in processes() if "1" == rank.environ().get("OMPI_COMM_WORLD_RANK")
         )
         os.kill(victim.pid, signal.SIGKILL)
         with pytest.raises(rankslice.PipelineError, match=r"rank 1 .* the process was killed"):
@@ -123,7 +123,7 @@ def test_an_error_of_the_program_ends_the_job_at_once(
 
     def fail() -> None:
         with rankslice.open(folder) as pipeline:
-            assert [0.0, 0.0] == [each["cpu_s"] for each in pipeline.rank_figures().values()]
+            assert [0.0, 0.0] == [figures["cpu_s"] for figures in pipeline.rank_figures().values()]
             waiting.append(pipeline.submit(images[0]))
             raise ZeroDivisionError
 

@@ -41,7 +41,7 @@ def test_numpy_reads_what_was_written_whatever_the_outputs_are_called(
     names = ["y", "a/b:0", "../../y", "", "x.npy", "Größe", "nul\0"]
     dtypes = ["float32", "int64", "bool", "float16", "bfloat16", "int4", "uint8"]
     shapes: list[tuple[int, ...]] = [(1, 3), (), (2, 0), (4,), (2, 2), (3,), (1,)]
-    specs = [Tensor(*each) for each in zip(names, dtypes, shapes, strict=True)]
+    specs = [Tensor(*fields) for fields in zip(names, dtypes, shapes, strict=True)]
     expected = written(tmp_path / "r", specs, frames)
     file = io.BytesIO()
     write_npz(read_results(tmp_path / "r"), file)

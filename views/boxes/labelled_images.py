@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ def prepare_boxes(prepared: PreparedRun, reading: BoxOptions, names: Sequence[st
         RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be made.
     """
     folder = reading.boxes_to
-    if problem := _what_forbids(folder):
+    if problem := what_forbids(folder, _why_not_replaced):
         raise RankSliceError(Mistake(str(folder), problem, f"choose another {_OPTION}"))
     source = prepared.source
     follows_here = isinstance(source, FollowSource) and prepared.boards is None
@@ -77,17 +76,6 @@ def prepare_boxes(prepared: PreparedRun, reading: BoxOptions, names: Sequence[st
     known = tuple(names) or model_names(prepared.folder)
     takes = image_input(job.inputs[0], prepared.options.preprocessing)
     return BoxWork(reading, outputs, source, takes, known)
-
-
-def _what_forbids(folder: Path) -> str:
-    """Return why a folder cannot be made, as a clause; empty: it can."""
-    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow a link at the end
-    if os.path.lexists(folder):
-        return what_forbids(folder, _why_not_replaced)
-    parent = next(parent for parent in folder.parents if os.path.lexists(parent))
-    if not parent.is_dir():
-        return f"lies in {parent}, which is not a folder"
-    return "" if os.access(parent, os.W_OK) else "cannot be written: Permission denied"
 
 
 def _why_not_replaced(folder: Path) -> str:

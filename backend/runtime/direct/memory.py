@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
+from ..job.quantities import megabytes_text
 from ..system.processes import free_bytes
 
 _SEAL_FUTURE_WRITE = 0x10
@@ -76,7 +77,7 @@ def make_memory(size: int, *, others_write: bool = False) -> Memory:
         number = error.errno if isinstance(error, OSError) else errno.ENOMEM
         remedy = _REMEDIES.get(number or 0, "run with --no-direct")
         raise JobError(
-            f"no {_megabytes(size)} for tensors that other ranks of this board read"
+            f"no {megabytes_text(size, 1)} for tensors that other ranks of this board read"
             f" ({os.strerror(number or 0)}): {remedy}"
         ) from None
     return Memory(descriptor, np.frombuffer(mapping, np.uint8))
@@ -108,8 +109,8 @@ def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "run with --no-direct")
         raise JobError(
-            f"{_megabytes(size)} of another rank's memory cannot be mapped ({error.strerror}):"
-            f" {remedy}"
+            f"{megabytes_text(size, 1)} of another rank's memory cannot be mapped"
+            f" ({error.strerror}): {remedy}"
         ) from None
     return np.frombuffer(mapping, np.uint8)
 
@@ -120,7 +121,3 @@ def _seal(descriptor: int, *, others_write: bool) -> None:
         with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -69,7 +69,7 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Binds(Protocol):
+class BindsSlots(Protocol):
     """An engine that prepares its runs on slots, of tensors without open sizes."""
 
     def bind(
@@ -82,16 +82,16 @@ class Binds(Protocol):
 
 
 @runtime_checkable
-class MindsWarmUp(Protocol):
-    """An engine that may have reasons of its own against a run on zeros before frame 0."""
+class MayRefuseWarmUp(Protocol):
+    """An engine that may have a reason against a run on zeros before frame 0."""
 
     def warm_up_hindrance(self) -> str:
         """Return why the loaded sub-model must not have such a run; empty: it may."""
 
 
 @runtime_checkable
-class TellsOperators(Protocol):
-    """An engine that can tell when its operators ran."""
+class ReportsOperators(Protocol):
+    """An engine that can report when its operators ran."""
 
     def operators(self) -> OperatorSpans | None:
         """End the profile and return what it says; ``None``: the settings ask for none."""

@@ -45,15 +45,15 @@ class OpenRuns:
         ``repeats``: a frame may be run twice, and by interpreters in turn.
         """
         self._make, self._numbers, self._repeats = make, numbers, repeats
-        self._usual: _Sized | None = _Sized(interpreter, numbers.inputs)
-        self._plain: _Sized | None = None
+        self._usual: _SizedInterpreter | None = _SizedInterpreter(interpreter, numbers.inputs)
+        self._plain: _SizedInterpreter | None = None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         used = self._computed(inputs)
         for number, slot in zip(self._numbers.outputs, outputs, strict=True):
             copy_output(used.values(number), slot)
 
-    def _computed(self, inputs: Sequence[NDArray[Any]]) -> _Sized:
+    def _computed(self, inputs: Sequence[NDArray[Any]]) -> _SizedInterpreter:
         if not self._repeats or all(values.size for values in inputs):
             try:
                 self._usual = self._usual or self._sized(plain=False)
@@ -76,11 +76,11 @@ class OpenRuns:
             raise kind(_failed(inputs, error)) from None
         return self._plain
 
-    def _sized(self, *, plain: bool) -> _Sized:
-        return _Sized(self._make(plain), self._numbers.inputs)
+    def _sized(self, *, plain: bool) -> _SizedInterpreter:
+        return _SizedInterpreter(self._make(plain), self._numbers.inputs)
 
 
-class _Sized:
+class _SizedInterpreter:
     """An interpreter with the sizes of the frame that it ran last."""
 
     def __init__(self, interpreter: Any, inputs: Sequence[int]) -> None:

@@ -29,11 +29,6 @@ def joined(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
-def digits(value: float, count: int = 3) -> str:
-    """Write a number with so many digits, large ones without exponent: ``1.84``, ``1840``."""
-    return f"{value:.{count}g}" if abs(value) < 10**count - 0.5 else f"{value:.0f}"
-
-
 def described(value: object) -> str:
     """Describe a value of a file, for "expected ..., found ...": ``a list``."""
     if isinstance(value, str):

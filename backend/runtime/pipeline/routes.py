@@ -11,7 +11,7 @@ from ..figures.rank_figures import SourceFigures
 from ..sinks import Sink
 from ..sources import Source
 from ..sources.arrivals import Arrivals
-from ..sources.switching import ROUTE_NAMES, USUAL, Change, Seen
+from ..sources.switching import ROUTE_NAMES, USUAL, Change, Observation
 from .slots import Ring
 from .stages import ROOM, Entry, Input, SinkStage, SourceStage
 
@@ -22,7 +22,7 @@ MAX_CHANGES = 10_000
 
 
 class Switching(Protocol):
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         """Choose the route that frames should take, and say why; ``route`` is the present one."""
 
 
@@ -37,7 +37,7 @@ class RouteChoice:
         self._reason = ""
         self.changes: list[Change] = []
 
-    def update(self, seen: Seen, frame: int) -> None:
+    def update(self, seen: Observation, frame: int) -> None:
         if self._begin_s is None:
             self._begin_s = seen.now_s
         if self.wanted == self.route:
@@ -96,7 +96,7 @@ class RoutedSource(SourceStage):
         return min(pause_s, UPDATE_PERIOD_S)
 
     def _choose(self) -> None:
-        seen = Seen(time.monotonic(), *self._arrivals.counts(), self._came_out)
+        seen = Observation(time.monotonic(), *self._arrivals.counts(), self._came_out)
         self.choice.update(seen, self.frame)
 
 

@@ -17,8 +17,8 @@ from ..direct.memory import Memory
 from ..engines import (
     Engine,
     EngineSettings,
-    MindsWarmUp,
-    TellsOperators,
+    MayRefuseWarmUp,
+    ReportsOperators,
     engine_settings,
     open_engine,
 )
@@ -118,7 +118,9 @@ class WarmUp:
         It is not run if that would change frame 0, which ``keeps`` says. A failure is not an error:
         real inputs may never be zeros.
         """
-        hindrance = keeps or (engine.warm_up_hindrance() if isinstance(engine, MindsWarmUp) else "")
+        hindrance = keeps or (
+            engine.warm_up_hindrance() if isinstance(engine, MayRefuseWarmUp) else ""
+        )
         if not hindrance:
             begin = time.perf_counter()
             try:
@@ -211,7 +213,7 @@ class LoadedSegments:
         segments = tuple(
             replace(spans, index=stage.index)
             for stage, engine in zip(self.stages, self._engines, strict=True)
-            if isinstance(engine, TellsOperators) and (spans := engine.operators()) is not None
+            if isinstance(engine, ReportsOperators) and (spans := engine.operators()) is not None
         )
         rank = RankOperators(self._setup.spec.rank, self._setup.job.sha256, segments)
         try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from ..engines import Binds, Engine
+from ..engines import BindsSlots, Engine
 from ..errors import BoundError, FrameError, JobError
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import SORTED_AT_ONCE, Histogram
@@ -313,7 +313,7 @@ class SegmentStage(Stage):
         return f"segment {self.index}"
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
-        if isinstance(self._engine, Binds) and self._keeps_places:
+        if isinstance(self._engine, BindsSlots) and self._keeps_places:
             return self._engine.bind(inputs, outputs)
         return partial(self._engine.run, inputs, outputs)
 
@@ -327,7 +327,7 @@ class SegmentStage(Stage):
             raise FrameError(str(error)) from None
         except RuntimeError as error:
             raise (
-                self._engine.failure(error) if isinstance(self._engine, Binds) else error
+                self._engine.failure(error) if isinstance(self._engine, BindsSlots) else error
             ) from None
         self._on_computed(self.frame, time.perf_counter() - begin)
 

@@ -130,7 +130,7 @@ class Source(ABC):
         """Release what was opened."""
 
 
-def refuse_others(where: str, present: Iterable[str], inputs: Sequence[Tensor]) -> None:
+def refuse_unknown_inputs(where: str, present: Iterable[str], inputs: Sequence[Tensor]) -> None:
     """Refuse the names of values, in a place that messages name, that no model input has.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
-from . import refuse_others
+from . import refuse_unknown_inputs
 from .lines import LinesSource
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def values_of_line(line: bytes, name: str, inputs: Sequence[Tensor]) -> list[NDA
     if missing:
         raise FrameError(f"{name} has no values for {missing[0]!r}")
     arrays = (key for key, value in record.items() if type(value) in {list, *_NUMBERS})
-    refuse_others(name, arrays, inputs)
+    refuse_unknown_inputs(name, arrays, inputs)
     try:
         return [_array(record[spec.name], spec) for spec in inputs]
     except JobError as error:

@@ -28,7 +28,7 @@ from ..errors import JobError
 from ..job import Tensor
 from ..keeper import bytes_of
 from ..sizes import Slot, is_aligned, private_memory, shaped
-from . import open_ordinary, refuse_others
+from . import open_ordinary, refuse_unknown_inputs
 
 MAX_BYTES = 1 << 30
 """Of the arrays of an ``.npz`` file, which are held in memory."""
@@ -223,7 +223,9 @@ def read_npz(path: Path, specs: Sequence[Tensor]) -> list[Stack]:
                 members = archive.infolist()
                 present = {member.filename.removesuffix(".npy"): member for member in members}
                 names = [_names_of(path, present, spec.name, inputs) for spec in specs]
-                refuse_others(str(path), (_input_of(name, inputs) for name in present), specs)
+                refuse_unknown_inputs(
+                    str(path), (_input_of(name, inputs) for name in present), specs
+                )
                 _check_memory(path, sum(member.file_size for member in members))
                 return [
                     _read_arrays(path, archive, {name: present[name] for name in arrays}, spec)

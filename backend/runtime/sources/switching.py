@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..job.wording import digits
+from ..job.quantities import digits
 
 if TYPE_CHECKING:
     from ..options import RunOptions
@@ -39,7 +39,7 @@ def surge_queue(options: RunOptions, window: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What the source sees when it decides."""
 
     now_s: float
@@ -70,7 +70,7 @@ class Fixed:
         self._route = route
         self._reason = reason
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         return self._route, self._reason
 
 
@@ -95,7 +95,7 @@ class Automatic:
         self._trial_s = _FIRST_TRIAL_S
         self._calm_since_s: float | None = None
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         options = self._options
         if not self._arrivals or self._arrivals[-1][1] < seen.arrived:
             self._arrivals.append((seen.now_s, seen.arrived))
@@ -125,7 +125,7 @@ class Automatic:
             return self._try(seen)
         return SURGE, ""
 
-    def _begin(self, seen: Seen, reason: str) -> tuple[int, str]:
+    def _begin(self, seen: Observation, reason: str) -> tuple[int, str]:
         self._busy_since = self._calm_since_s = None
         self._began_s, self._began_fps = seen.now_s, None
         if len(self._arrivals) > _MIN_GAPS:
@@ -134,7 +134,7 @@ class Automatic:
             self._began_fps = (last - first) / (last_s - first_s) if last_s > first_s else None
         return SURGE, reason
 
-    def _try(self, seen: Seen) -> tuple[int, str]:
+    def _try(self, seen: Observation) -> tuple[int, str]:
         """Return to the usual route to learn its rate anew: what was learnt may be wrong.
 
         An accelerator may have been slow for a moment, say, and no rate that arrives then would be
@@ -179,7 +179,7 @@ class Automatic:
             passed_s = now_s - later_s
         return (last - later) / passed_s, error
 
-    def _learn(self, seen: Seen) -> None:
+    def _learn(self, seen: Observation) -> None:
         """Measure the usual route while frames wait: then it is as fast as it can be."""
         if self._options.normal_fps is not None:
             return

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ..figures.rank_figures import RankFigures, SourceFigures, ends_of
 from ..job import ALL, Turns
+from ..job.quantities import digits
 from ..job.strict import vars_of
-from ..job.wording import digits, joined
+from ..job.wording import joined
 from .rates import (
     BOTH_ROUTES,
     STEADY,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import JobError
 from ..figures.rank_figures import RankFigures, ends_of
 from ..job import Job
+from ..job.quantities import time_text
 from ..keeper import is_kept
 from ..options import RunOptions
 from ..sinks.results import Results, results_of
@@ -57,7 +58,7 @@ def _lines(ranks: Sequence[RankFigures], job: Job, results: Results | None) -> I
     for rank in ranks:
         computes = " and ".join(compute_texts(rank)) or "nothing"
         name = job.ranks[rank.rank].name
-        yield f"{name}: computes {computes}, waits {rank.wait_ms:.2f} ms per frame"
+        yield f"{name}: computes {computes}, waits {time_text(rank.wait_ms)} per frame"
     yield f"bottleneck: {pace.bottleneck}"
     if results is not None and scores_classes(job.outputs[0]):
         yield from _classes(results)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..figures.rank_figures import RankFigures
 from ..figures.rank_usage import MIN_WARM_UP
 from ..job import Tensor
+from ..job.quantities import fixed_text, time_text
 from ..sources.switching import ROUTE_NAMES, Change
 
 NORMAL, SURGE = ROUTE_NAMES
@@ -74,7 +75,7 @@ def rate_text(
     ``of`` says what the rate is of, or why it is unknown; ``surge_window`` is the window of the
     route for a surge, if there is one.
     """
-    shown = "rate unknown" if rate is None else f"{rate:.2f} frames/s"
+    shown = "rate unknown" if rate is None else f"{fixed_text(rate)} frames/s"
     other = "" if surge_window is None else f" (for a surge {surge_window})"
     return f"{frames_text(completed)}, {shown} ({of}), window {window}{other}"
 
@@ -82,15 +83,15 @@ def rate_text(
 def latency_text(latency_ms: Mapping[str, float]) -> str:
     """Return ``latency p50 12.00 ms, p90 ...``."""
     names = ("p50", "p90", "p99", "max")
-    return f"latency {', '.join(f'{name} {latency_ms[name]:.2f} ms' for name in names)}"
+    return f"latency {', '.join(f'{name} {time_text(latency_ms[name])}' for name in names)}"
 
 
 def compute_texts(rank: RankFigures) -> Iterator[str]:
     """Yield a rank's mean time on each route, of two only those on which it had frames."""
     if rank.surge is None or rank.frames:
-        yield f"{rank.compute_ms['mean']:.2f} ms"
+        yield time_text(rank.compute_ms["mean"])
     if rank.surge is not None and rank.surge.frames:
-        yield f"{rank.surge.compute_ms['mean']:.2f} ms for a surge"
+        yield f"{time_text(rank.surge.compute_ms['mean'])} for a surge"
 
 
 _ROUNDING = 0.01

@@ -90,8 +90,8 @@ def test_the_model_comes_from_device_tree_or_dmi(
 
 def test_cores_are_grouped_by_kind_speed_and_capacity(tmp_path: Path) -> None:
     groups = [
-        (each["cores"], each["kind"], each["least_mhz"], each["most_mhz"], each["capacity"])
-        for each in clusters(make_tree(tmp_path, RUBIK_PI))
+        (row["cores"], row["kind"], row["least_mhz"], row["most_mhz"], row["capacity"])
+        for row in clusters(make_tree(tmp_path, RUBIK_PI))
     ]
     assert [
         ([0, 1, 2, 3], "Cortex-A55", 300, 1958, 343),
@@ -138,7 +138,7 @@ def test_memory_is_in_mib(tmp_path: Path) -> None:
 def test_devices_come_with_their_driver(tmp_path: Path) -> None:
     told = hardware(make_tree(tmp_path, RASPBERRY_PI), searched())["devices"]
     assert [("/dev/dri/renderD128", "v3d"), ("USB 18d1:9302", "Coral Edge TPU")] == [
-        (each["path"], each["driver"]) for each in told
+        (device["path"], device["driver"]) for device in told
     ]
 
 
@@ -150,7 +150,7 @@ def test_libraries_are_found_where_vendors_put_them(tmp_path: Path) -> None:
         "libQnnHtpV68Skel.so": "/usr/lib/rfsa/adsp/libQnnHtpV68Skel.so",
         "libQnnTFLiteDelegate.so": "/usr/lib/libQnnTFLiteDelegate.so",
         "libtensorflowlite_gpu_delegate.so": "/usr/lib/libtensorflowlite_gpu_delegate.so",
-    } == {each["name"]: each["path"] for each in told}
+    } == {library["name"]: library["path"] for library in told}
 
 
 def test_a_folder_that_the_loader_is_told_of_comes_first(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_the_loader_is_told_of_comes_first(tmp_path: Path) -> None
 def test_thermal_zones_are_told_by_type_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     told = hardware(make_tree(tmp_path, RUBIK_PI), searched())["zones"]
     kinds = ["cpu0-thermal", "cpu1-thermal", "cpu2-thermal", "nspss0-thermal"]
-    assert kinds == [each["kind"] for each in told]
+    assert kinds == [zone["kind"] for zone in told]
     assert 44600 == told[-1]["millicelsius"]
 
 
@@ -230,7 +230,7 @@ def test_the_rate_of_a_link_is_told_for_real_devices_alone(tmp_path: Path) -> No
         make_tree(tmp_path, files), lambda name: (has[name], 24) if name in has else None
     )
     assert [("eth0", 1000, "wired"), ("veth0", None, "virtual"), ("wlan0", None, "wireless")] == [
-        (each["name"], each["mbps"], each["kind"]) for each in told
+        (interface["name"], interface["mbps"], interface["kind"]) for interface in told
     ]
 
 

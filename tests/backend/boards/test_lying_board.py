@@ -236,7 +236,7 @@ def full_report(folder: Path) -> dict[str, Any]:
     told = report_of(folder, RUBIK_PI, software, **more)
     short = {
         name: value[:1] if isinstance(value, tuple) else value
-        for name in (each.name for each in dataclasses.fields(BoardReport))
+        for name in (field.name for field in dataclasses.fields(BoardReport))
         for value in [getattr(told, name)]
     }
     plain = asdict(dataclasses.replace(told, **short))
@@ -435,7 +435,7 @@ def test_what_a_board_has_lost_first_explains_the_end(
         WatchReport("alive", "", 1, True),
         WatchReport("alive", "", ranks, daemon),
     ]
-    liar.says(*(json.dumps(asdict(each)) for each in told))
+    liar.says(*(json.dumps(asdict(report)) for report in told))
     looks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
     watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
@@ -459,7 +459,7 @@ def run_to_its_end(liar: Liar, watch: str, fetch: str) -> Path:
     """Run a job whose mpirun says at once that it has ended well; return its report."""
     out = chain_folder(liar.folder, 1)
     told = [WatchReport("watching", "", 0, False), WatchReport("alive", "", 1, True)]
-    said = "".join(f"echo '{MARK}{json.dumps(asdict(each))}';" for each in told)
+    said = "".join(f"echo '{MARK}{json.dumps(asdict(report))}';" for report in told)
     cases = f'case "$asked" in *watch*) {said} {watch} ;; *fetch*) touch asked; {fetch} ;; esac'
     liar.does(READ_REQUEST + cases)
     looks = (BoardCheck((), NETWORK, "local", ()),)
@@ -509,7 +509,9 @@ def test_a_message_is_known_by_the_watch_that_brought_it(
     """What mpirun prints may be of any board: the first message is one that a watch brought."""
     told = [WatchReport("watching", "", 0, False)]
     told += [WatchReport("message", text, 1, True) for text in said]
-    liar.says(*(json.dumps(asdict(each)) for each in [*told, WatchReport("alive", "", 1, True)]))
+    liar.says(
+        *(json.dumps(asdict(report)) for report in [*told, WatchReport("alive", "", 1, True)])
+    )
     looks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
     watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))

@@ -25,7 +25,7 @@ from rankslice.backend.runtime.sources.switching import (
     USUAL,
     Automatic,
     Fixed,
-    Seen,
+    Observation,
 )
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads
@@ -140,7 +140,7 @@ class Whim:
     def __init__(self, frames: set[int]) -> None:
         self._left = set(frames)
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         if seen.arrived in self._left:
             self._left.remove(seen.arrived)
             return 1 - route, "told so"

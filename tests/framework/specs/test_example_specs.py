@@ -5,7 +5,7 @@ from line_graphs import line_graph
 
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_mapping import mapping_of, read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 
 ROOT = Path(__file__).parents[3]
@@ -50,3 +50,29 @@ def test_autodices_own_example_runs_where_its_board_is(tmp_path: Path) -> None:
     mapping = read_mapping(tmp_path / "mapping.json")
     ranks = place_ranks(mapping, read_platform(tmp_path / "platform.txt")).ranks
     assert [(0,), (1,)] == [rank.cores for rank in ranks]
+
+
+def test_boards_without_a_resource_are_their_cpus_as_in_autodices_repository(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "3mapping.json").write_text('{"nx01": ["conv1_1"], "nx02": ["norm2_1", "prob_1"]}')
+    (tmp_path / "platform.txt").write_text("nx01\nnx02, arm, slots=0-5\n")
+    mapping = read_mapping(tmp_path / "3mapping.json")
+    ranks = place_ranks(mapping, read_platform(tmp_path / "platform.txt")).ranks
+    assert [("nx01", "cpu", (0,)), ("nx02", "cpu", (0, 1, 2, 3, 4, 5))] == [
+        (rank.board, rank.accelerator, rank.cores) for rank in ranks
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["a, arm, slots=0-5, gpu=Mali (Vulkan)", "a, arm, slots=0-5, Adreno"]
+)
+def test_a_gpu_without_cuda_runs_models_of_each_format(tmp_path: Path, line: str) -> None:
+    (tmp_path / "platform.txt").write_text(line)
+    platform = read_platform(tmp_path / "platform.txt")
+    mapping = mapping_of({"a_gpu": ["conv1_1"]})
+    (onnx,) = place_ranks(mapping, platform, default_engine="onnxruntime").ranks
+    (tflite,) = place_ranks(mapping, platform, default_engine="litert").ranks
+    webgpu = (("provider", "WebGPU"), ("plugin", "onnxruntime-ep-webgpu"))
+    assert ("onnxruntime", webgpu) == (onnx.engine, onnx.options)
+    assert ("litert", ()) == (tflite.engine, tflite.options)

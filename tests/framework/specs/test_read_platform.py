@@ -76,7 +76,7 @@ def text_board(folder: Path, line: str) -> Board:
 
 
 CUDA = (Accelerator("onnxruntime", (("provider", "CUDAExecutionProvider"),)),)
-OTHER = (Accelerator("litert"),)
+OTHER = (Accelerator(""),)
 SIX = tuple(range(6))
 
 

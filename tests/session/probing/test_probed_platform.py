@@ -107,7 +107,7 @@ def test_a_gpu_without_an_engine_is_a_comment_that_says_what_is_missing(tmp_path
 def test_an_npu_without_its_delegate_is_a_comment(tmp_path: Path) -> None:
     files = {name: text for name, text in RUBIK_PI.items() if "QnnTFLite" not in name}
     found = accelerators_of(report_of(tmp_path, files, LITERT))
-    assert ["gpu"] == [each.unit for each in found.usable]
+    assert ["gpu"] == [accelerator.unit for accelerator in found.usable]
     (told, other) = found.remarks
     assert told.endswith("for Qualcomm's delegate for LiteRT is missing: libQnnTFLiteDelegate.so")
     assert other.endswith(
@@ -126,7 +126,9 @@ def test_a_raspberrys_gpu_runs_compiled_models_and_its_coral_lacks_a_library(
     tmp_path: Path,
 ) -> None:
     found = accelerators_of(report_of(tmp_path, RASPBERRY_PI, LITERT))
-    assert [("gpu", (("engine", "litert"),))] == [(each.unit, each.spec) for each in found.usable]
+    assert [("gpu", (("engine", "litert"),))] == [
+        (accelerator.unit, accelerator.spec) for accelerator in found.usable
+    ]
     assert [
         "npu: USB 18d1:9302 (Coral Edge TPU) is there; for Coral's delegate for LiteRT is missing:"
         " libedgetpu.so"
@@ -150,7 +152,7 @@ def test_webgpu_needs_its_plugin_and_a_driver_of_vulkan(tmp_path: Path) -> None:
     packages = {"onnxruntime": "1.31.1", "onnxruntime-ep-webgpu": "0.4.0"}
     with_driver = accelerators_of(report_of(tmp_path / "1", RASPBERRY_PI, environment(**packages)))
     assert [("gpu", (("engine", "onnxruntime"), ("provider", "WebGPU")))] == [
-        (each.unit, each.spec) for each in with_driver.usable
+        (accelerator.unit, accelerator.spec) for accelerator in with_driver.usable
     ]
     packages.pop("onnxruntime-ep-webgpu")
     without = accelerators_of(report_of(tmp_path / "2", RASPBERRY_PI, environment(**packages)))
@@ -207,7 +209,7 @@ def test_whatever_boards_say_there_is_one_board(rubik_pi: BoardReport, text: str
         model=text,
         arch=text,
         environments=(said,),
-        libraries=tuple(replace(each, path=text) for each in rubik_pi.libraries),
+        libraries=tuple(replace(library, path=text) for library in rubik_pi.libraries),
     )
     written = platform_text(probed(board("edge01", evil)))
     assert ["edge01"] == list(yaml.safe_load(written)["boards"])

@@ -44,8 +44,8 @@ def test_a_rank_alone_makes_what_it_made(rank: int, recorded: Path) -> None:
     assert made == [tensor.name for tensor in replayed.tensors]
     assert replayed.bit_equal
     assert all((4, 0.0) == (t.difference.frames, t.difference.absolute) for t in replayed.tensors)
-    assert [4] * len(replayed.segments) == [each.frames for each in replayed.segments]
-    assert all(each.compute_ms["p50"] > 0 for each in replayed.segments)
+    assert [4] * len(replayed.segments) == [segment.frames for segment in replayed.segments]
+    assert all(segment.compute_ms["p50"] > 0 for segment in replayed.segments)
 
 
 def test_ranks_that_take_turns_replay_their_own_frames_alone(tmp_path: Path) -> None:

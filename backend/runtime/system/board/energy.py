@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..files import ROOT, number_in
 from ..sensors import POWERCAP, Channel, channels
-from .nvml import LIBRARY, find_nvml
+from .nvml import Nvml, find_nvml
 
 _PERIOD_S = 0.005
 _COUNTER_PERIOD_S = 10.0
@@ -144,7 +144,10 @@ class Sensor:
 
 
 def find_sensor(
-    root: Path = ROOT, *, period_s: float = _PERIOD_S, nvml: str = LIBRARY
+    root: Path = ROOT,
+    *,
+    period_s: float = _PERIOD_S,
+    nvml: Callable[[], Nvml | None] = find_nvml,
 ) -> Sensor | None:
     """Return the board's energy sensor; ``None`` if it has none that may be read.
 
@@ -159,7 +162,7 @@ def find_sensor(
     # A package may be listed twice: by its registers, and by its memory.
     packages = {one.label: one for one in processors if one.label.startswith("package")}
     whole = [channel for channel in readable if channel.is_whole][:1]
-    gpus = [] if whole else _gpus(nvml)
+    gpus = [] if whole else _gpus(nvml())
     chosen = whole or [*packages.values()]
     if not chosen and not gpus:  # a channel of a board with such a GPU may be of anything
         chosen = [channel for channel in readable if channel not in processors][:1]
@@ -172,8 +175,7 @@ def _meter(channel: Channel) -> _Meter:
     return _Meter(channel.name, channel.value, channel.unit_w, limit_uj)
 
 
-def _gpus(library: str) -> list[_Meter]:
-    nvml = find_nvml(library)
+def _gpus(nvml: Nvml | None) -> list[_Meter]:
     if nvml is None:
         return []
     name = f"NVML {', '.join(nvml.names)}"

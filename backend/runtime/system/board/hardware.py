@@ -18,7 +18,7 @@ from ..files import ROOT, beginning_of, number_in, paths_below, text_of
 from ..processes import meminfo
 from ..sensors import thermal_zones
 from .energy import find_sensor
-from .nvml import LIBRARY, find_nvml
+from .nvml import LIBRARY, Nvml, find_nvml
 
 _Read = Callable[[], "float | None"]
 """Returns a value; ``None`` if there is none now."""
@@ -48,6 +48,7 @@ class Hardware:
         self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
     ) -> None:
         """``root``: under which Linux shows ``sys`` and ``proc``."""
+        gpus = find_nvml(nvml)
         kinds: dict[str, Iterator[tuple[str, _Read]]] = {
             "temperature": _temperatures(root),
             "frequency": _frequencies(root),
@@ -57,7 +58,7 @@ class Hardware:
                 for place, name in enumerate(("processor_busy_s", "processor_steal_s"))
             ),
             "memory": iter([("memory_available_mb", partial(_memory_mb, root))]),
-            "GPU": _gpus(root, nvml),
+            "GPU": _gpus(root, gpus),
         }
         self._reads: dict[str, _Read] = {}
         absent = []
@@ -66,7 +67,7 @@ class Hardware:
             self._reads.update(_numbered(readable))
             if not readable:
                 absent.append(kind)
-        power = find_sensor(root, nvml=nvml)
+        power = find_sensor(root, nvml=lambda: gpus)
         if power is not None:
             self._reads["power_w"] = power.watts
         else:
@@ -136,13 +137,12 @@ def _memory_mb(root: Path) -> float | None:
     return _times(meminfo(root).get("MemAvailable"), 1e-6)
 
 
-def _gpus(root: Path, library: str) -> Iterator[tuple[str, _Read]]:
+def _gpus(root: Path, nvml: Nvml | None) -> Iterator[tuple[str, _Read]]:
     """Yield what Linux tells of a GPU of the chip, or NVIDIA's driver of all GPUs together."""
     for path in paths_below(root, "sys/class/devfreq/*/device/load"):  # of Jetson boards
         yield "gpu_utilisation_percent", partial(_scaled, str(path), 0.1)
     for path in paths_below(root, "sys/class/kgsl/kgsl-3d0/gpu_busy_percentage"):  # Adreno
         yield "gpu_utilisation_percent", partial(_parsed, str(path), _percentage)
-    nvml = find_nvml(library)
     if nvml is not None:
         yield "gpu_utilisation_percent", nvml.utilisation_percent
         yield "gpu_temperature_c", nvml.temperature_c

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from clocks import Clock
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from twin import ThreadLinks, TwinTransport
 
@@ -458,26 +459,9 @@ def test_a_thread_is_not_woken_by_its_own_steps() -> None:
     assert (3, False) == (stage.frame, executor._thread.is_alive())
 
 
-class Clock:
-    """Takes the place of a module's ``time``; passes as the test has it."""
-
-    def __init__(self) -> None:
-        self.now_s = self.worked_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    def thread_time(self) -> float:
-        return self.worked_s
-
-    def spend(self, seconds: float, *, working: bool = True) -> None:
-        self.now_s += seconds
-        self.worked_s += seconds * working
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+    made = Clock(0.0)
     for module in (executor_module, loop_module):
         monkeypatch.setattr(module, "time", made)
     return made

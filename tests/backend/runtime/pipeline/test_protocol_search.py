@@ -77,7 +77,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
 from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
 from rankslice.backend.runtime.sources import EndOfStreamError, Source
 from rankslice.backend.runtime.sources.arrivals import Pulled
-from rankslice.backend.runtime.sources.switching import Seen
+from rankslice.backend.runtime.sources.switching import Observation
 from rankslice.framework.plan import Plan
 
 State = tuple[Any, ...]
@@ -206,7 +206,7 @@ class Whim:
         self.route = 0
         self.left = times
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         return self.route, "by whim"
 
     def change(self) -> bool:
@@ -1503,7 +1503,7 @@ def test_a_route_that_changes_while_frames_are_inside_is_found(
 ) -> None:
     def hasty(source: RoutedSource) -> None:
         choice = source.choice
-        choice.route = choice.wanted = choice._switching.decide(0, Seen(0, 0, 0, 0))[0]
+        choice.route = choice.wanted = choice._switching.decide(0, Observation(0, 0, 0, 0))[0]
 
     monkeypatch.setattr(RoutedSource, "_choose", hasty)
     with pytest.raises((StuckError, WrongFrameError, JobError)):

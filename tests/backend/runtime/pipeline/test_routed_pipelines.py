@@ -22,7 +22,7 @@ from rankslice.backend.runtime.figures.rank_figures import RankFigures
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline import setup
 from rankslice.backend.runtime.sinks.results import read_results
-from rankslice.backend.runtime.sources.switching import Change, Seen
+from rankslice.backend.runtime.sources.switching import Change, Observation
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.session.building.build import BuildOptions, build
 
@@ -34,7 +34,7 @@ class AtRandom:
         self._random = random.Random(seed)
         self._decided = -1
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         if seen.arrived == self._decided:
             return route, ""
         self._decided = seen.arrived

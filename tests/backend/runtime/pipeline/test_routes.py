@@ -16,7 +16,7 @@ from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
 from rankslice.backend.runtime.sources import EndOfStreamError, Source
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Queue, Timed
-from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Seen
+from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Observation
 
 NUMBER = Tensor("x", "int64", (1,))
 
@@ -58,9 +58,9 @@ class Told:
 
     def __init__(self) -> None:
         self.route = USUAL
-        self.asked: list[Seen] = []
+        self.asked: list[Observation] = []
 
-    def decide(self, route: int, seen: Seen) -> tuple[int, str]:
+    def decide(self, route: int, seen: Observation) -> tuple[int, str]:
         self.asked.append(seen)
         return self.route, "told so"
 

@@ -7,6 +7,7 @@ from itertools import chain, count, takewhile
 from typing import Any
 
 import pytest
+from clocks import Clock
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
@@ -234,24 +235,6 @@ def test_the_sink_takes_results_in_order_and_counts_all_frames() -> None:
             sink.step()
     assert [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] == keeping.given
     assert [0, 1, 2, 3, 4] == [int(credit.slots[index][0]) for index in range(credit.written)]
-
-
-class Clock:
-    """Takes the place of a module's ``time``; passes as the test has it."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    monotonic = perf_counter
-
-    def monotonic_ns(self) -> int:
-        return int(1e9 * self.now_s)
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

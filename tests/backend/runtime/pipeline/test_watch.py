@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
+from clocks import Clock
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.events import COMPUTE
@@ -27,16 +28,6 @@ from rankslice.backend.runtime.pipeline.watch import (
     Ticker,
 )
 from rankslice.backend.runtime.pipeline.wiring import BEAT
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def tick(heartbeat: Heartbeat, step: str) -> None:

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from clocks import Clock
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.sources.arrivals import Live, Pulled, Queries, Queue, Timed
-
-
-class Clock:
-    """Seconds that stand still until the test sets them."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def timed(clock: Clock, *, frames: int = 10, capacity: int = 3, overflow: str = "fail") -> Timed:
@@ -32,7 +23,7 @@ def test_the_first_frame_arrives_at_the_first_look() -> None:
 def test_frames_arrive_by_the_clock_and_leave_in_order_with_their_time_of_arrival() -> None:
     clock = Clock()
     arrivals = timed(clock)
-    clock.now = 1001.25
+    clock.now_s = 1001.25
     assert arrivals.poll(0, 0)
     assert [(0, 1000.0), (1, 1000.5), (2, 1001.0)] == [arrivals.take() for _ in range(3)]
     assert not arrivals.poll(0, 0)
@@ -42,7 +33,7 @@ def test_no_frame_waits_before_the_next_one_is_due() -> None:
     clock = Clock()
     arrivals = timed(clock)
     arrivals.take()
-    clock.now = 1000.49
+    clock.now_s = 1000.49
     assert not arrivals.poll(0, 0)
     assert 0.01 == pytest.approx(arrivals.pause_s())
 
@@ -50,7 +41,7 @@ def test_no_frame_waits_before_the_next_one_is_due() -> None:
 def test_the_pause_is_never_negative() -> None:
     clock = Clock()
     arrivals = timed(clock)
-    clock.now = 1003
+    clock.now_s = 1003
     assert 0.0 == arrivals.pause_s()
 
 
@@ -71,7 +62,7 @@ def test_arrivals_are_exhausted_once_the_last_frame_was_taken() -> None:
 def overloaded(clock: Clock) -> Timed:
     """Return arrivals whose frame 2 has found two waiting, while 7 others were inside."""
     arrivals = timed(clock, capacity=2)
-    clock.now = 1001
+    clock.now_s = 1001
     assert arrivals.poll(entered=7, came_out=0)
     return arrivals
 
@@ -91,10 +82,10 @@ def test_a_full_queue_fails_the_job_once_a_frame_that_came_later_is_out() -> Non
 def test_a_pipeline_that_stands_still_is_left_to_the_watches_for_a_while() -> None:
     clock = Clock()
     arrivals = overloaded(clock)
-    clock.now += 39.9
+    clock.now_s += 39.9
     arrivals.poll(entered=7, came_out=7)
     assert 0 < arrivals.pause_s() < 1
-    clock.now += 0.1
+    clock.now_s += 0.1
     with pytest.raises(JobError) as error:
         arrivals.poll(entered=7, came_out=7)
     assert (
@@ -106,7 +97,7 @@ def test_a_pipeline_that_stands_still_is_left_to_the_watches_for_a_while() -> No
 def test_what_waited_when_a_frame_was_lost_still_enters_and_nothing_after_it() -> None:
     clock = Clock()
     arrivals = overloaded(clock)
-    clock.now += 60
+    clock.now_s += 60
     assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
     assert (2, 0) == arrivals.counts()
     assert not arrivals.is_exhausted()
@@ -115,7 +106,7 @@ def test_what_waited_when_a_frame_was_lost_still_enters_and_nothing_after_it() -
 def test_a_queue_with_room_lets_the_pipeline_take_its_time() -> None:
     clock = Clock()
     arrivals = timed(clock, frames=2)
-    clock.now += 3600
+    clock.now_s += 3600
     arrivals.poll(entered=1, came_out=0)
     assert arrivals.poll(0, 0)
 
@@ -123,11 +114,11 @@ def test_a_queue_with_room_lets_the_pipeline_take_its_time() -> None:
 def test_a_full_queue_drops_what_arrives_and_keeps_what_waits() -> None:
     clock = Clock()
     arrivals = timed(clock, capacity=2, overflow="drop")
-    clock.now = 1001.6
+    clock.now_s = 1001.6
     assert arrivals.poll(0, 0)
     assert [2, 3] == arrivals.dropped
     assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
-    clock.now = 1002
+    clock.now_s = 1002
     assert arrivals.poll(0, 0)
     assert (4, 1002.0) == arrivals.take()
 
@@ -135,7 +126,7 @@ def test_a_full_queue_drops_what_arrives_and_keeps_what_waits() -> None:
 def test_a_stream_whose_last_frames_were_dropped_is_exhausted() -> None:
     clock = Clock()
     arrivals = timed(clock, frames=3, capacity=1, overflow="drop")
-    clock.now = 1009
+    clock.now_s = 1009
     arrivals.poll(0, 0)
     arrivals.take()
     assert [1, 2] == arrivals.dropped
@@ -163,13 +154,13 @@ def test_frames_arrive_at_given_times() -> None:
     arrivals = Timed(None, [0.0, 0.25, 0.25, 4.0], Queue(3, "fail", clock))
     assert not arrivals.is_exhausted()
     assert (1, 1) == arrivals.counts()
-    clock.now = 1000.25
+    clock.now_s = 1000.25
     assert arrivals.poll(0, 0)
     assert (3, 3) == arrivals.counts()
     assert [(0, 1000.0), (1, 1000.25), (2, 1000.25)] == [arrivals.take() for _ in range(3)]
     assert (3, 0) == arrivals.counts()
     assert 3.75 == arrivals.pause_s()
-    clock.now = 1004.0
+    clock.now_s = 1004.0
     assert not arrivals.is_exhausted()
     assert (3, 1004.0) == arrivals.take()
     assert arrivals.is_exhausted()
@@ -187,7 +178,7 @@ def test_a_full_queue_of_frames_with_given_times_is_told() -> None:
     clock = Clock()
     arrivals = Timed(None, [0.0, 0.1, 0.2], Queue(1, "fail", clock))
     assert arrivals.poll(0, 0)
-    clock.now = 1000.5
+    clock.now_s = 1000.5
     assert arrivals.poll(0, 0)
     arrivals.poll(1, 0)
     with pytest.raises(JobError, match="frame 1 arrived while 1 frames were waiting"):
@@ -197,7 +188,7 @@ def test_a_full_queue_of_frames_with_given_times_is_told() -> None:
 def test_arrivals_that_were_dropped_count_as_arrived() -> None:
     clock = Clock()
     arrivals = timed(clock, overflow="drop")
-    clock.now = 1002.0
+    clock.now_s = 1002.0
     assert arrivals.poll(0, 0)
     assert (5, 3) == arrivals.counts()
 
@@ -212,10 +203,10 @@ def test_a_pulled_frame_always_waits() -> None:
 def test_after_the_end_what_waits_still_enters_and_nothing_else_arrives() -> None:
     clock = Clock()
     arrivals = timed(clock)
-    clock.now = 1000.5
+    clock.now_s = 1000.5
     assert arrivals.poll(0, 0)
     arrivals.end()
-    clock.now = 1009
+    clock.now_s = 1009
     assert not arrivals.is_exhausted()
     assert [0, 1] == [arrivals.take()[0] for _ in range(2)]
     assert arrivals.is_exhausted()
@@ -236,7 +227,7 @@ def test_of_any_number_of_dropped_frames_the_first_ones_are_named(
     monkeypatch.setattr("rankslice.backend.runtime.sources.arrivals.MAX_DROPPED", 2)
     clock = Clock()
     arrivals = timed(clock, capacity=3, overflow="drop")
-    clock.now = 1009
+    clock.now_s = 1009
     assert arrivals.poll(0, 0)
     assert ([3, 4], 5) == (arrivals.dropped, arrivals.more_dropped)
 
@@ -252,9 +243,9 @@ def live(clock: Clock, overflow: str = "fail", frames: int | None = None) -> Liv
 def test_frames_that_come_by_themselves_wait_with_their_time_and_content() -> None:
     clock, woken = Clock(), []
     arrivals = live(clock)
-    arrivals.on_arrival = lambda: woken.append(clock.now)
-    for clock.now in (1001.0, 1003.0):
-        arrivals.arrive(f"seen at {clock.now}")
+    arrivals.on_arrival = lambda: woken.append(clock.now_s)
+    for clock.now_s in (1001.0, 1003.0):
+        arrivals.arrive(f"seen at {clock.now_s}")
     assert (2, 2) == arrivals.counts()
     assert [1001.0, 1003.0] == woken
     assert [(0, 1001.0), (1, 1003.0)] == [arrivals.take() for _ in range(2)]

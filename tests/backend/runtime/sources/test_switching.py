@@ -14,7 +14,7 @@ from rankslice.backend.runtime.sources.switching import (
     USUAL,
     Automatic,
     Fixed,
-    Seen,
+    Observation,
     surge_queue,
 )
 
@@ -50,7 +50,9 @@ class Job:
                 came_out += 1
                 free_s = now_s + 1 / self.fps[self.route]
             self.most_waiting = max(self.most_waiting, waiting)
-            wanted, _ = self.switching.decide(self.route, Seen(now_s, arrived, waiting, came_out))
+            wanted, _ = self.switching.decide(
+                self.route, Observation(now_s, arrived, waiting, came_out)
+            )
             if wanted != self.route:
                 self.route = wanted
                 self.changes.append((now_s, wanted))
@@ -72,7 +74,7 @@ WAVE = ((15.0, 10.0), (45.0, 10.0), (15.0, 10.0))
 
 
 def test_a_fixed_choice_never_changes() -> None:
-    assert SURGE == Fixed(SURGE).decide(USUAL, Seen(0.0, 1, 1, 0))[0]
+    assert SURGE == Fixed(SURGE).decide(USUAL, Observation(0.0, 1, 1, 0))[0]
 
 
 @pytest.mark.parametrize("normal_fps", [25.0, None])
@@ -99,8 +101,8 @@ def test_a_rate_between_both_marks_changes_nothing_in_either_route(fps: float) -
 
 def test_frames_that_wait_begin_a_surge_though_the_rate_is_not_known() -> None:
     switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=5), 1)
-    assert (USUAL, "") == switching.decide(USUAL, Seen(0.1, 4, 4, 0))
-    assert (SURGE, "5 frames were waiting") == switching.decide(USUAL, Seen(0.2, 5, 5, 0))
+    assert (USUAL, "") == switching.decide(USUAL, Observation(0.1, 4, 4, 0))
+    assert (SURGE, "5 frames were waiting") == switching.decide(USUAL, Observation(0.2, 5, 5, 0))
 
 
 @pytest.mark.parametrize(
@@ -116,15 +118,15 @@ def test_frames_may_wait_beyond_the_mark_that_begins_a_surge(
 def test_a_result_that_comes_with_each_arrival_is_no_sign_of_a_busy_route() -> None:
     switching = Automatic(replace(OPTIONS, normal_fps=None), 1)
     for frame in range(100):
-        assert USUAL == switching.decide(USUAL, Seen(frame / 10, 1 + frame, 1, frame))[0]
+        assert USUAL == switching.decide(USUAL, Observation(frame / 10, 1 + frame, 1, frame))[0]
     assert switching.normal_fps is None
 
 
 def test_a_surge_of_few_frames_ends_with_a_reason() -> None:
     switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=2), 1)
-    assert SURGE == switching.decide(USUAL, Seen(0.0, 2, 2, 0))[0]
-    assert SURGE == switching.decide(SURGE, Seen(1.0, 3, 1, 2))[0]
-    ended = switching.decide(SURGE, Seen(2.0, 4, 1, 3))
+    assert SURGE == switching.decide(USUAL, Observation(0.0, 2, 2, 0))[0]
+    assert SURGE == switching.decide(SURGE, Observation(1.0, 3, 1, 2))[0]
+    ended = switching.decide(SURGE, Observation(2.0, 4, 1, 3))
     assert (USUAL, "few frames waited for 1 s") == ended
 
 
@@ -156,10 +158,10 @@ def test_two_cameras_at_once_end_a_surge_though_a_frame_of_each_pair_waits() -> 
 
 def test_a_surge_does_not_end_while_more_than_half_of_the_mark_wait() -> None:
     switching = Automatic(replace(OPTIONS, surge_queue=8), 1)
-    seen = [switching.decide(SURGE, Seen(float(now), 1, 5, 0))[0] for now in range(20)]
+    seen = [switching.decide(SURGE, Observation(float(now), 1, 5, 0))[0] for now in range(20)]
     assert {SURGE} == {*seen}
-    assert SURGE == switching.decide(SURGE, Seen(20.0, 1, 4, 0))[0]
-    assert USUAL == switching.decide(SURGE, Seen(21.0, 1, 4, 0))[0]
+    assert SURGE == switching.decide(SURGE, Observation(20.0, 1, 4, 0))[0]
+    assert USUAL == switching.decide(SURGE, Observation(21.0, 1, 4, 0))[0]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -198,11 +200,11 @@ def too_slow_at_first() -> Automatic:
     Frames arrive at 15 a second, which it can handle otherwise.
     """
     switching = Automatic(replace(OPTIONS, normal_fps=None), 1)
-    switching.decide(USUAL, Seen(0.0, 1, 1, 0))
+    switching.decide(USUAL, Observation(0.0, 1, 1, 0))
     for second in range(5):
-        switching.decide(USUAL, Seen(second / 2, 1 + second, 4, second))
+        switching.decide(USUAL, Observation(second / 2, 1 + second, 4, second))
     assert 2.0 == switching.normal_fps
-    assert SURGE == switching.decide(USUAL, Seen(2.0, 5, 25, 4))[0]
+    assert SURGE == switching.decide(USUAL, Observation(2.0, 5, 25, 4))[0]
     return switching
 
 
@@ -233,11 +235,11 @@ def test_a_long_surge_tries_the_usual_route_more_and_more_seldom(seed: int) -> N
 
 def test_what_is_learnt_after_a_change_is_the_rate_and_not_the_time_through_the_route() -> None:
     switching = Automatic(replace(OPTIONS, normal_fps=None, surge_queue=100), 1)
-    switching.decide(SURGE, Seen(0.0, 20, 10, 10))
+    switching.decide(SURGE, Observation(0.0, 20, 10, 10))
     # The route was empty: its first result takes two seconds, the others 0.1 s each.
     times_s = [1.0, 3.0, 3.1, 3.2, 3.3]
     for out, now_s in enumerate(times_s):
-        switching.decide(USUAL, Seen(now_s, 40, 20, 15 + out))
+        switching.decide(USUAL, Observation(now_s, 40, 20, 15 + out))
     assert 10.0 == pytest.approx(switching.normal_fps)
 
 

@@ -32,7 +32,7 @@ def opened(library: str) -> Nvml:
 
 
 def sensor_of(system: Path, library: str) -> Sensor:
-    sensor = find_sensor(system, nvml=library)
+    sensor = find_sensor(system, nvml=lambda: find_nvml(library))
     assert sensor is not None
     return sensor
 

@@ -34,3 +34,20 @@ def test_segments_run_one_by_one_give_the_bits_of_the_whole_model(mapped):
             values |= run(part, {tensor.name: values[tensor.name] for tensor in segment.inputs})
         for name, expected in run(path, inputs).items():
             np.testing.assert_array_equal(expected, values[name], strict=True)
+
+
+@given(networks())
+def test_a_random_network_is_the_same_as_a_record_and_as_a_file(network):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.onnx"
+        onnx.save(network.model(), path)
+        onnx.checker.check_model(path, full_check=True)
+        read = read_onnx(path).graph
+    made = network.graph()
+    assert (made.inputs, made.outputs) == (read.inputs, read.outputs)
+    assert [(x.name, x.op, x.inputs, x.outputs) for x in made.layers] == [
+        (x.name, x.op, x.inputs, x.outputs) for x in read.layers
+    ]
+    assert [[w.name for w in x.weights] for x in made.layers] == [
+        [w.name for w in x.weights] for x in read.layers
+    ]

@@ -87,6 +87,23 @@ def test_part_of_a_shape_is_followed(tmp_path: Path):
     assert (2, 7) == shape(model, "new")
 
 
+def printed_in_4_gib(program: str, path: Path) -> str:
+    """Return what a program prints that has so much memory, and the path as its argument."""
+    limit = """
+import resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", limit + program, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    return done.stdout
+
+
 def test_values_of_many_elements_are_not_computed(tmp_path: Path):
     text = """g (float[1] x) => (float[N] y) <int64[1] length = {1000000000000}>
         { [huge] h = ConstantOfShape(length)
@@ -95,42 +112,22 @@ def test_values_of_many_elements_are_not_computed(tmp_path: Path):
           [reach] i = NonZero(h)
           y = Add(x, s) }"""
     program = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-from pathlib import Path
 from rankslice.frontend.formats.onnx.reader import read_onnx
 print(read_onnx(Path(sys.argv[1])).graph.layers[1].outputs[0].shape)
 """
     path = save(tmp_path, HEAD + text)
-    done = subprocess.run(
-        [sys.executable, "-c", program, path],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert "(1000000000000,)\n" == done.stdout
+    assert "(1000000000000,)\n" == printed_in_4_gib(program, path)
 
 
 def test_huge_bounds_take_no_memory():
     path = Path(__file__).parents[3] / "models/exports/open_sizes/torchscript-bert.onnx"
     program = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-from pathlib import Path
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import read_onnx
 sizes = GivenSizes(at_most={"batch": (4,), "sequence": (240_000_000,)})
 print(read_onnx(Path(sys.argv[1]), sizes).graph.outputs[0].shape)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, path],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert "(4, 240000000, 32)\n" == done.stdout
+    assert "(4, 240000000, 32)\n" == printed_in_4_gib(program, path)
 
 
 def test_operators_that_only_an_engine_knows_get_its_shapes(tmp_path: Path):

@@ -7,7 +7,6 @@ what the packages' Python interpreter has is used; nothing is run with it.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import sys
 import time
@@ -35,7 +34,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
-from rankslice.framework.graph import dtype_bits
+from rankslice.framework.graph import dtype_bits, values_bytes
 from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.session.inspecting.internals import (
@@ -302,11 +301,10 @@ class _Memory:
     def _place(self, details: Mapping[str, Any]) -> tuple[int | str, int | None]:
         """Return a tensor's address, or ``none`` or ``unseen``; and its size in bytes."""
         shape = tuple(map(int, details["shape"]))
-        bits = dtype_bits(self._dtype(details))
-        if not bits:
+        if not dtype_bits(self._dtype(details)):
             # Text and handles have memory of their own kind, and LiteRT crashes when asked for it.
             return "unseen", None
-        size = (math.prod(shape) * bits + 7) // 8
+        size = values_bytes(self._dtype(details), shape)
         if not shape:
             # Of a tensor without dimensions Python gets the number, not the memory.
             return "unseen", size

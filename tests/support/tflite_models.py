@@ -56,7 +56,7 @@ def edited(
     first, *others = root.tables("subgraphs")
     changed = whole(root.changed({"subgraphs": (main(first), *others)}))
     path = folder / "edited.tflite"
-    write_pieces(flatbuffer(changed, b"TFL3"), path)
+    write_pieces(flatbuffer(changed), path)
     return path
 
 
@@ -144,7 +144,7 @@ def made(
             ),
         },
     )
-    write_pieces(flatbuffer(root, b"TFL3"), path)
+    write_pieces(flatbuffer(root), path)
     return path
 
 

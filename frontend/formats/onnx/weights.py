@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -11,15 +10,14 @@ from pathlib import Path
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import ByteRange, Weight, dtype_bits
+from rankslice.framework.graph import ByteRange, Weight, dtype_bits, values_bytes
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
-from rankslice.frontend.formats.onnx.wire import BYTES, Field, Scan, WireFile
+from rankslice.frontend.formats.onnx.wire import BYTES, RAW_DATA, Field, Scan, WireFile
 from rankslice.frontend.formats.pieces import PositionedFile
 
-_RAW_DATA = 9
-_PAYLOADS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
+_PAYLOADS = frozenset({4, 5, 6, 7, RAW_DATA, 10, 11})
 _PACKED_LITTLE_ENDIAN = {"float32": 4, "complex64": 4, "float64": 10, "complex128": 10}
 """Element type -> the field that packs its values without any encoding of their own."""
 _MAX_RANK = 64
@@ -74,7 +72,7 @@ def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[Byt
 
 def _type_shape_and_size(where: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:
     dtype, shape = _type_and_shape(where, tensor.data_type, tensor.dims)
-    return dtype, shape, (math.prod(shape) * dtype_bits(dtype) + 7) // 8
+    return dtype, shape, values_bytes(dtype, shape)
 
 
 def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:
@@ -113,7 +111,7 @@ def _stored_data(
     if nbytes and not payloads:
         raise RankSliceError(Mistake(where, "has no values"))
     packed = _PACKED_LITTLE_ENDIAN.get(dtype)
-    plain = [part for part in payloads if part.number == _RAW_DATA][-1:]
+    plain = [part for part in payloads if part.number == RAW_DATA][-1:]
     if not plain and [part.number for part in payloads] == [packed]:
         plain = payloads
     if not plain or plain[0].wire != BYTES:

@@ -74,8 +74,9 @@ _MESSAGES = {
     "function": _Message({7: "node", 11: "attribute"}, frozenset({8, 14})),
 }
 
-_GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
-_NODE, _INITIALIZER, _SPARSE = 1, 5, 15
+GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
+_NODE, INITIALIZER, _SPARSE = 1, 5, 15
+RAW_DATA = 9
 _NOTES = frozenset({10, 16})  # doc_string and metadata_props of a graph
 
 
@@ -179,7 +180,7 @@ def scan_model(file: WireFile) -> Scan:
     graph = tuple(
         record
         for field in top
-        if field.number == _GRAPH and field.wire == BYTES
+        if field.number == GRAPH and field.wire == BYTES
         for record in file.fields(field.body, field.end)
         if record.wire == BYTES
     )
@@ -189,12 +190,12 @@ def scan_model(file: WireFile) -> Scan:
         header=tuple(
             field.record(file.path)
             for field in top
-            if field.number not in (_GRAPH, _TRAINING, _FUNCTION)
+            if field.number not in (GRAPH, _TRAINING, _FUNCTION)
         ),
         functions=tuple(f for f in top if f.number == _FUNCTION and f.wire == BYTES),
         graph_notes=tuple(field.record(file.path) for field in graph if field.number in _NOTES),
         nodes=tuple(field for field in graph if field.number == _NODE),
-        initializers=tuple(field for field in graph if field.number == _INITIALIZER),
+        initializers=tuple(field for field in graph if field.number == INITIALIZER),
         sparse_initializers=tuple(field for field in graph if field.number == _SPARSE),
         skeleton=_skeleton(file, 0, file.size, "model"),
     )

@@ -22,7 +22,7 @@ from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.weights import is_external
-from rankslice.frontend.formats.onnx.wire import BYTES, SMALL, varint
+from rankslice.frontend.formats.onnx.wire import BYTES, GRAPH, INITIALIZER, RAW_DATA, SMALL, varint
 from rankslice.frontend.formats.pieces import (
     Piece,
     SubModelFiles,
@@ -37,7 +37,6 @@ SINGLE_FILE_LIMIT = 1_000_000_000
 
 _PROTOBUF_LIMIT = (1 << 31) - 1
 _PAGE = 4096  # external data starts at a page, so that engines can map it
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _LISTS_WEIGHTS_AS_INPUTS = 3  # the last ir_version that does
 
 
@@ -74,7 +73,7 @@ def onnx_submodel(
     pieces = (
         *model.header,
         *(_record(model, record, data, ModelProto) for record in functions),
-        varint(_GRAPH << 3 | BYTES),
+        varint(GRAPH << 3 | BYTES),
         varint(pieces_length(graph)),
         *graph,
     )
@@ -212,8 +211,8 @@ def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[
         yield weight.record
     else:
         head = _description(weight).SerializeToString()
-        head += varint(_RAW_DATA << 3 | BYTES) + varint(weight.data.length)
-        yield varint(_INITIALIZER << 3 | BYTES) + varint(len(head) + weight.data.length) + head
+        head += varint(RAW_DATA << 3 | BYTES) + varint(weight.data.length)
+        yield varint(INITIALIZER << 3 | BYTES) + varint(len(head) + weight.data.length) + head
         yield weight.data
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.pieces import Piece
 from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES
-from rankslice.frontend.formats.tflite.wire import Table
+from rankslice.frontend.formats.tflite.wire import IDENTIFIER, Table
 
 ALIGNMENT = 16
 """Bytes; the schema demands it of buffers (``force_align``), and all payloads get it here."""
 
 
-def flatbuffer(root: Table, identifier: bytes) -> list[Piece]:
+def flatbuffer(root: Table) -> list[Piece]:
     """Return the content of a file with a table and all that it refers to.
 
     Tables come first, one after the other as they are met, then the payloads in the order in
@@ -24,7 +24,7 @@ def flatbuffer(root: Table, identifier: bytes) -> list[Piece]:
     everything else: so a file may have more than the 2 GB that references can span. The same
     tree gives the same bytes.
     """
-    builder = _Builder(bytearray(4) + identifier)
+    builder = _Builder(bytearray(4) + IDENTIFIER)
     builder.refer(0, builder.table(root))
     return list(builder.pieces())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.graph import (
     RANDOM,
+    UNNAMED,
     ByteRange,
     Graph,
     Layer,
@@ -19,6 +20,7 @@ from rankslice.framework.graph import (
     Weight,
     dtype_bits,
     unique_names,
+    values_bytes,
 )
 from rankslice.framework.wording import quoted, size_option
 from rankslice.frontend.formats.input_shapes import (
@@ -36,14 +38,13 @@ from rankslice.frontend.formats.tflite.checks import (
 )
 from rankslice.frontend.formats.tflite.follow import Beginning, followed_shapes
 from rankslice.frontend.formats.tflite.operators import attributes, bonds, operator_name, states
-from rankslice.frontend.formats.tflite.references import Bodies
+from rankslice.frontend.formats.tflite.references import MAIN, Bodies
 from rankslice.frontend.formats.tflite.resize import (
     shapes_in_a_run,
     shapes_in_trials,
 )
 from rankslice.frontend.formats.tflite.schema import OPERATORS
 from rankslice.frontend.formats.tflite.shapes import (
-    OPEN,
     Shape,
     Symbols,
     Trial,
@@ -55,9 +56,6 @@ from rankslice.frontend.formats.tflite.shapes import (
     unbounded_results,
 )
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
-
-MAIN = 0
-"""Number of the subgraph that is sliced; the others are bodies of control flow."""
 
 _RANDOM = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _DETERMINISTIC = frozenset(OPERATORS) - _RANDOM
@@ -302,7 +300,7 @@ class _Reading:
     ) -> list[dict[int, Shape]]:
         open_axes = {
             number: tuple(
-                OPEN if size < 0 else ""
+                UNNAMED if size < 0 else ""
                 for size in self._tables[number].numbers("shape_signature")
                 or (-1,) * len(bounds[number])
             )
@@ -459,12 +457,11 @@ class _Reading:
     def _weight_mistakes(self, weights: Mapping[int, Weight]) -> Iterator[Mistake]:
         for number, weight in weights.items():
             here = f"{self._path}: weight {quoted(weight.name)}"
-            bits = dtype_bits(weight.dtype)
             if any(size < 0 for size in weight.shape):
                 yield Mistake(here, f"has the negative shape {weight.shape}")
-            elif weight.data and bits and self._tables[number].table("sparsity") is None:
-                needed = (math.prod(weight.shape) * bits + 7) // 8
-                if weight.nbytes != needed:
+            elif weight.data and not self._tables[number].table("sparsity"):
+                needed = values_bytes(weight.dtype, weight.shape)
+                if dtype_bits(weight.dtype) and weight.nbytes != needed:
                     found = f"holds {weight.nbytes} bytes"
                     yield Mistake(here, found, f"its type and shape need {needed}")
 

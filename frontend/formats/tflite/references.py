@@ -101,8 +101,9 @@ _MAX_VISITS = 3_000_000
 """Records of subgraphs looked at, all operators together: models need some ten thousand."""
 
 
-_MAIN = 0
-"""Number of the subgraph that no operator runs; where it stands in a setting, none is meant."""
+MAIN = 0
+"""Number of the subgraph that is sliced. The others are bodies of control flow: where a setting has
+this number, no subgraph is meant."""
 
 
 class Bodies:
@@ -111,7 +112,7 @@ class Bodies:
     def __init__(self, where: str, subgraphs: Sequence[Table]) -> None:
         self._where = where
         self._calls = [
-            referred(subgraph.tables("operators"), "subgraph") - {_MAIN} for subgraph in subgraphs
+            referred(subgraph.tables("operators"), "subgraph") - {MAIN} for subgraph in subgraphs
         ]
         self._sizes = [
             len(subgraph.tables("operators")) + len(subgraph.tables("tensors"))
@@ -122,7 +123,7 @@ class Bodies:
     def of(self, operator: Table) -> tuple[int, ...]:
         """Return the numbers of the subgraphs that an operator runs, ascending."""
         bodies: set[int] = set()
-        pending = referred([operator], "subgraph") - {_MAIN}
+        pending = referred([operator], "subgraph") - {MAIN}
         while pending:
             number = pending.pop()
             bodies.add(number)

@@ -60,7 +60,7 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
             "description": None,
         }
     )
-    return SubModelFiles(tuple(flatbuffer(changed, b"TFL3")), facts=tflite_facts(changed))
+    return SubModelFiles(tuple(flatbuffer(changed)), facts=tflite_facts(changed))
 
 
 @dataclass(slots=True)

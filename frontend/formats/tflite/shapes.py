@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rankslice.framework.graph import UNNAMED
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS
 from rankslice.frontend.formats.tflite.wire import Table
 
@@ -120,9 +121,6 @@ _PARTS = ((1, 2), (1, 3), (1, 8))
 _MIN_TRIALS = 2
 """Trials with smaller sizes that have to agree before a size counts as fixed."""
 
-OPEN = "?"
-"""Name of an open size that has none."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -174,7 +172,7 @@ def bound_of(
     signature = tensor.numbers("shape_signature") or largest
     sizes = list(zip(largest, *known, strict=True))
     symbols = tuple(
-        OPEN if len(set(seen)) > 1 or (declared == -1 and not is_sure) else ""
+        UNNAMED if len(set(seen)) > 1 or (declared == -1 and not is_sure) else ""
         for declared, seen in zip(signature, sizes, strict=True)
     )
     return tuple(map(max, sizes)), symbols if any(symbols) else ()

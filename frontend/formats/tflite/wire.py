@@ -25,7 +25,7 @@ Value: TypeAlias = Union[bytes, ByteRange, "Table", tuple["Table", ...]]
 """What a field holds: a scalar, a string or a vector of scalars as bytes; a payload; tables."""
 
 _EXPECTED = "expected a .tflite model file"
-_IDENTIFIER = b"TFL3"
+IDENTIFIER = b"TFL3"
 _PAGE = 1 << 16
 _PAGES = 64  # kept at a time
 _MAX_TABLES = 400_000
@@ -139,8 +139,8 @@ def read_tables(file: FlatFile) -> Table:
             format that is newer than this program, or has more tables than any model needs.
     """
     head = file.read(0, 8) if file.size >= 8 else b""
-    if head[4:] != _IDENTIFIER:
-        found = f"its identifier is {head[4:]!r}, not {_IDENTIFIER!r}"
+    if head[4:] != IDENTIFIER:
+        found = f"its identifier is {head[4:]!r}, not {IDENTIFIER!r}"
         raise file.malformed(4, found if head else f"has {file.size} bytes")
     return _Reader(file).table("Model", _number(head[:4]), 0)
 

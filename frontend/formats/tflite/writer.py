@@ -12,15 +12,14 @@ from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
 from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.operators import tflite_facts
-from rankslice.frontend.formats.tflite.reader import MAIN, TfliteModel
-from rankslice.frontend.formats.tflite.references import referred, renumbered
+from rankslice.frontend.formats.tflite.reader import TfliteModel
+from rankslice.frontend.formats.tflite.references import MAIN, referred, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed
 
 _MAX_TABLES_SIZE = 1 << 26
 FLATBUFFER_LIMIT = (1 << 31) - _MAX_TABLES_SIZE
 """Bytes; buffers that have more than that together lie behind the flatbuffer."""
 
-_IDENTIFIER = b"TFL3"
 _KEPT_METADATA = ("CONVERSION_METADATA", "min_runtime_version", "reduced_precision_support")
 """Metadata that say nothing about layers, tensors, inputs or outputs."""
 
@@ -62,7 +61,7 @@ def tflite_submodel(
     root = _root(
         model, numbers, input_numbers, output_numbers, behind=_is_large(model, numbers, limit)
     )
-    pieces = tuple(coalesce(flatbuffer(root, _IDENTIFIER)))
+    pieces = tuple(coalesce(flatbuffer(root)))
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
     if head > _MAX_TABLES_SIZE:
         raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))

@@ -46,7 +46,7 @@ def cut(name: str, ranks: int) -> tuple[Any, Partition]:
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_that_are_written_say_what_those_read_said(name, tmp_path):
     root = tables(model_file(name))
-    write_pieces(flatbuffer(root, b"TFL3"), tmp_path / "copy.tflite")
+    write_pieces(flatbuffer(root), tmp_path / "copy.tflite")
     assert content(root) == content(tables(tmp_path / "copy.tflite"))
 
 

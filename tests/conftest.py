@@ -115,3 +115,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(built: Path, tmp_path: Path) -> Path:
     """A copy of the build folder, to be damaged."""
     return Path(shutil.copytree(built, tmp_path / "out", symlinks=True))
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> Path:
+    """A folder with AutoDiCE's example and a mapping for it."""
+    import onnx
+    from jobs import FIGURE_2_RANKS, figure_2, write_mapping
+
+    onnx.save(figure_2(), tmp_path / "model.onnx")
+    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
+    return tmp_path

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 from hypothesis import given, strategies as st
-from jobs import FIGURE_2_RANKS, figure_2, routed_figure, write_mapping
+from jobs import FIGURE_2_RANKS, routed_figure, write_mapping
 from needed import NEEDS_FIRST_CORES
 from onnx_models import LIGHT_MODELS, save
 
@@ -29,13 +29,6 @@ NAMES = (
     "{{ 7 * 7 }}{% raw %}",
     "\ufffe\U000e0001",
 )
-
-
-@pytest.fixture
-def figure(tmp_path: Path) -> Path:
-    onnx.save(figure_2(), tmp_path / "model.onnx")
-    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
-    return tmp_path
 
 
 def picture(model: Path, mapping: Path | None = None) -> ElementTree.Element:

@@ -37,14 +37,6 @@ TITLES = "ranks", "ranks in a surge"
 HOSTILE = '["[red]a\\u001b[2Jb"]'
 
 
-@pytest.fixture
-def figure(tmp_path: Path) -> Path:
-    """AutoDiCE's example with a mapping for it."""
-    onnx.save(figure_2(), tmp_path / "model.onnx")
-    write_mapping(tmp_path / "mapping.json", FIGURE_2_RANKS)
-    return tmp_path
-
-
 def mapped(folder: Path) -> Inspection:
     return inspect_model(folder / "model.onnx", mapping=folder / "mapping.json")
 

@@ -106,7 +106,7 @@ class HardwareLog:
             return tuple(_history(name, board) for name, board in self._in_order())
 
     def summaries(self) -> tuple[HardwareSummary, ...]:
-        """Return what they show by board; all of them count, also those that are not kept."""
+        """Summarise the samples by board, also those that are not kept."""
         with self._lock:
             return tuple(_summary(name, board) for name, board in self._in_order())
 

@@ -25,7 +25,7 @@ class _Report:
 
 
 def read_report(path: Path, plan: Plan, completed: int) -> tuple[RankFigures, ...]:
-    """Return what the ranks measured.
+    """Read the figures of a job's ranks from its report.
 
     Raises:
         RankSliceError: the file cannot be read, or is no report of a run of this plan.

@@ -65,7 +65,7 @@ class RankTensors:
 def read_tensors(
     folder: Path, job: Job, frames: RecordedFrames, completed: int
 ) -> tuple[RankTensors, ...]:
-    """Return what all ranks of a job have recorded, by rank.
+    """Read the tensors that the ranks of a job have recorded, by rank.
 
     Raises:
         RankSliceError: a file is missing, or not what its rank writes.

@@ -112,7 +112,7 @@ def summarise(
     completed_s: NDArray[np.float64] | None,
     hardware: Sequence[HardwareSummary] = (),
 ) -> RunSummary:
-    """Return what a run showed.
+    """Compute the figures of a run from its ranks' measurements.
 
     Args:
         ranks: their measurements.
@@ -184,7 +184,7 @@ def run_text(record: RunRecord) -> str:
 
 
 def read_run(path: Path) -> RunRecord:
-    """Return what :func:`run_text` wrote, after checking it.
+    """Read the file of a run.
 
     Raises:
         RankSliceError: the file cannot be read, is none of a run, or contradicts itself.

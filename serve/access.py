@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.ordinary_file import open_ordinary
+from rankslice.framework.files.ordinary_file import read_ordinary
 from rankslice.framework.wording import quoted
 
 _MAX_BYTES = 1024 * 1024
@@ -44,17 +43,13 @@ def read_access(token_file: Path | None, cert: Path | None, key: Path | None) ->
     return Access(None if token_file is None else _token(token_file), cert, key)
 
 
-def read_bytes(path: Path, expected: str) -> bytes:
-    with os.fdopen(open_ordinary(path, expected), "rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise RankSliceError(Mistake(str(path), "is larger than 1 MiB", expected))
-    return content
+def read_pem(path: Path) -> bytes:
+    return read_ordinary(path, "expected a PEM file", _MAX_BYTES)
 
 
 def _token(path: Path) -> str:
     expected = "expected a line with a token of printable ASCII characters without blanks"
-    text = read_bytes(path, expected).decode("ascii", "replace").strip()
+    text = read_ordinary(path, expected, _MAX_BYTES).decode("ascii", "replace").strip()
     if not text or not all("!" <= letter <= "~" for letter in text):
         raise RankSliceError(Mistake(str(path), "is not a token", expected))
     return text
@@ -64,7 +59,7 @@ def _check_tls(cert: Path, key: Path) -> None:
     import ssl
 
     for path in (cert, key):
-        read_bytes(path, "expected a PEM file")
+        read_pem(path)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -101,7 +96,7 @@ class Address:
 
 
 def parse_address(option: str, text: str) -> Address:
-    """Return the address of an option's ``[HOST:]PORT``."""
+    """Read the ``[HOST:]PORT`` of an option."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
         raise RankSliceError(Mistake(option, f"is {quoted(text)}", "expected [HOST:]PORT"))
@@ -110,8 +105,8 @@ def parse_address(option: str, text: str) -> Address:
 
 def listen(option: str, address: Address) -> socket.socket:
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        family, *_, place = found[0]
+        places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, *_, place = places[0]
         server = socket.create_server(place[:2], family=family, backlog=1024)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -14,14 +14,13 @@ from google.protobuf.message import DecodeError
 
 from rankslice import __version__
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.serve.access import Access, Limits, read_bytes
+from rankslice.serve.access import Access, Limits, read_pem
 from rankslice.serve.log import log_request
 from rankslice.serve.metrics import NO_MODEL, Metrics
 from rankslice.serve.models import PLATFORM, VERSION, Models
 from rankslice.serve.protocol import rpc
 from rankslice.serve.protocol.messages import MESSAGES, SERVICE, check_fields
-from rankslice.serve.protocol.refusal import Reason, RefusalError, invalid
-from rankslice.serve.protocol.tensors import metadata_of
+from rankslice.serve.protocol.tensors import Reason, RefusalError, invalid, metadata_of
 
 PROTOCOL = "grpc"
 _Answer = Callable[[Any], Awaitable[Any]]
@@ -83,8 +82,7 @@ class GrpcServer:
         )
         try:
             if access.cert is not None and access.key is not None:
-                chain = read_bytes(access.cert, "expected a PEM file")
-                pair = (read_bytes(access.key, "expected a PEM file"), chain)
+                pair = (read_pem(access.key), read_pem(access.cert))
                 credentials = grpc.ssl_server_credentials([pair])
                 self.port = self._server.add_secure_port(address, credentials)
             else:
@@ -173,15 +171,15 @@ class _Answers:
     async def ready(self, _: Any) -> Any:
         return MESSAGES["ServerReadyResponse"](ready=self._models.are_ready)
 
-    async def model_ready(self, asked: Any) -> Any:
-        model = self._models.named(asked.name, asked.version)
+    async def model_ready(self, request: Any) -> Any:
+        model = self._models.named(request.name, request.version)
         return MESSAGES["ModelReadyResponse"](ready=model.is_ready)
 
     async def server(self, _: Any) -> Any:
         return MESSAGES["ServerMetadataResponse"](name=PLATFORM, version=__version__)
 
-    async def model(self, asked: Any) -> Any:
-        model = self._models.named(asked.name, asked.version)
+    async def model(self, request: Any) -> Any:
+        model = self._models.named(request.name, request.version)
         tensor = MESSAGES["TensorMetadata"]
         return MESSAGES["ModelMetadataResponse"](
             name=model.name,
@@ -191,12 +189,12 @@ class _Answers:
             outputs=[tensor(**spec) for spec in metadata_of(model.outputs)],
         )
 
-    async def infer(self, asked: Any) -> Any:
-        with self._metrics.request(self._models.label(asked.model_name), PROTOCOL):
-            model = self._models.named(asked.model_name, asked.model_version)
+    async def infer(self, request: Any) -> Any:
+        with self._metrics.request(self._models.label(request.model_name), PROTOCOL):
+            model = self._models.named(request.model_name, request.model_version)
             model.check_ready()
-            request = rpc.read_request(asked, model.inputs, model.outputs)
-            return rpc.answer(model.name, request, await model.infer(request))
+            wanted = rpc.read_request(request, model.inputs, model.outputs)
+            return rpc.answer(model.name, wanted, await model.infer(wanted))
 
 
 def _log(name: str, status: str, seconds: float) -> None:

@@ -28,7 +28,7 @@ from rankslice.serve.log import log_request
 from rankslice.serve.metrics import CONTENT_TYPE, NO_MODEL, Metrics
 from rankslice.serve.models import Model, Models
 from rankslice.serve.protocol import rest
-from rankslice.serve.protocol.refusal import Reason, RefusalError, invalid
+from rankslice.serve.protocol.tensors import Reason, RefusalError, invalid
 
 PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from rankslice.serve.models import Model, Models
-from rankslice.serve.protocol.refusal import RefusalError
+from rankslice.serve.protocol.tensors import RefusalError
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _BUCKETS_S = tuple(round(size * 10**power, 4) for power in range(-3, 2) for size in (1, 2, 5))

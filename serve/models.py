@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import quoted
-from rankslice.serve.protocol.refusal import Reason, RefusalError, invalid
-from rankslice.serve.protocol.tensors import Request, check_served, metadata_of
+from rankslice.serve.protocol.tensors import (
+    Reason,
+    RefusalError,
+    Request,
+    check_served,
+    invalid,
+    metadata_of,
+)
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ class Model:
         self.pipeline, self._closed = pipeline, None
 
     async def drained(self) -> None:
-        """Return when all requests that have come are answered."""
+        """Wait until all requests that have come are answered."""
         while self.pipeline.kept and self.pipeline.state in ("ready", "recovering"):
             await asyncio.sleep(_POLL_S)
 

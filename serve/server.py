@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MISSING = "pip install 'rankslice[serve]'"
 _PACKAGES = ("google.protobuf", "grpc", "prometheus_client", "starlette", "uvicorn")
 _POLL_S = 0.1
-_TELL_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 _TRIM_EVERY_S = 10.0
 
 
@@ -118,7 +118,8 @@ async def serve(
                 on_ready(serving)
                 failures = _Failures(serving.models)
                 reloading = _reload_at(signals, serving, jobs, options.max_delay_s)
-                await _first(_all(failures.watch(), reloading), signals.once.wait())
+                work = asyncio.gather(failures.watch(), reloading)
+                await _first(work, signals.once.wait())
                 log(logging.INFO, "draining", "answering the accepted requests, then ending")
                 is_over = await _first(_drain(serving, jobs), signals.twice.wait())
                 has_failed = failures.tell()
@@ -142,7 +143,7 @@ class _Failures:
 
     def __init__(self, models: Models) -> None:
         self._models = models
-        self._told: list[ServedPipeline] = []
+        self._logged: list[ServedPipeline] = []
 
     async def watch(self) -> None:
         while True:
@@ -153,8 +154,8 @@ class _Failures:
         """Log new failures; return whether a model has failed and was not opened anew."""
         for model in self._models:
             pipeline = model.pipeline
-            if pipeline.state == "failed" and pipeline not in self._told:
-                self._told = [model.pipeline for model in self._models if model.has_failed]
+            if pipeline.state == "failed" and pipeline not in self._logged:
+                self._logged = [model.pipeline for model in self._models if model.has_failed]
                 message = f"{model.name}: {pipeline.error}"
                 log(logging.ERROR, "failed", message, model=model.name)
         return any(model.has_failed for model in self._models)
@@ -206,14 +207,14 @@ class _LoopErrors:
     """
 
     def __init__(self) -> None:
-        self._told_s = -_TELL_EVERY_S
+        self._logged_s = -_LOG_EVERY_S
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error, now_s = context.get("exception"), time.monotonic()
         if not isinstance(error, OSError) or "socket" not in context:
             loop.default_exception_handler(context)
-        elif now_s - self._told_s >= _TELL_EVERY_S:
-            self._told_s = now_s
+        elif now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
             message = f"no connection can be accepted: {error.strerror}; see ulimit -n"
             log(logging.ERROR, "no_connection", message)
 
@@ -236,10 +237,6 @@ class _Signals:
     def _note(self, number: int) -> None:
         self.last = number
         (self.twice if self.once.is_set() else self.once).set()
-
-
-async def _all(*work: Awaitable[object]) -> None:
-    await asyncio.gather(*work)
 
 
 async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
@@ -276,16 +273,14 @@ class ServedJob:
     def check(self) -> None:
         """Check whether the folder can take the place of the one whose job runs."""
         prepared = self.prepare(self.folder)
-        found = prepared.plan.job
-        running = self.pipeline
+        job, running = prepared.plan.job, self.pipeline
         if running is None:
             return
-        pairs: Sequence[tuple[str, object, object]] = (
-            ("name", running.name, Path(found.model).stem),
-            ("inputs", _shown(running.inputs), _shown(found.inputs)),
-            ("outputs", _shown(running.outputs), _shown(found.outputs)),
-        )
-        for what, before, after in pairs:
+        for what, before, after in (
+            ("name", running.name, Path(job.model).stem),
+            ("inputs", _shown(running.inputs), _shown(job.inputs)),
+            ("outputs", _shown(running.outputs), _shown(job.outputs)),
+        ):
             if before != after:
                 mistake = f"the {what} of its model changed: {after}, before {before}"
                 raise RankSliceError(Mistake(str(prepared.folder), mistake, "restart the server"))

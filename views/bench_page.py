@@ -110,7 +110,6 @@ def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterato
 
 
 def _start_point(start: StartFigures) -> Point:
-    """Return the mean of a start, and what its own frames say of where it is."""
     values = _MS * start.latencies_ns
     size = max(1, round(sqrt(len(values))))
     count = len(values) // size

@@ -73,7 +73,7 @@ def _parts(series: SeriesFigures) -> VarianceParts | None:
 
 
 def explained_section(explanations: Sequence[Explained]) -> Section:
-    """Return where the variance comes from: of a frame's latency, and of the mean."""
+    """Show the shares of the variance: of a frame's latency, and of the mean."""
     rows: list[tuple[str, ...]] = []
     bars = []
     for one in explanations:
@@ -133,7 +133,6 @@ def beside_row(measured: BesideFigures) -> tuple[str, ...]:
 
 
 def _cores_text(cores: dict[str, float]) -> str:
-    """Return a number, or one for each board if there are several."""
     if len(cores) < 2:
         return fixed_text(sum(cores.values()))
     return ", ".join(f"{fixed_text(value)} ({name or 'here'})" for name, value in cores.items())

@@ -88,7 +88,6 @@ def percentile_table(bench: Bench, measured: Sequence[SeriesFigures]) -> Table:
 
 
 def ratio_row(ratio: Ratio) -> tuple[str, ...]:
-    """Return a row of :data:`RATIO_HEAD`."""
     interval = ratio.ratio
     bounds = (
         f"{number_text(interval.low)} to {number_text(interval.high)}" if interval.is_known else "-"
@@ -116,12 +115,10 @@ def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
 
 
 def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:
-    """Return what has to be known to read the figures."""
     return Notice("Notes", tuple(notes_of(bench, measured)), "note")
 
 
 def machine_warnings(bench: Bench) -> Notice:
-    """Return what disturbed the machine."""
     return Notice("Warning", tuple(unquiet(bench)), "warning")
 
 
@@ -173,7 +170,6 @@ def advice(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:
 
 
 def _advice(bench: Bench, measured: Sequence[SeriesFigures]) -> Iterator[str]:
-    """Yield where the variance of each mean comes from, and what would reduce it best."""
     for series in measured:
         parts, wanted = series.components, series.advice
         if parts is None or wanted is None:

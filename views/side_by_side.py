@@ -158,7 +158,6 @@ def differences(runs: Sequence[KeptRun]) -> list[str]:
 
 
 def _unlike(what: str, values: Mapping[str, str]) -> Iterator[str]:
-    """Yield which runs have which value, if they have not the same."""
     if len(set(values.values())) > 1:
         of = {value: [n for n, v in values.items() if v == value] for value in values.values()}
         yield f"{what}: {'; '.join(f'{value} in {joined(names)}' for value, names in of.items())}."
@@ -173,7 +172,7 @@ def _engines(record: RunRecord) -> str:
 
 
 def moves(first: Plan, other: Plan) -> list[str]:
-    """Return which layers another plan has elsewhere, those that follow each other as one."""
+    """List the layers that another plan has elsewhere, those that follow each other as one."""
     before, after = _places(first), _places(other)
     changes = [
         (layer, keys, after[layer])

@@ -123,7 +123,6 @@ def _rank_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
 
 
 def _path_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
-    """Yield what the critical path consists of, the largest first."""
     parts: list[tuple[Part, float]] = sorted(findings.path.shares.items(), key=lambda one: -one[1])
     for part, share in parts:
         if share >= _MIN_SHARE:
@@ -139,7 +138,7 @@ def _results_of(span: Span) -> str:
 
 
 def _data(findings: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:
-    """Return what the script draws: times in microseconds, slices in columns."""
+    """Return the data of the script: times in microseconds, slices in columns."""
     slices, span = drawn.slices, findings.span
     begin = min((one.begin_ns for one in slices), default=span.begin_ns)
     end = max((one.end_ns for one in slices), default=span.end_ns)

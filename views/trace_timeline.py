@@ -230,7 +230,6 @@ def _waits(
 
 
 def _reason(journeys: Journeys, row: int, frame: int) -> str:
-    """Return what a step waited for last."""
     _, *others = journeys.causes[row]
     if not others:
         return ""

@@ -136,7 +136,6 @@ def _verified(finished: FinishedRun) -> FinishedRun:
 
 
 def _on_cores(folder: Path, shipped: str, cores: Sequence[tuple[int, ...]]) -> Path:
-    """Return a shipped mapping with its ranks on this machine's cores instead."""
     layers = json.loads((files("rankslice") / "mappings" / shipped).read_text()).values()
     name = Path(shipped).stem
     return _write_mapping(folder, name, list(zip(cores, layers, strict=True)))

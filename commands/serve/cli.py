@@ -139,7 +139,6 @@ def _callbacks() -> Callbacks:
 
 
 def _serve_options(serves: Serves) -> tuple[Access, ServeOptions]:
-    """Return who may ask, and where; warn of what is open to all."""
     import logging
 
     from rankslice.commands.serve.show import address_warnings

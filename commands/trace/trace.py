@@ -50,7 +50,7 @@ _NOWHERE = Path("/dev/null")
 class Traced:
     """Where the time of a job's frames went."""
 
-    found: Findings
+    findings: Findings
     drawn: Timeline
     summary: RunSummary | None
     """Figures of the run; ``None``: it failed."""
@@ -66,7 +66,7 @@ class Traced:
     @property
     def parts(self) -> Iterator[Part | Section | str]:
         """What the terminal shows."""
-        yield ranks_section(self.found)
+        yield ranks_section(self.findings)
         if self.summary is not None:
             yield rate_of(self.summary)
             yield latency_text(self.summary.latency_ms)
@@ -76,7 +76,7 @@ class Traced:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for ``trace --json``."""
-        record = journeys_json(self.found, self.words, self.notes, self.summary)
+        record = journeys_json(self.findings, self.words, self.notes, self.summary)
         return {**record, "operators": records_of(self.operators)}
 
 
@@ -129,7 +129,7 @@ def trace_run(
 
 
 def trace_failure(folder: Path) -> Traced:
-    """Return where the time of the last frames of a job went that failed.
+    """Trace the last frames of the job that failed last.
 
     Raises:
         RankSliceError: no job of the folder has failed, or too few frames came out.
@@ -176,7 +176,6 @@ def _traced(
 def _notes(
     trace: Trace, drawn: Timeline, summary: RunSummary | None, stretch: Stretch | None
 ) -> Iterator[str]:
-    """Yield how exact a trace is, and what is missing of it."""
     boards = {rank.board for rank in trace.plan.ranks}
     if len(boards) > 1:
         yield _clock_note(trace)
@@ -196,7 +195,6 @@ def _notes(
 
 
 def _operator_notes(drawn: Timeline) -> Iterator[str]:
-    """Yield how accurate the timestamps of operators are, and for which ones that is unknown."""
     known = [note for note in drawn.operators if np.isfinite(note.error_ns)]
     for by in dict.fromkeys(note.by for note in known):
         worst_us = max(note.error_ns for note in known if note.by == by) / 1e3
@@ -249,7 +247,7 @@ def _clock_note(trace: Trace) -> str:
 
 def write_page(traced: Traced, file: Path) -> None:
     page = trace_page(
-        traced.found,
+        traced.findings,
         traced.drawn,
         traced.words,
         traced.notes,
@@ -260,6 +258,6 @@ def write_page(traced: Traced, file: Path) -> None:
 
 
 def write_perfetto(traced: Traced, file: Path) -> None:
-    counters = counters_of(traced.found.journeys.trace, traced.hardware)
-    content = perfetto_bytes(traced.found, traced.drawn, counters)
+    counters = counters_of(traced.findings.journeys.trace, traced.hardware)
+    content = perfetto_bytes(traced.findings, traced.drawn, counters)
     write_bytes(file, content, "--perfetto")

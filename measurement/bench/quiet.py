@@ -59,7 +59,7 @@ def noise_between(before: Counters, after: Counters) -> Noise:
 
 
 def noise_of(history: BoardHistory, cores: int) -> Noise | None:
-    """Return what a board did beside its ranks; ``None``: there are no two samples with all ranks.
+    """Return the noise of a board beside its ranks; ``None``: no two samples have all ranks.
 
     Args:
         history: its samples of a start.
@@ -128,7 +128,6 @@ def launcher_facts(machine: Machine) -> BoardFacts:
 
 
 def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:
-    """Yield what disturbed starts on a board, without its name, from the noise of all boards."""
     if board.load_before > _MAX_LOAD * board.cores:
         yield f"before the first start {board.load_before:.1f} processes were runnable on average"
     own = [noise for noise in noises if noise.board == board.name]

@@ -167,7 +167,7 @@ def clocks_of_boards(
 
 
 def _launcher_to_source(samples: Samples) -> Clock | None:
-    """Return what the clock of the source's board shows, told from that of the launcher."""
+    """Return the clock of the source's board as a function of that of the launcher."""
     if not len(samples):
         return None
     times = samples[:, 0]

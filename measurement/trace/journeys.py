@@ -150,7 +150,7 @@ def stretches_of(trace: Trace) -> list[Stretch]:
 
 
 def _on_stretch(trace: Trace, stretch: Stretch) -> Trace:
-    """Return what the ranks did for the frames of a stretch, as the route counts them."""
+    """Select the ranks' events of the frames of a stretch, numbered as the route counts them."""
     plan = trace.plan.routes[stretch.route]
     channels = [channel.number for channel in plan.channels]
     last = stretch.before + stretch.end - stretch.begin
@@ -236,7 +236,6 @@ def _by_frame(events: Events, field: str, first: int, count: int) -> Times:
 def _rows(
     trace: Trace, first: int, count: int
 ) -> tuple[tuple[Row, ...], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows that have events, and when their steps began and ended."""
     rows, begins, ends = [], [], []
     for rank in trace.ranks:
         for kind in (READ, COMPUTE, WRITE, SEND, RECEIVE):
@@ -252,7 +251,7 @@ def _rows(
 
 
 def _wirings(trace: Trace, plan: Plan, window: int) -> tuple[Wiring, ...]:
-    """Return how the ranks were wired: those of a board share memory unless they sent messages."""
+    """Wire the ranks as in the run: those of a board share memory unless they sent messages."""
     job = plan.job
     board = [rank.board for rank in plan.ranks]
     within = {c.number for c in plan.channels if board[c.source] == board[c.destination]}
@@ -362,7 +361,7 @@ class _Causes:
             yield self._after(Reason.input, place, frames)
 
     def _busy(self, row: int) -> Cause:
-        """Return what the thread, or the channel, did before each step."""
+        """Return the step of the thread, or of the channel, before each step."""
         mine = self._rows[row]
         if mine.kind in (SEND, RECEIVE):
             beside = [row]

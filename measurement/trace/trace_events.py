@@ -196,7 +196,7 @@ def _converted(rank: RankEvents, clock: Clock) -> RankEvents:
 
 
 def read_clocks(path: Path) -> dict[str, Samples]:
-    """Return what a launcher has written of the clocks of boards.
+    """Read the samples of clocks that a launcher has written, by board.
 
     Raises:
         RankSliceError: it cannot be read, or is something else.

@@ -65,7 +65,7 @@ class Findings:
 
 
 def findings(journeys: Journeys, span: Span, summary: RunSummary | None = None) -> Findings:
-    """Return what limits a job and what its ranks wait for.
+    """Find what limits a job and what its ranks wait for.
 
     Args:
         journeys: of its frames.

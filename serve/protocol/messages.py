@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from rankslice.serve.protocol.refusal import Reason, RefusalError
+from rankslice.serve.protocol.tensors import Reason, RefusalError
 
 SERVICE = "inference.GRPCInferenceService"
 

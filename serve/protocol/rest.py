@@ -14,8 +14,9 @@ import numpy as np
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.wording import quoted
-from rankslice.serve.protocol.refusal import Reason, RefusalError, invalid
 from rankslice.serve.protocol.tensors import (
+    Reason,
+    RefusalError,
     Request,
     all_inputs,
     array_of_bytes,
@@ -23,6 +24,7 @@ from rankslice.serve.protocol.tensors import (
     by_name,
     checked_spec,
     datatype_of,
+    invalid,
     refuse_parameters,
     timeout_of,
     wanted_outputs,
@@ -208,7 +210,7 @@ codecs.register_error(_ESCAPE, _escaped)
 
 
 def _json(text: bytes) -> object:
-    """Return what a text means.
+    """Read a JSON text.
 
     The reader in C keeps other threads waiting, but for calls of functions in Python.
     """

@@ -12,7 +12,6 @@ import numpy as np
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.wording import quoted
 from rankslice.serve.protocol.messages import MESSAGES
-from rankslice.serve.protocol.refusal import invalid
 from rankslice.serve.protocol.tensors import (
     Request,
     all_inputs,
@@ -21,6 +20,7 @@ from rankslice.serve.protocol.tensors import (
     by_name,
     checked_spec,
     datatype_of,
+    invalid,
     refuse_parameters,
     timeout_of,
     wanted_outputs,

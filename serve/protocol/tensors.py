@@ -1,10 +1,11 @@
-"""Tensors of the protocol, checked against those of a model."""
+"""Tensors of the protocol, checked against those of a model; why a request is refused."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,7 @@ import numpy as np
 from rankslice.backend.runtime.errors import BoundError, JobError
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.wording import listed, quoted
-from rankslice.serve.protocol.refusal import invalid
+from rankslice.framework.wording import listed, printable, quoted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,10 +32,45 @@ _DATATYPES = {
     "bfloat16": "BF16",
 }
 
+_MAX_CHARACTERS = 2000
 _MAX_DIMENSIONS = 64
 _MAX_SIZE = 2**63 - 1
 _STEP = 1 << 14
 """Numbers that are converted at a time: between two steps other threads go on."""
+
+
+class Reason(Enum):
+    """A reason: its label in the metrics, the status of HTTP and the status code of gRPC."""
+
+    INVALID = ("invalid", 400, "INVALID_ARGUMENT")
+    UNAUTHORISED = ("unauthorised", 401, "UNAUTHENTICATED")
+    UNKNOWN = ("unknown", 404, "NOT_FOUND")
+    METHOD = ("method", 405, "UNIMPLEMENTED")
+    SLOW = ("slow", 408, "DEADLINE_EXCEEDED")
+    TOO_LARGE = ("too_large", 413, "RESOURCE_EXHAUSTED")
+    ENCODING = ("encoding", 415, "UNIMPLEMENTED")
+    QUEUE_FULL = ("queue_full", 429, "RESOURCE_EXHAUSTED")
+    NOT_READY = ("not_ready", 503, "UNAVAILABLE")
+    BUSY = ("busy", 503, "RESOURCE_EXHAUSTED")
+    FAILED = ("failed", 503, "UNAVAILABLE")
+    LATE = ("late", 504, "DEADLINE_EXCEEDED")
+
+    def __init__(self, label: str, http: int, grpc: str) -> None:
+        self.label = label
+        self.http = http
+        self.grpc = grpc
+
+
+class RefusalError(Exception):
+    def __init__(self, reason: Reason, message: str, retry_after_s: int | None = None) -> None:
+        self.reason = reason
+        self.message = printable(message[:_MAX_CHARACTERS])
+        self.retry_after_s = retry_after_s
+        super().__init__(self.message)
+
+
+def invalid(message: str) -> RefusalError:
+    return RefusalError(Reason.INVALID, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +101,6 @@ def check_served(where: str, specs: Iterable[Tensor]) -> None:
 
 
 def datatype_of(spec: Tensor) -> str:
-    """Return the protocol's name of a tensor's type."""
     return _DATATYPES[spec.dtype]
 
 
@@ -138,9 +172,9 @@ def array_of_numbers(spec: Tensor, data: object) -> NDArray[Any]:
     if spec.dtype == "bfloat16":
         raise invalid(f"{where}: values of type BF16 are given as bytes only")
     dtype, shape = spec.storage
-    numbers, found = _flat(where, data)
-    if len(numbers) != math.prod(shape) or found not in (shape, (len(numbers),)):
-        raise invalid(f"{where}: has values of shape {list(found)}, not {list(shape)}")
+    numbers, lengths = _flat(where, data)
+    if len(numbers) != math.prod(shape) or lengths not in (shape, (len(numbers),)):
+        raise invalid(f"{where}: has values of shape {list(lengths)}, not {list(shape)}")
     values = np.empty(len(numbers), dtype)
     for begin in range(0, len(numbers), _STEP):
         values[begin : begin + _STEP] = _array(where, spec, numbers[begin : begin + _STEP])
@@ -153,9 +187,9 @@ def _array(where: str, spec: Tensor, numbers: Sequence[Any]) -> NDArray[Any]:
     if not kinds.issuperset(map(type, numbers)):
         raise invalid(f"{where}: expected {expected}")
     if dtype.kind in "iu":
-        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-        if min(numbers) < least or max(numbers) > most:
-            raise invalid(f"{where}: a value is not within {least} to {most}")
+        info = np.iinfo(dtype)
+        if min(numbers) < info.min or max(numbers) > info.max:
+            raise invalid(f"{where}: a value is not within {info.min} to {info.max}")
     try:
         with np.errstate(over="ignore"):
             return np.array(numbers, dtype)

@@ -33,7 +33,7 @@ class CoRunner:
     """By name of the board; empty: this machine."""
 
     def cores(self) -> dict[str, float]:
-        """Return how many cores they have had on average so far, by board."""
+        """Ask for the mean number of cores that they have had so far, by board."""
         for process in self.processes.values():
             process.write(TELL + b"\n")
         return {

@@ -156,7 +156,6 @@ def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
 
 
 def _noises(prepared: PreparedRun, histories: Sequence[BoardHistory]) -> Iterator[Noise]:
-    """Yield what other boards did beside the job, as far as their samples tell it."""
     by_board = {history.board: history for history in histories}
     for board in other_boards(prepared):
         history = by_board.get(board.name)

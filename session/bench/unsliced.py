@@ -62,7 +62,6 @@ def _platform(rank: Rank, users: Mapping[str, str]) -> Platform:
 
 
 def _sizes(plan: Plan) -> GivenSizes:
-    """Return the sizes for which a model was sliced, where its file leaves them open."""
     largest = {
         tensor.name: tensor.shape
         for tensor in plan.job.tensors.values()

@@ -14,8 +14,7 @@ import pytest
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.serve.protocol import rest
-from rankslice.serve.protocol.refusal import Reason, RefusalError
-from rankslice.serve.protocol.tensors import Request
+from rankslice.serve.protocol.tensors import Reason, RefusalError, Request
 
 SIZE = 60_000
 X = Tensor("x", "float32", (2, SIZE))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rankslice.serve.protocol.messages import MAX_FIELDS, MESSAGES, check_fields
-from rankslice.serve.protocol.refusal import RefusalError
+from rankslice.serve.protocol.tensors import RefusalError
 
 REQUEST = MESSAGES["ModelInferRequest"]
 MANY = MAX_FIELDS + 1

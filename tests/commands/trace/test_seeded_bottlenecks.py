@@ -49,7 +49,7 @@ def traced(
 
 def test_a_slow_rank(tmp_path: Path) -> None:
     shown = traced(tmp_path, (4, 15, 4))
-    limit = shown.found.limit
+    limit = shown.findings.limit
     assert ("rank", (1,)) == (limit.kind, limit.ranks)
     assert "rank 1 (" in shown.words[0]
     assert any(line.startswith("rank 2 waits") and "rank 1's tensor 't1'" in line
@@ -59,13 +59,13 @@ def test_a_slow_rank(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_a_slow_rank_that_gets_messages(tmp_path: Path) -> None:
-    limit = traced(tmp_path, (4, 15, 4), direct=False).found.limit
+    limit = traced(tmp_path, (4, 15, 4), direct=False).findings.limit
     assert ("rank", (1,)) == (limit.kind, limit.ranks)
 
 
 @pytest.mark.ci
 def test_a_small_window(tmp_path: Path) -> None:
-    found = traced(tmp_path, (8, 8, 8), window=1, frames=40).found
+    found = traced(tmp_path, (8, 8, 8), window=1, frames=40).findings
     assert "window" == found.limit.kind
     assert "a larger --window" in found.bottleneck
 
@@ -73,7 +73,7 @@ def test_a_small_window(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_a_shared_core(tmp_path: Path) -> None:
     shared = {0: CORES[-1], 1: CORES[-1]}
-    found = traced(tmp_path, (8, 8), COMPUTING, shared).found
+    found = traced(tmp_path, (8, 8), COMPUTING, shared).findings
     limit = found.limit
     assert ("core", (0, 1)) == (limit.kind, limit.ranks)
     assert found.bottleneck.startswith(f"core {CORES[-1]} of local (ranks 0 and 1) is busy for")
@@ -82,7 +82,7 @@ def test_a_shared_core(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_a_slow_source(tmp_path: Path) -> None:
     shown = traced(tmp_path, (4, 4, 4), fps=20, frames=40)
-    assert "source" == shown.found.limit.kind
+    assert "source" == shown.findings.limit.kind
     assert any(line.startswith("rank 0 waits") and "frames from the source" in line
                for line in shown.words)  # fmt: skip
 
@@ -95,5 +95,5 @@ def test_two_routes(tmp_path: Path, route: str, kind: int, ranks: int) -> None:
     steps = [each for each in shown.drawn.slices if each.name.startswith("segment")]
     assert 40 * kind == len(steps)
     assert ranks == len({shown.drawn.tracks[each.track].rank for each in steps})
-    assert "rank" == shown.found.limit.kind
+    assert "rank" == shown.findings.limit.kind
     assert (f"this shows frames 0 to 39, the longest series on the {route} route",) == shown.notes

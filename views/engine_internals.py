@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.specs.core_lists import run_texts
 from rankslice.framework.wording import bytes_text, first_of, printable, share_text
@@ -24,12 +25,16 @@ def internals_parts(internals: Internals) -> Iterator[Table | str]:
     yield f"nodes by level of optimisation: {levels}"
     if internals.accelerated is not None:
         yield printable(accelerated_text(internals.accelerated))
-    if internals.frames:
+    if internals.kernels:
+        yield f"time: means of {frames_text(internals.frames)} of zeros, in a compiled model"
+    elif internals.frames:
         yield f"time: medians of {frames_text(internals.frames)} of zeros"
     elif internals.untimed:
         yield f"no times: {printable(internals.untimed)}"
     if internals.nodes:
         yield from _nodes(internals)
+    if internals.kernels:
+        yield from _kernels(internals.kernels)
     if internals.tensors:
         yield from _tensors(internals)
 
@@ -55,6 +60,21 @@ def _nodes(internals: Internals) -> Iterator[Table | str]:
     ]
     headings = ("#", "node", "operator", "on", "time", "in the place of")
     yield from first_rows("nodes that run", headings, rows)
+
+
+def _kernels(kernels: Sequence[OperatorRow]) -> Iterator[Table | str]:
+    total = sum(row.mean_ms for row in kernels)
+    rows = [
+        (
+            str(number),
+            printable(row.operator),
+            printable(row.kernel),
+            f"{1e3 * row.mean_ms:,.1f} us ({share_text(row.mean_ms / total)})" if total else "",
+        )
+        for number, row in enumerate(kernels)
+    ]
+    headings = ("#", "operator", "kernels", "time")
+    yield from first_rows("operators of the file, and what computes them", headings, rows)
 
 
 def _time(nodes: Sequence[Node], total: float) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from rankslice.backend.runtime.engines import EngineSettings, engine_settings
 from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.job import Rank, Tensor
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -86,6 +87,8 @@ class Internals:
     """What the provider, delegate or accelerator runs; ``None``: onnxruntime on the CPU."""
     nodes: tuple[Node, ...] = ()
     """Those that run, in their order; empty if the engine does not tell."""
+    kernels: tuple[OperatorRow, ...] = ()
+    """LiteRT: how long each operator took on the CPU, and the kernels that computed it."""
     frames: int = 0
     """Runs on zeros that were timed, after one that was not."""
     untimed: str = ""

@@ -1,7 +1,6 @@
 """The process in which ``inspect --internals`` loads a model: ``MODEL REQUEST ANSWER``.
 
-What the engine makes of it, or why nothing, goes to the file ``ANSWER`` as JSON. Of LiteRT, only
-what the packages' Python interpreter has is used; nothing is run with it.
+What the engine makes of it, or why nothing, goes to the file ``ANSWER`` as JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,14 @@ import numpy as np
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_interpreter import replaced_operators
-from rankslice.backend.runtime.engines.litert_package import find_package, first_line
+from rankslice.backend.runtime.engines.litert_kernels import LIBRARY
+from rankslice.backend.runtime.engines.litert_package import (
+    LiteRtPackage,
+    file_of_package,
+    find_package,
+    first_line,
+)
+from rankslice.backend.runtime.engines.litert_profiled import ProfiledEngine
 from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFrames
 from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
@@ -30,8 +36,9 @@ from rankslice.backend.runtime.engines.onnxruntime_providers import (
     find_provider,
     short_name,
 )
-from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.errors import FrameError, JobError
 from rankslice.backend.runtime.figures.acceleration import Acceleration
+from rankslice.backend.runtime.figures.operator_rows import operator_rows
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
 from rankslice.framework.graph import dtype_bits, values_bytes
@@ -137,12 +144,18 @@ def _without_frames(provider: Provider) -> Provider:
 def _run(session: Any, inputs: Sequence[Tensor]) -> tuple[int, list[dict[str, Any]]]:
     """Return the number of frames of zeros that were run after a first one, and the profile."""
     frame = {tensor.name: np.zeros(tensor.shape or (), tensor.dtype) for tensor in inputs}
-    session.run(None, frame)
+    frames = _timed_runs(lambda: session.run(None, frame))
+    return frames, json.loads(Path(session.end_profiling()).read_text())
+
+
+def _timed_runs(run: Callable[[], object]) -> int:
+    """Run once to warm up, then as often as there is time for; return how often that was."""
+    run()
     begin, frames = time.monotonic(), 0
     while frames < _MAX_FRAMES and (not frames or time.monotonic() - begin < _MAX_S):
-        session.run(None, frame)
+        run()
         frames += 1
-    return frames, json.loads(Path(session.end_profiling()).read_text())
+    return frames
 
 
 def _timed(
@@ -196,17 +209,45 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
         taken = sum(map(len, replaced))
         accelerated = Acceleration(by, taken, count, len(replaced), tuple(others))
     tensors = memory.tensors()
-    yield Internals(
+    internals = Internals(
         runtime=package.name,
         provider=by,
         levels={"file": count, "delegated": len(nodes)} if nodes else {"file": count},
         accelerated=accelerated,
         nodes=nodes,
-        untimed="LiteRT's Python interface has none",
+        untimed="the delegate reports none" if library else "",
         tensors=tensors,
         arena_bytes=_arena_bytes(tensors),
         mapped=memory.mapped,
     )
+    yield internals
+    if not library:
+        yield replace(internals, **_kernels(path, package, interpreter))
+
+
+def _kernels(path: Path, package: LiteRtPackage, interpreter: Any) -> dict[str, Any]:
+    """Return how long the operators take in a compiled model, or why nobody knows."""
+    if file_of_package(LIBRARY) is None:
+        return {"untimed": f"{package.name} has no profiler"}
+    engine = ProfiledEngine(EngineSettings(profile="-"), package)
+    sides = [interpreter.get_input_details(), interpreter.get_output_details()]
+    inputs, outputs = (
+        [
+            Tensor(str(item["name"]), np.dtype(item["dtype"]).name, tuple(map(int, item["shape"])))
+            for item in side
+        ]
+        for side in sides
+    )
+    engine.load(path, inputs, outputs)
+    arrays = [[np.zeros(spec.shape, spec.dtype) for spec in side] for side in (inputs, outputs)]
+    try:
+        frames = _timed_runs(lambda: engine.run(*arrays))
+    except FrameError as error:
+        return {"untimed": f"it fails on zeros: {error}"}
+    spans = engine.operators()
+    if spans is None:
+        return {"untimed": "LiteRT's profiler does not take models like this one"}
+    return {"kernels": tuple(operator_rows(spans, frames)), "frames": frames}
 
 
 def _compile(path: Path, settings: EngineSettings, subgraph: Mapping[str, Any]) -> Acceleration:

@@ -137,7 +137,6 @@ def _unreadable_mappings() -> Iterator[Provoked]:
 def _keys() -> Iterator[Provoked]:
     hostile = ["edge01/../cpu0", "edge01_cpu0\n", "edge01_cpu0\0", "'; rm -rf ~", "\u202e_cpu0"]
     for title, keys in {
-        "no resource": ["edge01"],
         "no board": ["_cpu0"],
         "nothing after the board": ["edge01_"],
         "no name at all": [""],
@@ -1020,11 +1019,6 @@ def _simulations() -> Iterator[Provoked]:
         "a profile of another version",
         f"{mapped} --profile p.json",
         **{"p.json": '{"format": "rankslice-profile", "version": 99}'},
-    )
-    yield simulate(
-        "lines of a trace that are no times",
-        f"{mapped} --profile p.json --arrivals t.txt",
-        **{"p.json": _empty_profile, "t.txt": "0\nsoon\n3\n2\n"},
     )
     yield simulate(
         "a profile of another model", f"{mapped} --profile p.json", **{"p.json": _empty_profile}

@@ -52,6 +52,7 @@ MAX_LOADED = 64
 MAX_LOADED_BYTES = 1 << 28
 QUEUE = 1024
 WARM_UP_FRAMES = 8
+END_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class System:
         mlperf_loadgen.QuerySamplesComplete([mlperf_loadgen.QuerySampleResponse(id, 0, 0)])
 
 
-def end_with_signals(pipeline: Pipeline) -> None:
+def end_with_signals(pipeline: Pipeline, folder: Path) -> None:
     """Have SIGINT and SIGTERM end the job. While the generator works, no Python handler runs."""
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -157,6 +158,10 @@ def end_with_signals(pipeline: Pipeline) -> None:
     def end() -> None:
         number = os.read(read, 1)[0]
         pipeline.abort()
+        ends_s = time.monotonic() + END_S
+        # Another thread removes the folder of the run once its processes have ended.
+        while any(folder.glob(".rankslice-run-*")) and time.monotonic() < ends_s:
+            time.sleep(0.05)
         os._exit(128 + number)
 
     threading.Thread(target=end, daemon=True).start()
@@ -236,7 +241,7 @@ def drive(
     a server the generator counts from the scheduled time.
     """
     with rankslice.open(folder, queue=QUEUE) as pipeline:
-        end_with_signals(pipeline)
+        end_with_signals(pipeline, folder)
         frames = first_frames(pipeline, inputs, seed)
         for number in range(WARM_UP_FRAMES):
             pipeline(frames[number % len(frames)])

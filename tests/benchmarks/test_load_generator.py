@@ -117,4 +117,7 @@ def test_the_job_ends_with_the_generator(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert 128 + signal.SIGINT == process.wait(30)
     assert [] == [*folder.glob(".rankslice-run-*")]
+    ends_s = time.monotonic() + 20
+    while processes_of(folder) and time.monotonic() < ends_s:
+        time.sleep(0.1)
     assert [] == processes_of(folder)

@@ -148,6 +148,17 @@ def prepare_engine(name: str, settings: EngineSettings, sub_models: int) -> None
         start_processes(sub_models)
 
 
+def check_options(name: str, settings: EngineSettings) -> None:
+    """Check what can be known of an engine's options without its package.
+
+    Raises:
+        JobError: the engine has no such option, or it cannot have such a value.
+    """
+    check = getattr(_module(name), "check_options", None) if name in _names() else None
+    if check is not None:
+        check(settings)
+
+
 def has_own_process(name: str, settings: EngineSettings) -> bool:
     has = getattr(_module(name), "has_own_process", None) if name in _names() else None
     return has is not None and bool(has(settings))

@@ -34,10 +34,8 @@ def open_engine(settings: EngineSettings) -> Engine:
         ImportError: no package of LiteRT is installed.
         JobError: an option is wrong, or the package is too old for it.
     """
-    if _api(settings) not in _APIS:
-        raise wrong_option("litert", "api", settings.options["api"], " or ".join(_APIS))
+    check_options(settings)
     if _api(settings) == "interpreter":
-        _check_interpreter_options(settings)
         if settings.profile and "delegate" not in settings.options and file_of_package(LIBRARY):
             return ProfiledEngine(settings, find_package())
         return InterpreterEngine(settings, find_package())
@@ -61,8 +59,11 @@ def _api(settings: EngineSettings) -> str:
     return settings.options.get("api", usual)
 
 
-def _check_interpreter_options(settings: EngineSettings) -> None:
-    if "delegate" in settings.options:
+def check_options(settings: EngineSettings) -> None:
+    """Check the choice of the API, and that the interpreter has no options without a delegate."""
+    if _api(settings) not in _APIS:
+        raise wrong_option("litert", "api", settings.options["api"], " or ".join(_APIS))
+    if "delegate" in settings.options or _api(settings) != "interpreter":
         return
     unknown = sorted(set(settings.options) - {"api"})
     if unknown:

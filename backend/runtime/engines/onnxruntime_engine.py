@@ -23,10 +23,14 @@ from .onnxruntime_open import OPEN_SIZES, OpenRuns
 from .onnxruntime_package import load_onnxruntime, memory_of
 from .onnxruntime_providers import (
     CPU,
+    ENTRIES,
+    SESSION_OPTIONS,
     Provider,
+    check_options as check_options,
     count_operators,
     find_provider,
     qnn_profile,
+    session_value,
     with_profile,
 )
 from .signature import FileTensor, match_tensors
@@ -255,6 +259,13 @@ def session_options(onnxruntime: Any, settings: EngineSettings) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if settings.exact:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, text in settings.options.items():
+        if name in SESSION_OPTIONS:
+            setattr(options, name, session_value(name, text))
+        elif name.startswith(ENTRIES):
+            options.add_session_config_entry(name, text)
+    if options.inter_op_num_threads > 1:
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
     if settings.profile:
         options.enable_profiling = True
         options.profile_file_prefix = settings.profile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from ..figures.acceleration import Acceleration
-from . import EngineSettings, hint
+from . import EngineSettings, hint, wrong_option
 
 if TYPE_CHECKING:
     from importlib.metadata import PackagePath
@@ -37,6 +37,19 @@ PLUGINS = {
     "WebGpu": "onnxruntime-ep-webgpu",
 }
 """Provider -> the distribution with its library, unless the platform file names another."""
+
+SESSION_OPTIONS: dict[str, type[int]] = {
+    "inter_op_num_threads": int,
+    "enable_cpu_mem_arena": bool,
+    "enable_mem_pattern": bool,
+    "enable_mem_reuse": bool,
+    "use_deterministic_compute": bool,
+}
+"""Options of a session, with or without a provider -> the type of their values. How many threads
+compute an operator is up to the rank's cores."""
+ENTRIES = ("session.", "memory.", "optimization.", "mlas.")
+"""How onnxruntime's further options of a session begin, which it takes as texts."""
+_TRUTHS = {"1": True, "true": True, "0": False, "false": False}
 
 _LIBRARY = "*onnxruntime_providers_*.so"
 _registered: set[str] = set()
@@ -71,22 +84,59 @@ class Provider:
         return os.environ.get(_TF32_VARIABLE) != "0" if _is_tensorrt(self.name) else None
 
 
+def check_options(settings: EngineSettings) -> None:
+    """Check that options without a provider are the session's, and what values these have.
+
+    Raises:
+        JobError: they are not, or a GPU or NPU has no provider.
+    """
+    for name, text in settings.options.items():
+        if name in SESSION_OPTIONS:
+            session_value(name, text)
+    if settings.options.get("provider"):
+        return
+    if settings.accelerator != "cpu":
+        raise JobError(
+            f"onnxruntime: the {settings.accelerator} needs a provider in the platform file,"
+            " such as CUDA, TensorRT, QNN or OpenVINO"
+        )
+    for name in settings.options:
+        if not _is_of_session(name):
+            raise JobError(
+                f"onnxruntime: the session has no option {name!r}{hint(name, SESSION_OPTIONS)};"
+                " options of a provider need a provider in the platform file"
+            )
+
+
+def _is_of_session(name: str) -> bool:
+    return name in SESSION_OPTIONS or name.startswith(ENTRIES)
+
+
+def session_value(name: str, text: str) -> int | bool:
+    """Return the value of one of the :data:`SESSION_OPTIONS`.
+
+    Raises:
+        JobError: it cannot have this value.
+    """
+    if SESSION_OPTIONS[name] is int:
+        if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 16:
+            raise wrong_option("onnxruntime", name, text, "a number from 1")
+        return int(text)
+    if text.lower() not in _TRUTHS:
+        raise wrong_option("onnxruntime", name, text, "true or false")
+    return _TRUTHS[text.lower()]
+
+
 def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
     """Return the provider that the platform file names: ``CUDA``, ``TensorRT``, ``OpenVINO``, ...
 
     Raises:
         JobError: onnxruntime does not know it, or has it not here; or a GPU or NPU has none.
     """
-    options = dict(settings.options)
+    check_options(settings)
+    options = {name: v for name, v in settings.options.items() if not _is_of_session(name)}
     wanted = options.pop("provider", "")
     if not wanted:
-        if settings.accelerator != "cpu":
-            raise JobError(
-                f"onnxruntime: the {settings.accelerator} needs a provider in the platform file,"
-                " such as CUDA, TensorRT, QNN or OpenVINO"
-            )
-        if options:
-            raise JobError(f"onnxruntime: options {options} need a provider in the platform file")
         return Provider(CPU)
     plugin = options.pop("plugin", "")
     name = _full_name(onnxruntime, wanted, is_known=not plugin)

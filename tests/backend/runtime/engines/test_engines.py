@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.direct.memory import make_memory, map_memory
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.engines.onnxruntime_engine import session_options
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.engines.onnxruntime_providers import (
     Provider,
@@ -297,9 +298,44 @@ def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:
     assert expected == refused({}, "gpu")
 
 
-def test_options_without_a_provider_are_told() -> None:
-    expected = "onnxruntime: options {'device_id': '1'} need a provider in the platform file"
-    assert expected == refused({"device_id": "1"})
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"device_id": "1"},
+            "the session has no option 'device_id';"
+            " options of a provider need a provider in the platform file",
+        ),
+        (
+            {"enable_mem_patern": "1"},
+            "the session has no option 'enable_mem_patern'; did you mean 'enable_mem_pattern'?;"
+            " options of a provider need a provider in the platform file",
+        ),
+        (
+            {"inter_op_num_threads": "0"},
+            "option inter_op_num_threads is '0', expected a number from 1",
+        ),
+        (
+            {"enable_cpu_mem_arena": "no"},
+            "option enable_cpu_mem_arena is 'no', expected true or false",
+        ),
+    ],
+)
+def test_options_that_a_session_lacks_are_named(options: dict[str, str], expected: str) -> None:
+    assert f"onnxruntime: {expected}" == refused(options)
+
+
+def test_a_session_gets_its_options() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    chosen = {
+        "inter_op_num_threads": "2",
+        "enable_cpu_mem_arena": "false",
+        "session.intra_op.allow_spinning": "1",
+    }
+    options = session_options(onnxruntime, EngineSettings(options=chosen))
+    assert (2, False) == (options.inter_op_num_threads, options.enable_cpu_mem_arena)
+    assert onnxruntime.ExecutionMode.ORT_PARALLEL == options.execution_mode
+    assert "1" == options.get_session_config_entry("session.intra_op.allow_spinning")
 
 
 def test_a_sub_model_on_the_cpu_is_not_accelerated(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models whose element types an accelerator does not take."""
+"""Element types and options that accelerators take, checked at build."""
 
 from __future__ import annotations
 
@@ -51,3 +51,16 @@ def test_an_unknown_type_is_named(tmp_path: Path) -> None:
     (tmp_path / "boards.yaml").write_text(PLATFORM.replace("uint8", "int3") % "")
     with pytest.raises(RankSliceError, match="'int3' is no element type; known are float32,"):
         rankslice.build(MODELS / "digits.tflite", cuts=(3,), platform=tmp_path / "boards.yaml")
+
+
+def test_an_option_that_the_engine_lacks_is_refused_at_build(tmp_path: Path) -> None:
+    (tmp_path / "boards.yaml").write_text(
+        "boards: {edge: {cores: 0-1, cpu: {engine: onnxruntime, options: {inter_op_threads: 2}}}}"
+    )
+    mapping = {"edge_cpu0-1": ["conv1..softmax"]}
+    with pytest.raises(RankSliceError) as caught:
+        rankslice.build(MODELS / "digits.onnx", mapping, tmp_path / "boards.yaml")
+    assert (
+        "boards.yaml: edge_cpu0-1: onnxruntime: the session has no option 'inter_op_threads';"
+        " did you mean 'inter_op_num_threads'?"
+    ) in str(caught.value)

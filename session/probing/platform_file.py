@@ -287,7 +287,7 @@ def _digits(value: float) -> str:
 
 
 def _entry(key: str, value: str, source: str) -> str:
-    return f"{key}: {value}" + (f"  # {on_one_line(source)}" if source else "")
+    return f"{key}: {value}".rstrip() + (f"  # {on_one_line(source)}" if source else "")
 
 
 def _comment(text: str, indent: int = 0) -> str:

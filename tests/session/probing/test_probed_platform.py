@@ -84,7 +84,7 @@ def test_values_say_where_they_come_from(rubik_pi: BoardReport) -> None:
     for expected in (
         "host: edge01.local  # 192.168.1.11, eth0, wired, 1000 Mbit/s (/sys/class/net/eth0/speed)",
         "# model: Thundercomm, Inc. RUBIK Pi 3 (/proc/device-tree/model)",
-        "clusters:   # a rank is as fast as the slowest of its cores",
+        "clusters:  # a rank is as fast as the slowest of its cores",
         "little: {cores: 0-3, kind: Cortex-A55, max_mhz: 1958}  # Cortex-A55, 300 to 1958 MHz"
         " (/sys/devices/system/cpu/cpufreq/policy0), capacity 343 of 1024 (cpu_capacity)",
         "prime: {cores: [7], kind: Cortex-A78, max_mhz: 2707}  # Cortex-A78, 806 to 2707 MHz",

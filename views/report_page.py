@@ -20,11 +20,13 @@ from rankslice.views.run_parts import (
 from rankslice.views.scales import Axis
 from rankslice.views.side_by_side import (
     KeptBench,
+    KeptOperators,
     KeptRun,
     benches_table,
     differences,
     figure_table,
     moves,
+    operators_table,
 )
 from rankslice.views.svg import element
 
@@ -35,17 +37,26 @@ _ONE_RUN_EACH = (
 )
 
 
-def report_page(runs: Sequence[KeptRun], benches: Sequence[KeptBench] = ()) -> Page:
+def report_page(
+    runs: Sequence[KeptRun],
+    benches: Sequence[KeptBench] = (),
+    operators: Sequence[KeptOperators] = (),
+) -> Page:
     models = [run.record.model for run in runs]
     models += [kept.bench.subjects[0].model for kept in benches if kept.bench is not None]
     count = f"{len(runs)} runs" if len(runs) > 1 else "one run" if runs else "benchmarks"
-    names = list(dict.fromkeys([*(run.name for run in runs), *(kept.name for kept in benches)]))
+    names = [run.name for run in runs]
+    names += [kept.name for kept in benches]
+    names += [kept.name for kept in operators]
     of_benches = [_benches(benches)] if benches else []
     sections = of_benches
     if runs:
         head = [Section("", parts=_notices(runs)), _figures(runs)]
         sections = [*head, *of_benches, _mappings(runs), _runs(runs)]
-    return Page(f"{joined(list(dict.fromkeys(models)))}: {count}", joined(names), tuple(sections))
+    if operators:
+        sections.append(Section("Operators", parts=(operators_table(operators),)))
+    title = f"{joined(list(dict.fromkeys(models)))}: {count}" if models else "Operators"
+    return Page(title, joined(list(dict.fromkeys(names))), tuple(sections))
 
 
 def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:

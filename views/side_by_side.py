@@ -12,6 +12,7 @@ from rankslice.framework.wording import fixed_text, joined, joules_text, mb_text
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
+from rankslice.measurement.trace.operator_table import PlacedRow
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
 from rankslice.views.run_parts import known
@@ -45,6 +46,43 @@ class KeptBench:
     """Its figures over those of the first folder that has a benchmark."""
     notes: tuple[str, ...] = ()
     """What must be known to read them, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOperators:
+    """A table of operators in a file."""
+
+    name: str
+    """Of the file, as the user gave it."""
+    rows: tuple[PlacedRow, ...]
+
+
+def operators_table(tables: Sequence[KeptOperators]) -> Table:
+    """Return a row for each operator, and a column of means for each accelerator.
+
+    Operators are the same if their names and shapes are.
+    """
+    labels = {
+        (table.name, row.board, row.accelerator): row.accelerator
+        for table in tables
+        for row in table.rows
+    }
+    if len({*labels.values()}) < len(labels):
+        labels = {key: f"{key[0]}: {label}" for key, label in labels.items()}
+    times: dict[tuple[str, str], dict[tuple[str, str, str], float]] = {}
+    for table in tables:
+        for placed in table.rows:
+            by_accelerator = times.setdefault((placed.row.operator, placed.row.shapes), {})
+            where = table.name, placed.board, placed.accelerator
+            by_accelerator[where] = by_accelerator.get(where, 0.0) + placed.row.mean_ms
+    rows = [
+        (name, shapes, *(ms_text(taken[key]) if key in taken else UNKNOWN for key in labels))
+        for (name, shapes), taken in times.items()
+    ]
+    sums = (sum(taken.get(key, 0.0) for taken in times.values()) for key in labels)
+    total = "all operators", "", *map(ms_text, sums)
+    head = "operator", "shapes", *labels.values()
+    return Table("means in milliseconds", head, (*rows, total))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ def report(
     *targets: Annotated[
         Path,
         about(
-            "Build folders, and files that bench wrote; ratios are to the first one.",
+            "Build folders, files that bench wrote, and tables of operators (.csv of trace or"
+            " profile); ratios are to the first one.",
             Path,
             is_argument=True,
             many=lambda texts: tuple(map(Path, texts)),
@@ -51,6 +52,7 @@ def report(
     "one-board two-boards",
     "out-a out-b out-c --html report.html",
     "before.json after.json",
+    "rubikpi.csv nano.csv",
     calls=report,
 )
 def show_report(

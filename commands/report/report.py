@@ -16,6 +16,7 @@ from rankslice.measurement.bench.bench_records import Bench, read_bench
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.rank_report import read_report
 from rankslice.measurement.summary import RunRecord, read_run, summarise
+from rankslice.measurement.trace.operator_table import read_operators, records_of
 from rankslice.session.bench.bench import compare
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.session.run_record import record_of, report_sha256
@@ -24,15 +25,18 @@ from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
 from rankslice.views.side_by_side import (
     KeptBench,
+    KeptOperators,
     KeptRun,
     benches_table,
     differences,
     figure_table,
     figures,
+    operators_table,
 )
 
 FORMAT = "rankslice-report"
 VERSION = 1
+_TABLE = ".csv"
 _PAGES = {"trace.html": "Timeline", BENCH_PAGE: "Benchmark"}
 """Pages of other commands in a build folder."""
 
@@ -44,6 +48,7 @@ class Report:
     runs: tuple[KeptRun, ...]
     benches: tuple[KeptBench, ...] = ()
     """Of those folders that have one, and of files."""
+    operators: tuple[KeptOperators, ...] = ()
 
     @property
     def differences(self) -> list[str]:
@@ -69,6 +74,9 @@ class Report:
                 }
                 for kept in self.benches
             ],
+            "operators": [
+                {"name": kept.name, "operators": records_of(kept.rows)} for kept in self.operators
+            ],
         }
 
     @property
@@ -80,17 +88,22 @@ class Report:
             yield benches_table(self.benches)
             notes = tuple(f"{kept.name}: {note}" for kept in self.benches for note in kept.notes)
             yield Notice("Notes", notes, "note")
+        if self.operators:
+            yield operators_table(self.operators)
 
     def to_html(self) -> str:
         """Return the page."""
-        return page_html(report_page(self.runs, self.benches))
+        return page_html(report_page(self.runs, self.benches, self.operators))
 
 
 def make_report(targets: Sequence[Path], page_folder: Path = Path()) -> Report:
     """Return ``rankslice.report`` of folders and files, for a page in a folder."""
     raise_mistakes(_twice(targets))
-    runs = tuple(_kept_run(path, page_folder) for path in targets if not _is_bench(path))
-    return Report(runs, tuple(_kept_benches(targets)))
+    tables = [path for path in targets if path.suffix.lower() == _TABLE and not path.is_dir()]
+    others = [path for path in targets if path not in tables]
+    runs = tuple(_kept_run(path, page_folder) for path in others if not _is_bench(path))
+    operators = tuple(KeptOperators(str(path), read_operators(path)) for path in tables)
+    return Report(runs, tuple(_kept_benches(others)), operators)
 
 
 def _twice(targets: Sequence[Path]) -> Iterator[Mistake]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from itertools import chain
@@ -10,6 +12,8 @@ from pathlib import Path
 
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow, operator_rows
+from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.files.output_file import csv_lines
 from rankslice.framework.plan import Plan
 
@@ -60,6 +64,35 @@ def operators_text(file: Path, rows: Iterable[PlacedRow]) -> str:
     if file.suffix.lower() == ".json":
         return json.dumps({"operators": records_of(rows)}, indent=1) + "\n"
     return operators_csv(rows)
+
+
+def read_operators(path: Path) -> tuple[PlacedRow, ...]:
+    """Return the rows of a CSV file that :func:`operators_csv` has made.
+
+    Raises:
+        RankSliceError: it cannot be read, or has other columns or values.
+    """
+    rows = csv.reader(read_text(path, "a table of operators").splitlines())
+    if tuple(next(rows, ())) != HEAD:
+        expected = "expected a file of trace --csv or profile --operators"
+        raise RankSliceError(Mistake(str(path), "is no table of operators", expected))
+    return tuple(_row(cells, f"{path}: line {rows.line_num}") for cells in rows)
+
+
+def _row(cells: Sequence[str], where: str) -> PlacedRow:
+    if len(cells) != len(HEAD):
+        found = f"has {len(cells)} values"
+        raise RankSliceError(Mistake(where, found, f"expected {len(HEAD)}, as the head has"))
+    *texts, count, mean_ms, p50_ms, p95_ms = cells
+    board, accelerator, engine, operator, shapes, kernel = texts
+    try:
+        numbers = int(count), float(mean_ms), float(p50_ms), float(p95_ms)
+    except ValueError:
+        numbers = -1, 0.0, 0.0, 0.0
+    if not all(0 <= number < math.inf for number in numbers):
+        expected = "expected a count, and times in milliseconds"
+        raise RankSliceError(Mistake(where, "its last four values are none", expected))
+    return PlacedRow(board, accelerator, engine, OperatorRow(operator, shapes, kernel, *numbers))
 
 
 def _cells(placed: PlacedRow) -> tuple[object, ...]:

@@ -78,3 +78,43 @@ def test_a_record_of_another_job_is_refused(copied: Path) -> None:
 
 def test_a_build_knows_what_a_run_has_left(out: Path) -> None:
     assert {path.name for path in out.iterdir()} <= OWN_ENTRIES
+
+
+OPERATORS = "board,accelerator,engine,operator,shapes,kernel,count,mean_ms,p50_ms,p95_ms\n"
+
+
+def test_tables_of_operators_stand_side_by_side(tmp_path: Path) -> None:
+    first, second = tmp_path / "pi.csv", tmp_path / "nano.csv"
+    first.write_text(
+        f"{OPERATORS}pi,pi_cpu0,litert,CONV_2D a,1x2,Conv IGEMM,20,1.5,1.5,1.6\n"
+        "pi,pi_cpu0,litert,ADD b,1x2,Add,20,0.5,0.5,0.6\n"
+    )
+    second.write_text(f"{OPERATORS}nano,nano_cpu0,litert,CONV_2D a,1x2,Conv IGEMM,20,3.0,3,3\n")
+    page, told = tmp_path / "page.html", tmp_path / "told.json"
+    ended = rankslice("report", first, second, "--html", page, "--json", told)
+    assert (0, "") == (ended.code, ended.err)
+    cells = [[cell.strip() for cell in line.split("│")] for line in ended.out.splitlines()]
+    rows = {line[1]: line[2:5] for line in cells if len(line) > 4}
+    assert ["1x2", "1.50", "3.00"] == rows["CONV_2D a"]
+    assert ["1x2", "0.5", "–"] == rows["ADD b"]
+    assert ["", "2.00", "3.00"] == rows["all operators"]
+    assert "nano_cpu0" in page.read_text()
+    (one, _) = json.loads(told.read_text())["operators"]
+    assert (str(first), 1.5) == (one["name"], one["operators"][0]["mean_ms"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b\n", "is no table of operators; expected a file of trace --csv"),
+        (f"{OPERATORS}pi,pi_cpu0,litert\n", "line 2: has 3 values; expected 10"),
+        (f"{OPERATORS}pi,pi_cpu0,litert,a,,k,20,-1,0,0\n", "line 2: its last four values are none"),
+        (f"{OPERATORS}pi,pi_cpu0,litert,a,,k,x,1,1,1\n", "line 2: its last four values are none"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    ended = rankslice("report", tmp_path / "table.csv", "--html", tmp_path / "page.html")
+    assert 1 == ended.code
+    assert expected in ended.err.replace("\n", " ")
+    assert not (tmp_path / "page.html").exists()

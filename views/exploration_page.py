@@ -28,6 +28,7 @@ from rankslice.views.charts import LEFT, RIGHT, WIDTH, axes
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import page_html
 from rankslice.views.scales import Axis, Scale
+from rankslice.views.scaling_charts import scaling_figures, scaling_table
 from rankslice.views.svg import element, picture
 
 _TOP, _BOTTOM = 26, 260
@@ -54,6 +55,7 @@ def page_of(exploration: Exploration) -> str:
     notices = (Notice("Answer", exploration.answer), Notice("Left out", left_out, "warning"))
     sections = (
         Section("", parts=notices),
+        *([_scaling(exploration)] if exploration.scaling else []),
         _front(exploration, chosen),
         Section("The chosen mapping", parts=(_details(exploration, chosen),)),
         Section("All mappings", parts=(_table(exploration, chosen),)),
@@ -62,6 +64,15 @@ def page_of(exploration: Exploration) -> str:
     title = f"Mappings of {exploration.model} on {exploration.platform}"
     subtitle = f"{_count(exploration.candidates)}, found by {exploration.method}."
     return page_html(Page(title, subtitle, sections))
+
+
+def _scaling(exploration: Exploration) -> Section:
+    points = exploration.scaling
+    text = (
+        "All boards are like the measured one, and linked alike. A rate stops growing where a layer"
+        " or a link limits it, which more boards do not change."
+    )
+    return Section("Scaling", (text,), (scaling_table(points), *scaling_figures(points)))
 
 
 def _front(exploration: Exploration, chosen: int) -> Section:

@@ -14,12 +14,13 @@ from rankslice.commands.profile.show import refinement_text
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.problem import Problem, with_turns
-from rankslice.exploration.problem.profiled import profiled_problem
+from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
 from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
-from rankslice.exploration.results.candidates import Candidate, Exploration
+from rankslice.exploration.results.candidates import Candidate, Exploration, ScalingPoint
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.search.methods import SearchResult, find_mappings, replicas_text
+from rankslice.exploration.search.scaling import GIGABIT, copies, scaling
 from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
@@ -94,8 +95,14 @@ def explore(
     loaded, wanted = read_model(model, options.sizes), options.search
     replaces = _foreign if options.force else None
     with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
+        points: tuple[ScalingPoint, ...] = ()
+        if wanted.scaling is not None:
+            owned = read_platform(platform)
+            platform = copies(owned, wanted.like, wanted.scaling[1])
         explored = _Explored(loaded, model, platform, out, options, listener or Listener())
         problem = explored.problem
+        if wanted.scaling is not None:
+            points = scaling(owned, explored.problem_on, wanted, on_progress)
         more = ("latency",) if wanted.surge_fps is not None else ()
         names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
         objectives, left_out = available_objectives(problem, names)
@@ -127,6 +134,7 @@ def explore(
             target_fps=wanted.fps,
             surge_fps=wanted.surge_fps,
             routes=() if pair is None else tuple(candidate.number for candidate in pair),
+            scaling=points,
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
             tried=result.tried,
             failures=result.failures,
@@ -139,6 +147,10 @@ def explore(
     for file in unfinished_files(out):
         file.unlink()
     return exploration
+
+
+def board_of(key: str) -> str:
+    return key.rpartition("_")[0]
 
 
 _ROUGH = 0.5
@@ -191,21 +203,32 @@ class _Explored:
         self.boards = read_platform(platform)
         own = options.profile
         self.profile = self._measure(listener) if own is None else read_profile(own)
+        self.problem = self.problem_on(self.boards)
+
+    def problem_on(self, boards: Platform) -> Problem:
+        """Return the problem of putting the model on some boards."""
         keys = tuple(dict.fromkeys(self.search.accelerators))
-        per_core = self.search.per_core and not keys
+        if self.search.per_core and not keys:
+            keys = default_keys(boards, per_core=True)
+        if self.search.scaling is not None:
+            # What was measured on the board that all are like.
+            first = boards.boards[0].name
+            measured = keys or measured_keys(self.profile, boards)
+            own = [key for key in measured if board_of(key) == first]
+            keys = tuple(
+                f"{board.name}{key.removeprefix(first)}" for board in boards.boards for key in own
+            )
         problem = profiled_problem(
             self.profile,
-            model.graph,
-            self.boards,
-            keys=default_keys(self.boards, per_core=True) if per_core else keys or None,
-            default_engine=default_engine(format_of(model.graph).submodels),
-            source=str(own or out / PROFILE),
+            self.model.graph,
+            boards,
+            keys=keys or None,
+            default_engine=default_engine(format_of(self.model.graph).submodels),
+            source=str(self.options.profile or self.out / PROFILE),
         )
         if fps := self.search.fps:
             problem = replace(problem, between_frames_s=1 / fps)
-        if self.search.turns > 1:
-            problem = with_turns(problem, self.search.turns)
-        self.problem = problem
+        return with_turns(problem, self.search.turns) if self.search.turns > 1 else problem
 
     def _measure(self, listener: Listener) -> Profile:
         """Return the profile, measured as by ``rankslice profile``, or known already."""
@@ -259,6 +282,8 @@ class _Explored:
     def remarks(self, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""
         problem, segments = self.problem, SpanSegments(self.model.graph)
+        if self.search.scaling is not None and self.boards.default_link == GIGABIT:
+            yield "The boards are taken to be linked at 1000 Mbit/s, with a latency of 0.2 ms."
         keys = {kind.key for kind in problem.kinds}
         for kind in self.profile.kinds:
             left_out = left_out_of(kind, self.profile.model, lambda s: not segments.fault(*s))

@@ -15,6 +15,7 @@ from rankslice.exploration.results.answer import (
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
 from rankslice.views.content import Table
+from rankslice.views.scaling_charts import scaling_table
 from rankslice.views.terminal import MAX_LINE, shortened, show
 
 _MAX_KEYS = 6
@@ -29,6 +30,8 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
         for figures in candidate.figures
     )
     show(console, Table(caption, head, rows), max_cell=MAX_LINE)
+    if exploration.scaling:
+        show(console, scaling_table(exploration.scaling), max_cell=MAX_LINE)
     show(
         console,
         *_bases(exploration.candidates),

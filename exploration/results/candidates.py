@@ -243,6 +243,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """The fastest mapping on so many equal boards."""
+
+    boards: int
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
 class Exploration:
     """What an exploration found, and how."""
 
@@ -266,3 +274,5 @@ class Exploration:
     surge_fps: float | None = None
     routes: tuple[int, ...] = ()
     """Numbers of the mappings for the usual load and for the surge; none: there is no such pair."""
+    scaling: tuple[ScalingPoint, ...] = ()
+    """The fastest mapping on each number of equal boards, if that was asked for."""

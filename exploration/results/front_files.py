@@ -15,14 +15,18 @@ VERSION = 1
 
 
 def exploration_to_json(exploration: Exploration) -> dict[str, Any]:
-    record = asdict(replace(exploration, candidates=()))
-    del record["candidates"]
+    record = asdict(replace(exploration, candidates=(), scaling=()))
+    del record["candidates"], record["scaling"]
     return {
         "format": FORMAT,
         "version": VERSION,
         **record,
         "routes": dict(zip(("normal", "surge"), exploration.routes, strict=False)) or None,
         "mappings": [_candidate(candidate) for candidate in exploration.candidates],
+        "scaling": [
+            {"number_of_boards": point.boards, **_candidate(point.candidate)}
+            for point in exploration.scaling
+        ],
     }
 
 

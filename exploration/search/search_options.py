@@ -14,6 +14,7 @@ from rankslice.framework.option_records import accelerator_keys, option
 _EVALUATIONS = {"simulator": 1000, "run": 50}
 """Default limits of how many mappings are simulated or run: some minutes."""
 
+_MAX_BOARDS = 64
 _MIN_POPULATION, _MAX_POPULATION = 8, 100
 
 
@@ -31,6 +32,17 @@ class GeneticOptions:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for word in text.split(",") if (name := word.strip()))
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    ends = [first, last if dash else first]
+    if not all(end.isascii() and end.isdigit() for end in ends):
+        raise ValueError("expected two numbers of boards, such as 1-8")
+    low, high = map(int, ends)
+    if not 0 < low <= high <= _MAX_BOARDS:
+        raise ValueError(f"expected numbers of boards from 1 to {_MAX_BOARDS}, the smaller first")
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,22 @@ class SearchOptions:
         metavar="KEY,KEY,...",
     )
     per_core: bool = option(False, "Use single CPU cores only.")
+    scaling: tuple[int, int] | None = option(
+        None,
+        "Explore so many equal boards instead of the platform's, such as 1-8, and show how the rate"
+        " grows with their number; the measurements of one stand for all.",
+        _numbers,
+        metavar="N-M",
+        needs="profile",
+        excludes=("evaluate",),
+    )
+    like: str = option(
+        "",
+        "The board of the platform that they are like (default: its first).",
+        str,
+        metavar="BOARD",
+        needs="scaling",
+    )
     population: int | None = option(
         None,
         "nsga2: population size (default: 100; if simulated or run, the square root of"

@@ -194,6 +194,40 @@ def test_the_question_of_the_camera_is_answered(folder: Path) -> None:
     assert "on two boards" in ended.out
 
 
+def test_the_rate_is_shown_for_each_number_of_equal_boards(folder: Path) -> None:
+    ended = explore("--scaling", "1-3", "--like", "edge02")
+    assert (0, "") == (ended.code, ended.err)
+    points = record(folder)["scaling"]
+    assert [1, 2, 3] == [point["number_of_boards"] for point in points]  # type: ignore[index]
+    rates = [point["figures"][0]["throughput_fps"] for point in points]  # type: ignore[index]
+    # 21 ms on one board; of two one has 1 + 2 + 3 + 4 ms; of three one has 1 + 2 + 3 + 4 or 5 or 6.
+    assert rates[0] < rates[1] < rates[2]
+    assert rates[1] == pytest.approx(1 / (0.01127 + 256 * 3e-9))
+    boards = {board for point in points for board in point["boards"]}  # type: ignore[index]
+    assert {"edge02", "edge02-2", "edge02-3"} == boards
+    assert "speed-up" in ended.out
+    assert "Scaling" in (folder / "explored" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--scaling", "3-1"), "numbers of boards from 1 to 64, the smaller first"),
+        (("--scaling", "two"), "expected two numbers of boards, such as 1-8"),
+        (("--scaling", "1-2", "--like", "edge1"), "no board 'edge1'"),
+        (("--like", "edge01"), "--scaling"),
+        (("--scaling", "1-2", "--evaluate", "run"), "cannot be combined"),
+    ],
+)
+def test_scaling_that_cannot_be_is_refused(
+    folder: Path, options: tuple[str, ...], expected: str
+) -> None:
+    ended = explore(*options)
+    assert ended.code
+    assert expected in " ".join(ended.err.split())
+    assert not (folder / "explored").exists()
+
+
 def test_the_folder_has_a_table_and_a_page(folder: Path) -> None:
     explore()
     rows = list(csv.DictReader((folder / "explored" / "front.csv").read_text().splitlines()))

@@ -95,14 +95,8 @@ def explore(
     loaded, wanted = read_model(model, options.sizes), options.search
     replaces = _foreign if options.force else None
     with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
-        points: tuple[ScalingPoint, ...] = ()
-        if wanted.scaling is not None:
-            owned = read_platform(platform)
-            platform = copies(owned, wanted.like, wanted.scaling[1])
         explored = _Explored(loaded, model, platform, out, options, listener or Listener())
         problem = explored.problem
-        if wanted.scaling is not None:
-            points = scaling(owned, explored.problem_on, wanted, on_progress)
         more = ("latency",) if wanted.surge_fps is not None else ()
         names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
         objectives, left_out = available_objectives(problem, names)
@@ -134,7 +128,7 @@ def explore(
             target_fps=wanted.fps,
             surge_fps=wanted.surge_fps,
             routes=() if pair is None else tuple(candidate.number for candidate in pair),
-            scaling=points,
+            scaling=explored.scaling(on_progress),
             tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
             tried=result.tried,
             failures=result.failures,
@@ -200,7 +194,9 @@ class _Explored:
     ) -> None:
         self.model, self.file, self.platform, self.out = model, file, platform, out
         self.options, self.search = options, options.search
-        self.boards = read_platform(platform)
+        self.owned = self.boards = read_platform(platform)
+        if self.search.scaling is not None:
+            self.boards = copies(self.owned, self.search.like, self.search.scaling[1])
         own = options.profile
         self.profile = self._measure(listener) if own is None else read_profile(own)
         self.problem = self.problem_on(self.boards)
@@ -278,6 +274,12 @@ class _Explored:
                 self.options.ssh_config,
             )
         return None
+
+    def scaling(self, on_progress: Callable[[str, int, int], None]) -> tuple[ScalingPoint, ...]:
+        """Return the fastest mapping on each number of equal boards, if that is asked for."""
+        if self.search.scaling is None:
+            return ()
+        return scaling(self.owned, self.problem_on, self.search, on_progress)
 
     def remarks(self, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -54,7 +55,14 @@ def daemon_ports(process: int) -> list[int]:
 
 def named(processes: list[int], *names: str) -> int:
     """Return the newest of some processes that runs one of these programs."""
-    return max(p for p in processes if Path(f"/proc/{p}/comm").read_text().strip() in names)
+    return max(p for p in processes if name_of(p) in names)
+
+
+def name_of(process: int) -> str:
+    """Return the program that a process runs; empty: it has ended meanwhile."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    return ""
 
 
 @pytest.mark.parametrize("mpirun", [wheels_mpirun, debians_mpirun])

@@ -144,8 +144,8 @@ def test_a_jobs_memory_does_not_grow_with_its_frames(
     finally:
         tracemalloc.stop()
     quarters = np.median(samples.reshape(4, -1), axis=1)
-    # Over half of the frames: 16 bytes for each.
-    assert quarters[3] - quarters[1] < 8 * frames
+    # Over a quarter of the frames, once what is bounded has filled: 16 bytes for each.
+    assert quarters[3] - quarters[2] < 4 * frames
 
 
 @pytest.mark.parametrize("by_messages", [True, False])

@@ -12,6 +12,8 @@ from pathlib import Path
 from rankslice.backend.boards.login import FILE as BOARDS_FILE, logins_to_json
 from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
+from rankslice.backend.runtime.engines import check_options, engine_settings
+from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Facts
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.simulator.schedule import schedule
@@ -108,6 +110,7 @@ def build(
         on_step=on_step,
     )
     loaded, plan, boards = planned.model, planned.plan, planned.platform
+    raise_mistakes(_option_mistakes(plan, boards))
     kind = format_of(loaded.graph)
     for cut in planned.cuts:
         # Ranks that take turns may make the same mistakes.
@@ -230,6 +233,15 @@ def _large(bounds: Iterable[tuple[AnyTensor, str]]) -> Iterator[str]:
                 f"each slot of tensor {quoted(tensor.name)} takes {size / 1e6:.0f} MB: if it never"
                 f" is so large, give smaller sizes ({option})"
             )
+
+
+def _option_mistakes(plan: Plan, boards: Platform) -> Iterator[Mistake]:
+    """Yield the options that engines do not have."""
+    for rank in {rank.key: rank for route in plan.routes for rank in route.ranks}.values():
+        try:
+            check_options(rank.engine, engine_settings(rank, exact=False))
+        except JobError as error:
+            yield Mistake(f"{boards.name}: {rank.key}", str(error))
 
 
 def _seen_bounds(model: Path, options: BuildOptions) -> SeenBounds:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from rankslice.backend.runtime.engines import check_options, engine_settings
-from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.exploration.times.turn_weights import ChosenWeights, unweighted, weigh
@@ -146,7 +144,6 @@ def plan_model(
             other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
-    raise_mistakes(_option_mistakes(planned.plan, boards))
     unfit = [
         found
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
@@ -162,15 +159,6 @@ def plan_model(
         profile=measured,
         warnings=(*planned.warnings, *warnings),
     )
-
-
-def _option_mistakes(plan: Plan, boards: Platform) -> Iterator[Mistake]:
-    """Yield the options that engines do not have."""
-    for rank in {rank.key: rank for route in plan.routes for rank in route.ranks}.values():
-        try:
-            check_options(rank.engine, engine_settings(rank, exact=False))
-        except JobError as error:
-            yield Mistake(f"{boards.name}: {rank.key}", str(error))
 
 
 def _with_surge(

@@ -20,7 +20,7 @@ from rankslice.exploration.results.answer import answer, routes, routes_text
 from rankslice.exploration.results.candidates import Candidate, Exploration, ScalingPoint
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.search.methods import SearchResult, find_mappings, replicas_text
-from rankslice.exploration.search.scaling import GIGABIT, copies, scaling
+from rankslice.exploration.search.scaling import copies, scaling
 from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
@@ -30,6 +30,7 @@ from rankslice.framework.files.new_folder import new_folder, other_entries, othe
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
+from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
 from rankslice.frontend.formats import Model, format_of, read_model
@@ -143,10 +144,6 @@ def explore(
     return exploration
 
 
-def board_of(key: str) -> str:
-    return key.rpartition("_")[0]
-
-
 _ROUGH = 0.5
 """Share of a frame's time from which what the runtime is counted with makes rates rough."""
 
@@ -210,7 +207,7 @@ class _Explored:
             # What was measured on the board that all are like.
             first = boards.boards[0].name
             measured = keys or measured_keys(self.profile, boards)
-            own = [key for key in measured if board_of(key) == first]
+            own = [key for key in measured if parse_key(key, key).board == first]
             keys = tuple(
                 f"{board.name}{key.removeprefix(first)}" for board in boards.boards for key in own
             )
@@ -284,7 +281,7 @@ class _Explored:
     def remarks(self, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""
         problem, segments = self.problem, SpanSegments(self.model.graph)
-        if self.search.scaling is not None and self.boards.default_link == GIGABIT:
+        if self.search.scaling is not None and self.owned.default_link is None:
             yield "The boards are taken to be linked at 1000 Mbit/s, with a latency of 0.2 ms."
         keys = {kind.key for kind in problem.kinds}
         for kind in self.profile.kinds:

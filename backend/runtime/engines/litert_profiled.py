@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..figures.operator_profile import DeviceRuns, OperatorSpans
+from ..figures.operator_profile import DeviceRuns, OperatorSpans, shapes_text
 from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
@@ -111,15 +111,14 @@ class ProfiledEngine(InterpreterEngine):
     def _operators(self) -> list[Operator]:
         tensors = {int(item["index"]): item for item in self._interpreter.get_tensor_details()}
 
-        def shapes(numbers: Sequence[int]) -> str:
-            known = (tensors[int(number)]["shape"] for number in numbers if int(number) in tensors)
-            return ", ".join("x".join(map(str, shape)) or "scalar" for shape in known)
+        def shapes(numbers: Sequence[int]) -> list[Sequence[int]]:
+            return [tensors[int(n)]["shape"] for n in numbers if int(n) in tensors]
 
         return [
             Operator(
                 node["op_name"],
                 str(tensors.get(int(node["outputs"][0]), {}).get("name", "")),
-                f"{shapes(node['inputs'])} -> {shapes(node['outputs'])}",
+                shapes_text(shapes(node["inputs"]), shapes(node["outputs"])),
             )
             for node in self._nodes() or ()
             if node["op_name"] != "DELEGATE" and len(node["outputs"])

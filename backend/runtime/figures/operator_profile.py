@@ -142,15 +142,17 @@ def read_profile(path: Path, qnn: Path | None = None) -> OperatorSpans:
 
 
 def _shapes(args: dict[str, Any]) -> str:
-    """Shapes of a node's inputs and outputs: ``1x3x224x224, 64x3x7x7 -> 1x64x112x112``."""
     sides = (args.get(f"{side}_type_shape") or [] for side in ("input", "output"))
-    texts = (
-        ", ".join(
-            "x".join(map(str, shape)) or "scalar" for typed in side for shape in typed.values()
-        )
-        for side in sides
+    return shapes_text(*([shape for typed in side for shape in typed.values()] for side in sides))
+
+
+def shapes_text(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> str:
+    """Shapes of an operator's inputs and outputs: ``1x3x224x224, 64x3x7x7 -> 1x64x112x112``."""
+    sides = (
+        ", ".join("x".join(map(str, shape)) or "scalar" for shape in side)
+        for side in (inputs, outputs)
     )
-    return " -> ".join(texts).strip(" ->")
+    return " -> ".join(sides).strip(" ->")
 
 
 def _kernel_name(name: str) -> str:

@@ -130,8 +130,7 @@ def place_operators(
         if run:
             by_run[run - 1].append((place, 1000 * begin, 1000 * duration))
     device = segment.device
-    has_durations = device is not None and not device.has_clock and len(device.slack_ns) >= count
-    slack_ns = max(device.slack_ns[-count:]) / 2 if device and has_durations else 0.0
+    slack_ns = max(device.slack_ns[-count:], default=0) / 2 if device is not None else 0.0
     if np.isfinite(clock.error_ns):
         found = _converted(segment.names, by_run[-count:], clock, frames, steps)
         error_ns = clock.error_ns + (slack_ns if segment.kernels else 0.0)

@@ -64,7 +64,8 @@ class Board:
 
     def accelerator(self, name: str) -> Accelerator | None:
         """Return what a rank's accelerator is: ``cpu``, ``gpu``, or ``npu1`` of several."""
-        return self.cpu if name == "cpu" else self.gpus_and_npus.get(name.removesuffix("0"))
+        units = self.gpus_and_npus
+        return self.cpu if name == "cpu" else units.get(name) or units.get(name.removesuffix("0"))
 
     @property
     def cpus(self) -> tuple[tuple[int, ...], ...]:

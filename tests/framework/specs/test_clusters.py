@@ -13,7 +13,7 @@ from line_graphs import line_graph
 from rankslice.exploration import Device as PlannedDevice, LayerChain, NoPlanError, optimal_pipeline
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.platform import Board, Cluster, Platform
+from rankslice.framework.platform import Accelerator, Board, Cluster, Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import mapping_of
 from rankslice.framework.specs.read_platform import read_platform
@@ -59,6 +59,13 @@ def test_clusters_that_do_not_fit_are_named(tmp_path: Path, text: str, expected:
     with pytest.raises(RankSliceError) as caught:
         board_of(tmp_path, text)
     assert expected in str(caught.value)
+
+
+def test_an_accelerator_of_eleven_is_found_by_its_rank_s_name() -> None:
+    gpus = tuple(Accelerator(f"engine{number}") for number in range(11))
+    board = Board("edge", "edge", gpus=gpus)
+    assert gpus == tuple(board.accelerator(f"gpu{number}") for number in range(11))
+    assert board.accelerator("npu") is None
 
 
 def test_each_cluster_of_a_rubik_pi_is_a_device() -> None:

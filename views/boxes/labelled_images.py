@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.sources.follow_source import FollowSource
-from rankslice.backend.runtime.sources.image_input import ImageInput, image_input
+from rankslice.backend.runtime.sources.image_input import image_input
 from rankslice.backend.runtime.sources.image_source import ImageSource, decoded, opened_image
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.new_folder import (
@@ -22,60 +22,87 @@ from rankslice.framework.files.new_folder import (
 )
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.session.prepare import PreparedRun, as_user_errors
-from rankslice.views.boxes.coco import FORMAT, LabelledImage, coco
-from rankslice.views.boxes.detections import RunBoxes
+from rankslice.views.boxes.detections import Detections, RunBoxes
 from rankslice.views.boxes.drawing import draw
 from rankslice.views.boxes.reading import BoxOptions, find_outputs
-from rankslice.views.classes import model_names
+from rankslice.views.classes import class_name, model_names
 
 if TYPE_CHECKING:
     from rankslice.session.run import FinishedRun
 
 COCO = "coco.json"
+FORMAT = "rankslice-boxes"
 _OPTION = "--boxes-to"
 _KEPT_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
 """Of images whose format holds colours; others become PNG files."""
 _JPEG_QUALITY = 92
 
 
-@dataclass(frozen=True, slots=True)
-class BoxWork:
-    """Boxes that are to be drawn after a run."""
+class LabelledFolder:
+    """A folder of labelled images, made after a run."""
 
-    reading: BoxOptions
-    outputs: tuple[int, ...]
-    """Numbers of the model's outputs that hold boxes."""
-    source: Source
-    """Of images."""
-    takes: ImageInput
-    names: tuple[str, ...]
-    """Of the classes; empty: unknown."""
+    def __init__(self, prepared: PreparedRun, reading: BoxOptions, names: Sequence[str]) -> None:
+        """Check before the run what can be checked of what follows it.
 
+        Args:
+            prepared: the run.
+            reading: how its outputs are read.
+            names: of the classes; empty: those that the model's file has, if any.
 
-def prepare_boxes(prepared: PreparedRun, reading: BoxOptions, names: Sequence[str]) -> BoxWork:
-    """Check before the run what can be checked of what follows it.
+        Raises:
+            RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be
+                made.
+        """
+        folder = reading.boxes_to
+        if problem := what_forbids(folder, _why_not_replaced):
+            raise RankSliceError(Mistake(str(folder), problem, f"choose another {_OPTION}"))
+        source = prepared.source
+        follows_here = isinstance(source, FollowSource) and prepared.boards is None
+        if not (isinstance(source, ImageSource) or follows_here):
+            inputs = " ".join(prepared.options.inputs)
+            problem = f"{inputs} gives no images on this machine to draw on"
+            hint = "name images or a folder with --input"
+            raise RankSliceError(Mistake("--boxes", problem, hint))
+        job = prepared.plan.job
+        self._reading, self._source = reading, source
+        self._outputs = find_outputs(reading, job.outputs)
+        self._names = tuple(names) or model_names(prepared.folder)
+        self._input = image_input(job.inputs[0], prepared.options.preprocessing)
 
-    Args:
-        prepared: the run.
-        reading: how its outputs are read.
-        names: of the classes; empty: those that the model's file has, if any.
+    def write(self, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
+        """Draw what a run has found on its images; write them and ``coco.json`` into a new folder.
 
-    Raises:
-        RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be made.
-    """
-    folder = reading.boxes_to
-    if problem := what_forbids(folder, _why_not_replaced):
-        raise RankSliceError(Mistake(str(folder), problem, f"choose another {_OPTION}"))
-    source = prepared.source
-    follows_here = isinstance(source, FollowSource) and prepared.boards is None
-    if not (isinstance(source, ImageSource) or follows_here):
-        problem = f"{' '.join(prepared.options.inputs)} gives no images on this machine to draw on"
-        raise RankSliceError(Mistake("--boxes", problem, "name images or a folder with --input"))
-    job = prepared.plan.job
-    outputs = find_outputs(reading, job.outputs)
-    known = tuple(names) or model_names(prepared.folder)
-    takes = image_input(job.inputs[0], prepared.options.preprocessing)
-    return BoxWork(reading, outputs, source, takes, known)
+        Returns:
+            A line that says what was drawn, and what was left out.
+
+        Raises:
+            RankSliceError: an image cannot be read any more, or something cannot be written.
+        """
+        target = self._reading.boxes_to
+        boxes = RunBoxes(self._reading, self._outputs, finished.results)
+        left_out: Counter[str] = Counter()
+        images: list[LabelledImage] = []
+        taken: Counter[str] = Counter()
+        with new_folder(target, replaces=_why_not_replaced, kind="folders of boxes") as folder:
+            for number, path in enumerate(_paths(self._source, finished)):
+                name = _free_name(path.name, taken)
+                with as_user_errors():
+                    image = _opened(path)
+                    size = image.height, image.width
+                    fit = self._input.fit(size, path.name)
+                    detections, unsound, outside = boxes.on_image(number, fit, size)
+                    draw(image, detections, self._names)
+                    _save(image, folder / name)
+                left_out["without area in the image"] += outside
+                left_out["with an invalid number or class"] += unsound
+                images.append(LabelledImage(name, image.width, image.height, detections))
+                on_drawn(len(images))
+            text = json.dumps(coco(images, self._names), indent=1)
+            (folder / COCO).write_text(text + "\n", encoding="utf-8")
+        count = sum(len(image.detections) for image in images)
+        reasons = [f"{number} {reason}" for reason, number in left_out.items() if number]
+        rest = f"; left out: {', '.join(reasons)}" if reasons else ""
+        return f"{count} boxes on {len(images)} images, in {target}{rest}"
 
 
 def _why_not_replaced(folder: Path) -> str:
@@ -93,46 +120,7 @@ def _why_not_replaced(folder: Path) -> str:
     return other_entries(folder, own.__contains__)
 
 
-def write_boxes(work: BoxWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
-    """Draw what a run has found on its images; write them and ``coco.json`` into a new folder.
-
-    Returns:
-        A line that says what was drawn, and what was left out.
-
-    Raises:
-        RankSliceError: an image cannot be read any more, or something cannot be written.
-    """
-    boxes = RunBoxes(work.reading, work.outputs, finished.results)
-    left_out: Counter[str] = Counter()
-    images: list[LabelledImage] = []
-    taken: Counter[str] = Counter()
-    with new_folder(
-        work.reading.boxes_to, replaces=_why_not_replaced, kind="folders of boxes"
-    ) as folder:
-        for number, path in enumerate(_paths(work, finished)):
-            name = _free_name(path.name, taken)
-            with as_user_errors():
-                image = _opened(path)
-                size = image.height, image.width
-                fit = work.takes.fit(size, path.name)
-                detections, unsound, outside = boxes.on_image(number, fit, size)
-                draw(image, detections, work.names)
-                _save(image, folder / name)
-            left_out["without area in the image"] += outside
-            left_out["with an invalid number or class"] += unsound
-            images.append(LabelledImage(name, image.width, image.height, detections))
-            on_drawn(len(images))
-        text = json.dumps(coco(images, work.names), indent=1)
-        (folder / COCO).write_text(text + "\n", encoding="utf-8")
-    count = sum(len(image.detections) for image in images)
-    reasons = [f"{number} {reason}" for reason, number in left_out.items() if number]
-    rest = f"; left out: {', '.join(reasons)}" if reasons else ""
-    return f"{count} boxes on {len(images)} images, in {work.reading.boxes_to}{rest}"
-
-
-def _paths(work: BoxWork, finished: FinishedRun) -> list[Path]:
-    """Return the image of each frame."""
-    source = work.source
+def _paths(source: Source, finished: FinishedRun) -> list[Path]:
     if isinstance(source, ImageSource):
         return [source.path(index) for index in finished.arrivals]
     assert isinstance(source, FollowSource)
@@ -171,3 +159,61 @@ def _free_name(name: str, taken: Counter[str]) -> str:
         free = f"{path.stem}-{taken[free]}{suffix}"
     taken[free] += 1
     return free
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImage:
+    """An image and what was found in it."""
+
+    name: str
+    """Of its file."""
+    width: int
+    height: int
+    detections: Detections
+    """In its pixels."""
+
+
+def coco(images: Sequence[LabelledImage], names: Sequence[str]) -> dict[str, Any]:
+    """Return detections as a COCO file, as JSON has it.
+
+    The form is that of ``instances_*.json`` (https://cocodataset.org/#format-data), each annotation
+    with a ``score`` as in results: ``pycocotools`` reads the file, and takes its ``annotations``
+    for results. Images and annotations are numbered from 1; the number of a category is that of the
+    model's class.
+
+    Args:
+        images: in order.
+        names: of all classes, if they are known: each is a category, found or not.
+    """
+    used = {int(number) for image in images for number in image.detections.classes}
+    numbered = [*enumerate(images, 1)]
+    annotations = (one for number, image in numbered for one in _annotations(number, image))
+    return {
+        "info": {"format": FORMAT, "description": "boxes that a model found in images"},
+        "images": [
+            {"id": number, "file_name": image.name, "width": image.width, "height": image.height}
+            for number, image in numbered
+        ],
+        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, 1)],
+        "categories": [
+            {"id": number, "name": class_name(names, number)}
+            for number in sorted(used.union(range(len(names))))
+        ],
+    }
+
+
+def _annotations(number: int, image: LabelledImage) -> Iterator[dict[str, Any]]:
+    detections = image.detections
+    for (left, top, right, bottom), label, score in zip(
+        *(detections.boxes.tolist(), detections.classes.tolist(), detections.scores.tolist()),
+        strict=True,
+    ):
+        box = [round(side, 3) for side in (left, top, right - left, bottom - top)]
+        yield {
+            "image_id": number,
+            "category_id": label,
+            "bbox": box,
+            "area": round(box[2] * box[3], 3),
+            "iscrowd": 0,
+            "score": round(score, 6),
+        }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,128 +26,109 @@ Draw = Callable[[Any, int], None]
 """Draws on an RGB image of pillow what was found in a frame, by its number among the results."""
 
 
-@dataclass(frozen=True, slots=True)
-class VideoWork:
-    """A video that is to be made after a run."""
-
-    source: VideoSource
-    target: Path
-    reading: BoxOptions | None
-    """How outputs are read that hold boxes; ``None``: classes are written."""
-    outputs: tuple[int, ...]
-    """Numbers of these outputs."""
-    names: tuple[str, ...]
-    """Of the classes; empty: unknown."""
-    best: int
-    """How many classes a frame has."""
-    fps: float
-
-
 def is_video(path: Path) -> bool:
     """Tell by its suffix whether a file is a video that can be written."""
     return path.suffix.lower() in _CODECS
 
 
-def prepare_video(
-    prepared: PreparedRun, target: Path, reading: BoxOptions | None, names: Sequence[str], best: int
-) -> VideoWork:
-    """Check before the run what can be checked of what follows it.
+class LabelledVideo:
+    """A video with the boxes or best classes of each frame, made after a run."""
 
-    Args:
-        prepared: the run.
-        target: the file to make.
-        reading: how outputs are read that hold boxes; ``None``: classes are written.
-        names: of the classes; empty: those that the model's file has, if any.
-        best: how many classes are written; 0: three.
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        target: Path,
+        reading: BoxOptions | None,
+        names: Sequence[str],
+        best: int,
+    ) -> None:
+        """Check before the run what can be checked of what follows it.
 
-    Raises:
-        RankSliceError: frames are none of a video, outputs hold no boxes, or no file can be made.
-    """
-    target = check_output(target, "--output", VIDEO, may_be_stream=False)
-    if not isinstance(prepared.source, VideoSource) or prepared.discards:
-        problem = "is made from the frames of a video and all results"
-        hint = "name a video with --input, and keep the results"
-        raise RankSliceError(Mistake(str(target), problem, hint))
-    outputs = prepared.plan.job.outputs
-    options = prepared.options
-    return VideoWork(
-        prepared.source,
-        target,
-        reading,
-        find_outputs(reading, outputs) if reading else (),
-        tuple(names) or model_names(prepared.folder),
-        best or _TOP,
-        prepared.source.fps or options.fps or _USUAL_FPS,
-    )
+        Args:
+            prepared: the run.
+            target: the file to make.
+            reading: how outputs are read that hold boxes; ``None``: classes are written.
+            names: of the classes; empty: those that the model's file has, if any.
+            best: how many classes are written; 0: three.
 
+        Raises:
+            RankSliceError: frames are none of a video, outputs hold no boxes, or no file can be
+                made.
+        """
+        self._target = check_output(target, "--output", VIDEO, may_be_stream=False)
+        source = prepared.source
+        if not isinstance(source, VideoSource) or prepared.discards:
+            problem = "is made from the frames of a video and all results"
+            hint = "name a video with --input, and keep the results"
+            raise RankSliceError(Mistake(str(target), problem, hint))
+        self._source, self._reading = source, reading
+        self._outputs = find_outputs(reading, prepared.plan.job.outputs) if reading else ()
+        self._names = tuple(names) or model_names(prepared.folder)
+        self._best = best or _TOP
+        self._fps = source.fps or prepared.options.fps or _USUAL_FPS
 
-def write_video(work: VideoWork, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
-    """Write the video whole or not at all; return a line that says what was written.
+    def write(self, finished: FinishedRun, on_drawn: Callable[[int], None]) -> str:
+        """Write the video whole or not at all; return a line that says what was written.
 
-    Raises:
-        RankSliceError: a frame cannot be read any more, or the video cannot be written.
-    """
-    draft = work.target.with_name(f".{secrets.token_hex(8)}.partial{work.target.suffix.lower()}")
-    try:
-        draw = _drawing(work, finished)
-        with as_user_errors():
-            _write(draft, work, finished.arrivals, draw, on_drawn)
-        check_output(work.target, "--output", VIDEO, may_be_stream=False)
-        draft.replace(work.target)
-    except OSError as error:
-        problem = f"cannot be written: {error.strerror}"
-        raise RankSliceError(
-            Mistake(str(work.target), problem, "choose another --output")
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)
-    return f"{len(finished.arrivals)} labelled frames, in {work.target}"
+        Raises:
+            RankSliceError: a frame cannot be read any more, or the video cannot be written.
+        """
+        target = self._target
+        draft = target.with_name(f".{secrets.token_hex(8)}.partial{target.suffix.lower()}")
+        try:
+            draw = self._drawing(finished)
+            with as_user_errors():
+                self._write(draft, finished.arrivals, draw, on_drawn)
+            check_output(target, "--output", VIDEO, may_be_stream=False)
+            draft.replace(target)
+        except OSError as error:
+            problem = f"cannot be written: {error.strerror}"
+            raise RankSliceError(Mistake(str(target), problem, "choose another --output")) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return f"{len(finished.arrivals)} labelled frames, in {target}"
 
+    def _write(
+        self, draft: Path, arrivals: Sequence[int], draw: Draw, on_drawn: Callable[[int], None]
+    ) -> None:
+        """Write the frames of a video that have results."""
+        import numpy as np
+        from PIL import Image
 
-def _write(
-    draft: Path,
-    work: VideoWork,
-    arrivals: Sequence[int],
-    draw: Draw,
-    on_drawn: Callable[[int], None],
-) -> None:
-    """Write the frames of a video that have results."""
-    import numpy as np
-    from PIL import Image
+        cv2 = load_opencv()
+        height, width = self._source.size
+        codec = cv2.VideoWriter_fourcc(*_CODECS[draft.suffix])
+        writer = cv2.VideoWriter(str(draft.absolute()), codec, self._fps, (width, height))
+        try:
+            if not writer.isOpened():
+                problem = f"OpenCV cannot write {width}x{height} pixels as {draft.suffix}"
+                mistake = Mistake(str(self._target), problem, "choose another --output")
+                raise RankSliceError(mistake)
+            for number, index in enumerate(arrivals):
+                try:
+                    pixels = self._source.pixels(index)
+                except EndOfStreamError:
+                    mistake = Mistake(self._source.label(index), "cannot be read any more")
+                    raise RankSliceError(mistake) from None
+                image = Image.fromarray(pixels[:, :, ::-1].copy())
+                draw(image, number)
+                writer.write(np.asarray(image)[:, :, ::-1].copy())
+                on_drawn(number + 1)
+        finally:
+            writer.release()
 
-    cv2 = load_opencv()
-    height, width = work.source.size
-    codec = cv2.VideoWriter_fourcc(*_CODECS[draft.suffix])
-    writer = cv2.VideoWriter(str(draft.absolute()), codec, work.fps, (width, height))
-    try:
-        if not writer.isOpened():
-            refused = f"OpenCV cannot write {width}x{height} pixels as {draft.suffix}"
-            raise RankSliceError(Mistake(str(work.target), refused, "choose another --output"))
-        for number, index in enumerate(arrivals):
-            try:
-                pixels = work.source.pixels(index)
-            except EndOfStreamError:
-                mistake = Mistake(work.source.label(index), "cannot be read any more")
-                raise RankSliceError(mistake) from None
-            image = Image.fromarray(pixels[:, :, ::-1].copy())
-            draw(image, number)
-            writer.write(np.asarray(image)[:, :, ::-1].copy())
-            on_drawn(number + 1)
-    finally:
-        writer.release()
+    def _drawing(self, finished: FinishedRun) -> Draw:
+        """Return a function that draws boxes, or writes the best classes into a corner."""
+        from rankslice.backend.runtime.summary.rates import top_classes
+        from rankslice.views.boxes.detections import RunBoxes
+        from rankslice.views.boxes.drawing import draw, draw_classes
 
-
-def _drawing(work: VideoWork, finished: FinishedRun) -> Draw:
-    """Return a function that draws boxes, or writes the best classes into a corner."""
-    from rankslice.backend.runtime.summary.rates import top_classes
-    from rankslice.views.boxes.detections import RunBoxes
-    from rankslice.views.boxes.drawing import draw, draw_classes
-
-    if work.reading is None:
-        scores = finished.results.frames(0)
-        return lambda image, number: draw_classes(
-            image, top_classes(scores[number], work.best), work.names
-        )
-    boxes = RunBoxes(work.reading, work.outputs, finished.results)
-    fit, size = work.source.fit(), work.source.size
-    return lambda image, number: draw(image, boxes.on_image(number, fit, size)[0], work.names)
+        names = self._names
+        if self._reading is None:
+            scores = finished.results.frames(0)
+            return lambda image, number: draw_classes(
+                image, top_classes(scores[number], self._best), names
+            )
+        boxes = RunBoxes(self._reading, self._outputs, finished.results)
+        fit, size = self._source.fit(), self._source.size
+        return lambda image, number: draw(image, boxes.on_image(number, fit, size)[0], names)

@@ -12,9 +12,9 @@ from onnx import helper
 from PIL import Image
 
 from rankslice.frontend.formats.onnx.reader import read_metadata
-from rankslice.views.boxes.coco import LabelledImage, coco
 from rankslice.views.boxes.detections import Detections
 from rankslice.views.boxes.drawing import colour_of, draw
+from rankslice.views.boxes.labelled_images import LabelledImage, coco
 from rankslice.views.classes import parsed_names
 
 

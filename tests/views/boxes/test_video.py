@@ -16,7 +16,7 @@ from rankslice.backend.runtime.sinks.results import Results
 from rankslice.framework.errors import RankSliceError
 from rankslice.session.prepare import prepare
 from rankslice.session.run import FinishedRun
-from rankslice.views.boxes.video import VideoWork, prepare_video, write_video
+from rankslice.views.boxes.video import LabelledVideo
 
 MODELS = Path(__file__).parents[3] / "models"
 FRAMES, FPS, SIZE = 12, 24.0, (128, 96)
@@ -38,10 +38,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "out"
 
 
-def work_for(folder: Path, target: Path) -> VideoWork:
+def labelled(folder: Path, target: Path) -> LabelledVideo:
     options = RunOptions(inputs=(str(folder.parent / "in.avi"),))
     names = [f"class {number}" for number in range(10)]
-    return prepare_video(prepare(folder, options), target, None, names, 1)
+    return LabelledVideo(prepare(folder, options), target, None, names, 1)
 
 
 def finished_with(arrivals: tuple[int, ...]) -> FinishedRun:
@@ -65,7 +65,7 @@ def test_each_frame_with_a_result_has_it_written_at_rate_and_size_of_the_video(
     folder: Path, tmp_path: Path, name: str, arrivals: tuple[int, ...]
 ) -> None:
     drawn: list[int] = []
-    text = write_video(work_for(folder, tmp_path / name), finished_with(arrivals), drawn.append)
+    text = labelled(folder, tmp_path / name).write(finished_with(arrivals), drawn.append)
     assert f"{len(arrivals)} labelled frames, in {tmp_path / name}" == text
     assert list(range(1, len(arrivals) + 1)) == drawn
     fps, frames = frames_of(tmp_path / name)
@@ -78,16 +78,16 @@ def test_each_frame_with_a_result_has_it_written_at_rate_and_size_of_the_video(
 
 
 def test_a_frame_that_cannot_be_read_any_more_leaves_no_video(folder: Path, tmp_path: Path) -> None:
-    work = work_for(folder, tmp_path / "out.avi")
+    video = labelled(folder, tmp_path / "out.avi")
     with pytest.raises(RankSliceError, match=r"in.avi\[12\]: cannot be read any more"):
-        write_video(work, finished_with((0, FRAMES)), lambda count: None)
+        video.write(finished_with((0, FRAMES)), lambda count: None)
     assert [] == list(tmp_path.iterdir())
 
 
 def test_only_videos_become_videos(folder: Path, tmp_path: Path) -> None:
     prepared = prepare(folder, RunOptions())
     with pytest.raises(RankSliceError, match=r"o.mp4: is made from the frames of a video and all"):
-        prepare_video(prepared, tmp_path / "o.mp4", None, (), 0)
+        LabelledVideo(prepared, tmp_path / "o.mp4", None, (), 0)
 
 
 @pytest.mark.ci

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.output_file import CLASSES, STDOUT, TERMINAL
+from rankslice.framework.files.output_file import CLASSES, TERMINAL
 from rankslice.framework.option_records import Writes, offered, option
-from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import (
     BuildFolder,
     Html,
@@ -25,12 +22,10 @@ from rankslice.session.shared_options import (
     refuse_with,
 )
 from rankslice.views.boxes.reading import BoxOptions
-from rankslice.views.terminal import print_line, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.show import RunOutputs
     from rankslice.session.pipeline import Pipeline
-    from rankslice.session.run import Execute, FinishedRun, PreparedRun
+    from rankslice.session.run import FinishedRun
 
 _NAMES_FILE = r"-|(?!-).*[./].*"
 """What may be a value of ``--live``; other words, as of a build folder, are none."""
@@ -244,12 +239,6 @@ class Shown:
         False, "Show the mpirun command without running it.", excludes=("record",)
     )
 
-    def best(self, boxes: str | None) -> int:
-        """Return the number of classes that are shown of each frame."""
-        if self.top is not None:
-            return self.top
-        return 3 if (self.labels and boxes is None) or self.classes else 0
-
 
 @command(
     "run",
@@ -269,129 +258,16 @@ def show_run(
     json: Json = None,
     html: Html = None,
 ) -> None:
-    from rankslice.commands.run.show import RunOutputs
+    from rankslice.commands.run.show import RunOutputs, run_and_show
     from rankslice.session.results_files import is_npz
-    from rankslice.views.boxes.video import is_video
-    from rankslice.views.classes import read_labels
-    from rankslice.views.json_lines import check_streamed
-    from rankslice.views.live import check_live
 
     if shown.output is not None and is_npz(shown.output):
         refuse_with("--output FILE.npz", results=checks.results)
         checks, shown = replace(checks, results=shown.output), replace(shown, output=None)
-    video = shown.output if shown.output is not None and is_video(shown.output) else None
-    lines = check_streamed(shown.output) if shown.output is not None and video is None else None
-    outputs = RunOutputs(
-        verify=checks.verify is not False,
-        tolerance=checks.tolerance,
-        lines=lines,
-        live=check_live(shown.live, lines) if shown.live is not None else None,
-        json=json,
-        html=html,
-        classes=shown.classes,
-        names=read_labels(shown.labels) if shown.labels is not None else (),
-        best=shown.best(boxes.boxes),
-        survives=surviving.survive,
-    )
+    outputs = RunOutputs(checks, shown, boxes, json, html, survives=surviving.survive)
     call(
-        options=replace(options, stream=lines is not None),
+        options=replace(options, stream=outputs.lines is not None),
         checks=checks,
         by_hand=shown.dry_run,
-        on_prepared=partial(_run_and_show, shown=shown, boxes=boxes, video=video, outputs=outputs),
+        on_prepared=partial(run_and_show, outputs=outputs),
     )
-
-
-def _run_and_show(
-    prepared: PreparedRun,
-    execute: Execute,
-    *,
-    shown: Shown,
-    boxes: BoxOptions,
-    video: Path | None,
-    outputs: RunOutputs,
-) -> None:
-    """Run a prepared job, and show and write what is wanted of it; or show its command."""
-    from rankslice.commands.run.show import run_and_show
-    from rankslice.session.build_folder import EDITED, is_edited
-    from rankslice.session.recording_folder import prepare_recording
-
-    if prepared.discards:
-        refuse_with(
-            "--results /dev/null",
-            verify=outputs.verify,
-            boxes=boxes.boxes,
-            classes=shown.classes,
-        )
-    outputs = replace(outputs, draw=_drawing(prepared, shown, boxes, video, outputs))
-    if prepared.options.record is not None:
-        prepared, recorded = prepare_recording(prepared)
-        print_line(talk, on_one_line(recorded), "note")
-    if shown.dry_run:
-        _refuse_to_show(prepared)
-        print(shlex.join(prepared.command))
-        return
-    if is_edited(prepared.folder, prepared.plan):
-        print_line(talk, EDITED, "note")
-    if note := prepared.source.note():
-        print_line(talk, on_one_line(note))
-    may_grow = prepared.options.unlimited or not prepared.source.reads_files
-    if prepared.is_endless and may_grow and not prepared.discards:
-        print_line(talk, _growth_text(prepared), "note")
-    run_and_show(prepared, outputs, ("rankslice", *sys.argv[1:]), execute)
-
-
-def _growth_text(prepared: PreparedRun) -> str:
-    """Return a note on the growth of the results of a run without a known end."""
-    from rankslice.backend.runtime.frame_records import RecordForm
-    from rankslice.framework.wording import bytes_text
-
-    outputs = prepared.plan.job.outputs
-    most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
-    return f"each frame adds {bytes_text(most)} to the results; --results /dev/null keeps none"
-
-
-def _drawing(
-    prepared: PreparedRun,
-    shown: Shown,
-    boxes: BoxOptions,
-    video: Path | None,
-    outputs: RunOutputs,
-) -> Callable[..., str] | None:
-    """Check what classes and boxes need, and return what draws them; ``None``: nothing is drawn."""
-    from rankslice.views.boxes.labelled_images import prepare_boxes, write_boxes
-    from rankslice.views.boxes.video import prepare_video, write_video
-    from rankslice.views.classes import check_classes, check_labels
-
-    reading = boxes if boxes.boxes else None
-    if outputs.best:
-        values = {"--labels": shown.labels, "--classes": shown.classes, "--top": outputs.best}
-        check_classes(next(option for option, value in values.items() if value), prepared.plan)
-    if shown.labels is not None and (reading is None or outputs.best):
-        check_labels(shown.labels, outputs.names, prepared.plan)
-    if video is not None:
-        if reading is None:
-            check_classes("--output", prepared.plan)
-        video_work = prepare_video(prepared, video, reading, outputs.names, outputs.best)
-        return partial(write_video, video_work)
-    if reading is not None:
-        return partial(write_boxes, prepare_boxes(prepared, reading, outputs.names))
-    return None
-
-
-def _refuse_to_show(prepared: PreparedRun) -> None:
-    """Raise if the frames come from, or the results go to, what ranks cannot reach themselves."""
-    from rankslice.backend.runtime.keeper import is_streamed
-    from rankslice.session.results_files import is_npz
-
-    results = prepared.options.results
-    if is_streamed(prepared.options.inputs):
-        mistake = ("standard input", "read", "give a file with --input")
-    elif prepared.options.stream:
-        mistake = ("--output", "written", "leave it out")
-    elif results == STDOUT or is_npz(results):
-        mistake = (str(results), "written", "leave out --results, or name a .bin")
-    else:
-        return
-    place, verb, advice = mistake
-    problem = f"can be {verb} only by 'rankslice run', not by the mpirun line"
-    raise RankSliceError(Mistake(place, problem, advice))

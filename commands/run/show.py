@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.runtime.figures.sampling import Sample
-from rankslice.framework.errors import RankSliceError
+from rankslice.backend.runtime.frame_records import RecordForm
+from rankslice.backend.runtime.keeper import is_streamed
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, TERMINAL, write_json, write_output
-from rankslice.framework.wording import on_one_line
+from rankslice.framework.wording import bytes_text, on_one_line
 from rankslice.measurement.verify import Verification
-from rankslice.session.build_folder import read_plan
+from rankslice.session.build_folder import EDITED, is_edited, read_plan
 from rankslice.session.callbacks import Callbacks, FinishedRun
 from rankslice.session.fail_over import Restart
 from rankslice.session.prepare import PreparedRun
+from rankslice.session.recording_folder import prepare_recording
+from rankslice.session.results_files import is_npz
 from rankslice.session.run import Execute, run
 from rankslice.session.run_record import run_record
-from rankslice.views.classes import classes_csv, classes_json, classes_parts
-from rankslice.views.json_lines import JsonLines
-from rankslice.views.live import LiveLines, LiveState, LiveView
+from rankslice.session.shared_options import refuse_with
+from rankslice.views.boxes.labelled_images import LabelledFolder
+from rankslice.views.boxes.reading import BoxOptions
+from rankslice.views.boxes.video import LabelledVideo, is_video
+from rankslice.views.classes import (
+    check_classes,
+    check_labels,
+    classes_csv,
+    classes_json,
+    classes_parts,
+    read_labels,
+)
+from rankslice.views.json_lines import JsonLines, check_streamed
+from rankslice.views.live import LiveLines, LiveState, LiveView, check_live
 from rankslice.views.page import page_html
 from rankslice.views.run_page import run_page
 from rankslice.views.run_text import (
@@ -33,39 +48,67 @@ from rankslice.views.run_text import (
 )
 from rankslice.views.terminal import MAX_LINE, Bars, print_line, screen, show, talk
 
+if TYPE_CHECKING:
+    from rankslice.commands.run.cli import Checks, Shown
 
-@dataclass(frozen=True, slots=True)
+Draw: TypeAlias = Callable[[FinishedRun, Callable[[int], None]], str]
+"""Draws what was found in the frames, and tells how many it has done; returns what to print."""
+
+
 class RunOutputs:
     """What a run shows and writes besides its results; of each file ``None``: it is not wanted."""
 
-    verify: bool
-    tolerance: float | None
-    lines: Path | None
-    """Of JSON, for results as they come."""
-    live: Path | None
-    """For samples of boards as they come; :data:`.TERMINAL`: they are shown."""
-    json: Path | None
-    html: Path | None
-    classes: Path | None
-    names: tuple[str, ...]
-    """Of the classes; empty: unknown."""
-    best: int
-    """How many classes of each frame are shown."""
-    survives: bool = False
-    """Whether another job may take over."""
-    draw: Callable[[FinishedRun, Callable[[int], None]], str] | None = None
-    """Draws boxes or classes; returns what to print of it."""
+    def __init__(
+        self,
+        checks: Checks,
+        shown: Shown,
+        boxes: BoxOptions,
+        json: Path | None,
+        html: Path | None,
+        *,
+        survives: bool,
+    ) -> None:
+        """Take the options; read the labels, and check the files that grow during the run.
+
+        ``survives``: another job may take over.
+        """
+        self.shown, self.json, self.html, self.survives = shown, json, html, survives
+        self.verify, self.tolerance = checks.verify is not False, checks.tolerance
+        self.boxes = boxes if boxes.boxes else None
+        output = shown.output
+        self.video = output if output is not None and is_video(output) else None
+        self.lines = None if output in (None, self.video) else check_streamed(output)
+        """Of JSON, for results as they come."""
+        self.live = check_live(shown.live, self.lines) if shown.live is not None else None
+        """For samples of boards as they come; :data:`.TERMINAL`: they are shown."""
+        self.names = read_labels(shown.labels) if shown.labels is not None else ()
+        """Of the classes; empty: unknown."""
+        usual = 3 if (shown.labels and self.boxes is None) or shown.classes else 0
+        self.best = usual if shown.top is None else shown.top
+        """How many classes of each frame are shown."""
 
     def leaves_screen(self, results: Path) -> bool:
         """Whether standard output is free for the figures."""
-        files = (self.json, self.html, self.classes, results, self.lines, self.live)
+        files = (self.json, self.html, self.shown.classes, results, self.lines, self.live)
         return STDOUT not in files
 
 
-def run_and_show(
-    prepared: PreparedRun, outputs: RunOutputs, command: tuple[str, ...], execute: Execute
-) -> None:
-    """Run a job, show it, and write what is wanted of it."""
+def run_and_show(prepared: PreparedRun, execute: Execute, *, outputs: RunOutputs) -> None:
+    """Run a prepared job, and show and write what is wanted of it; or show its command."""
+    if prepared.discards:
+        boxes = outputs.boxes is not None
+        classes = outputs.shown.classes
+        refuse_with("--results /dev/null", verify=outputs.verify, boxes=boxes, classes=classes)
+    draw = _drawing(prepared, outputs)
+    if prepared.options.record is not None:
+        prepared, recorded = prepare_recording(prepared)
+        print_line(talk, on_one_line(recorded), "note")
+    if outputs.shown.dry_run:
+        _refuse_to_show(prepared)
+        print(shlex.join(prepared.command))
+        return
+    _print_notes(prepared)
+    command = ("rankslice", *sys.argv[1:])
     display = _Display(prepared, outputs)
     with display.bars as bars:
         display.begin()
@@ -78,21 +121,64 @@ def run_and_show(
             command=command,
         )
         drawn = ""
-        if outputs.draw is not None:
+        if draw is not None:
             bars.begin("drawing", len(finished.labels))
-            drawn = outputs.draw(finished, bars.update)
+            drawn = draw(finished, bars.update)
     display.close()
     if drawn and display.shows:
         print_line(screen, on_one_line(drawn))
     if outputs.json is not None:
         write_json(outputs.json, _run_json(finished, outputs, display.best))
-    if outputs.classes is not None:
+    if outputs.shown.classes is not None:
         text = classes_csv(finished, outputs.names, display.best)
-        write_output(outputs.classes, text, "--classes")
+        write_output(outputs.shown.classes, text, "--classes")
     if outputs.html is not None:
         record = run_record(finished.job or prepared, finished.summary, command)
         write_output(outputs.html, page_html(run_page(record, finished.hardware)), "--html")
     _show_verdict(finished.summary.verify, shows=display.shows)
+
+
+def _drawing(prepared: PreparedRun, outputs: RunOutputs) -> Draw | None:
+    """Check what classes and boxes need, and return what draws them; ``None``: nothing is drawn."""
+    shown, boxes, names, best = outputs.shown, outputs.boxes, outputs.names, outputs.best
+    if best:
+        values = {"--labels": shown.labels, "--classes": shown.classes, "--top": best}
+        check_classes(next(option for option, value in values.items() if value), prepared.plan)
+    if shown.labels is not None and (boxes is None or best):
+        check_labels(shown.labels, names, prepared.plan)
+    if outputs.video is not None:
+        if boxes is None:
+            check_classes("--output", prepared.plan)
+        return LabelledVideo(prepared, outputs.video, boxes, names, best).write
+    return LabelledFolder(prepared, boxes, names).write if boxes is not None else None
+
+
+def _refuse_to_show(prepared: PreparedRun) -> None:
+    """Raise if the frames come from, or the results go to, what ranks cannot reach themselves."""
+    results = prepared.options.results
+    if is_streamed(prepared.options.inputs):
+        place, verb, advice = "standard input", "read", "give a file with --input"
+    elif prepared.options.stream:
+        place, verb, advice = "--output", "written", "leave it out"
+    elif results == STDOUT or is_npz(results):
+        place, verb, advice = str(results), "written", "leave out --results, or name a .bin"
+    else:
+        return
+    problem = f"can be {verb} only by 'rankslice run', not by the mpirun line"
+    raise RankSliceError(Mistake(place, problem, advice))
+
+
+def _print_notes(prepared: PreparedRun) -> None:
+    if is_edited(prepared.folder, prepared.plan):
+        print_line(talk, EDITED, "note")
+    if note := prepared.source.note():
+        print_line(talk, on_one_line(note))
+    may_grow = prepared.options.unlimited or not prepared.source.reads_files
+    if prepared.is_endless and may_grow and not prepared.discards:
+        outputs = prepared.plan.job.outputs
+        most = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
+        grows = f"each frame adds {bytes_text(most)} to the results"
+        print_line(talk, f"{grows}; --results /dev/null keeps none", "note")
 
 
 class _Display:

@@ -39,14 +39,13 @@ from timing import console, machine
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import Prediction, predict
-from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.problem.profiled import profiled_problem
-from rankslice.exploration.problem.to_mapping import mapping_of
+from rankslice.exploration.problem.make_problem import profiled_problem
+from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
+from rankslice.exploration.search.space import scorer, space_of
 from rankslice.exploration.times.span_times import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key

@@ -25,10 +25,9 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import SearchSpace, exhaustive
+from rankslice.exploration.search.space import SearchSpace, exhaustive, scorer, space_of
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rankslice.exploration.planner.layer_chain import Device, LayerChain
+from rankslice.exploration.planner.chain import Device, LayerChain
 
 _MEGA = 1024 * 1024
 _BUFFERS = 2

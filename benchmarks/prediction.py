@@ -56,9 +56,8 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
-from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.span_times import measured_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform

@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rankslice.exploration.planner.chain import ArgumentError, Device, LayerChain
     from rankslice.exploration.planner.infeasible import NoPlanError
-    from rankslice.exploration.planner.layer_chain import ArgumentError, Device, LayerChain
     from rankslice.exploration.planner.optimal import Pipeline, PlannedSlice, optimal_pipeline
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 
 _HOMES = {
     "infeasible": ("NoPlanError",),
-    "layer_chain": ("ArgumentError", "Device", "LayerChain"),
+    "chain": ("ArgumentError", "Device", "LayerChain"),
 }
 """By module of the planner, what it has; the rest is in ``optimal``."""
 

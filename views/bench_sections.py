@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from rankslice.framework.wording import fixed_text, number_text, percent_text
 from rankslice.measurement.bench.bench_records import Bench
-from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.intervals import Interval, is_significant
 from rankslice.measurement.bench.scenarios import ScenarioFigures
-from rankslice.measurement.bench.series import SeriesFigures, all_series
+from rankslice.measurement.bench.series import BesideFigures, SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
 from rankslice.views.bench_tables import milliseconds, names_of
 from rankslice.views.charts import Bar, Point, Series, bar_figure, line_figure

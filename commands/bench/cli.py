@@ -190,7 +190,7 @@ def _write(results: _Results, file: Path, page: Path, json: Path | None) -> None
 
 def _results(bench: Bench, *, explain: bool) -> _Results:
     from rankslice.commands.bench.show import bench_parts, beside_json, explained_json
-    from rankslice.measurement.bench.beside import beside_figures
+    from rankslice.measurement.bench.series import beside_figures
     from rankslice.views.bench_sections import beside_section, explained, explained_section
 
     sections: list[Section] = []

@@ -7,12 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from rankslice.measurement.bench.bench_records import Bench
-from rankslice.measurement.bench.beside import BesideFigures
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import unquiet
 from rankslice.measurement.bench.scenarios import ScenarioFigures
-from rankslice.measurement.bench.series import Ratio, SeriesFigures, all_series, own_ratios
+from rankslice.measurement.bench.series import (
+    BesideFigures,
+    Ratio,
+    SeriesFigures,
+    all_series,
+    own_ratios,
+)
 from rankslice.views.bench_sections import (
     Explained,
 )

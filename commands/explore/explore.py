@@ -13,14 +13,19 @@ from pathlib import Path
 from rankslice.commands.profile.show import refinement_text
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
+from rankslice.exploration.problem.make_problem import measured_keys, profiled_problem
 from rankslice.exploration.problem.problem import Problem, with_turns
-from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
 from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
 from rankslice.exploration.results.candidates import Candidate, Exploration, ScalingPoint
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
-from rankslice.exploration.search.methods import SearchResult, find_mappings, replicas_text
-from rankslice.exploration.search.scaling import copies, scaling
+from rankslice.exploration.search.methods import (
+    SearchResult,
+    copies,
+    find_mappings,
+    replicas_text,
+    scaling,
+)
 from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
@@ -37,8 +42,12 @@ from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.building.planning import read_profile
-from rankslice.session.exploring.evaluators import MappingRunner, MappingSimulator, mapping_text
-from rankslice.session.exploring.run_cache import RunCache
+from rankslice.session.exploring.evaluators import (
+    MappingRunner,
+    MappingSimulator,
+    RunCache,
+    mapping_text,
+)
 from rankslice.session.profiling.profile_options import ProfileOptions
 from rankslice.session.profiling.profiler import Profiler, profile_model
 from rankslice.session.profiling.span_bench import Listener

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ import numpy as np
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.summary.rates import TOO_FEW, frames_to_fill, latency_text
-from rankslice.commands.trace.advice import cut_advice
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import PAGE, check_output, write_bytes, write_output
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import digits, joined
+from rankslice.framework.wording import bytes_text, digits, joined, quoted
+from rankslice.frontend.costs.cuts import Cut
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import (
@@ -26,12 +26,12 @@ from rankslice.measurement.trace.journeys import (
     longest_journeys,
     stretches_of,
 )
-from rankslice.measurement.trace.journeys_json import journeys_json
 from rankslice.measurement.trace.operator_table import PlacedRow, records_of, table_of
 from rankslice.measurement.trace.path import steady_span, whole_span
-from rankslice.measurement.trace.trace_events import Trace, events_needed
-from rankslice.measurement.trace.trace_findings import Findings, findings
+from rankslice.measurement.trace.trace_events import Trace, events_needed, failure_of, read_failure
+from rankslice.measurement.trace.trace_findings import Findings, findings, journeys_json
 from rankslice.session.build_folder import TRACE, read_plan
+from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
 from rankslice.views.board_charts import counters_of, hardware_figures
 from rankslice.views.content import Notice, Part, Section
@@ -134,8 +134,6 @@ def trace_failure(folder: Path) -> Traced:
     Raises:
         RankSliceError: no job of the folder has failed, or too few frames came out.
     """
-    from rankslice.measurement.trace.failure import failure_of, read_failure
-
     plan, failure = read_plan(folder), failure_of(folder)
     reason = " ".join(failure.message)
     note = f"this is the end of a job that failed at {failure.time}: {reason}"
@@ -261,3 +259,55 @@ def write_perfetto(traced: Traced, file: Path) -> None:
     counters = counters_of(traced.findings.journeys.trace, traced.hardware)
     content = perfetto_bytes(traced.findings, traced.drawn, counters)
     write_bytes(file, content, "--perfetto")
+
+
+_LESS = 0.5
+"""Of what crosses now, at most: another cut has to be worth building again."""
+_FARTHEST = 0.25
+"""Share of the model's work that may change sides."""
+
+
+def cut_advice(folder: Path, channels: Collection[int]) -> str:
+    """Return which cut near the present one sends less than half; empty: none, or no model."""
+    if not channels:
+        return ""
+    try:
+        found = inspect_model(folder)
+    except RankSliceError:
+        return ""
+    if found.plan is None:
+        return ""
+    tensors = {channel.tensor for channel in found.plan.channels if channel.number in channels}
+    return _advice(found.cuts, tensors)
+
+
+def _advice(cuts: Sequence[Cut], tensors: set[str]) -> str:
+    now = next((cut for cut in cuts if {tensor.name for tensor in cut.tensors} == tensors), None)
+    if now is None or not now.nbytes:
+        return ""
+    near = [
+        cut
+        for cut in cuts
+        if cut.nbytes
+        and not cut.obstacle
+        and cut.nbytes <= _LESS * now.nbytes
+        and abs(cut.share - now.share) <= _FARTHEST
+        and cut.divides
+    ]
+    if not near:
+        return ""
+    best = min(near, key=lambda cut: (abs(cut.share - now.share), cut.nbytes or 0))
+    times = now.nbytes / (best.nbytes or 1)
+    return (
+        f"a cut after {quoted(best.after)} would send {_part(times)}:"
+        f" {bytes_text(best.nbytes or 0)} instead of {bytes_text(now.nbytes)} per frame"
+    )
+
+
+def _part(times: float) -> str:
+    """Return a part in words: ``half``, ``a quarter``, ``a 32nd``."""
+    whole = round(times)
+    names = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 8: "an eighth", 10: "a tenth"}
+    if abs(times - whole) <= 0.1 and whole in names:
+        return names[whole]
+    return f"{100 / times:.3g} % of that"

@@ -20,8 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats, limit_in_turn
-from rankslice.exploration.planner.slices import PlacedSlice, messages
+from rankslice.exploration.planner.chain import (
+    Chain,
+    Flags,
+    Floats,
+    PlacedSlice,
+    limit_in_turn,
+    messages,
+)
 from rankslice.exploration.planner.state_graph import Grade, Move, StateGraph
 
 _ROUNDING = 1e-13

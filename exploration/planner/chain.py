@@ -1,26 +1,88 @@
-"""A chain of layers and the devices it may be cut over, as tables of spans."""
+"""A chain of layers, the devices it may be cut over, and plans: slices on devices."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from rankslice.exploration.planner.layer_chain import Device, Floats
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 
-__all__ = ["Chain", "Flags", "Floats"]
-
+Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
+class ArgumentError(RankSliceError, ValueError):
+    """Arguments that describe no chain of layers, or no devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator that may get a slice."""
+
+    name: str
+    """Unique: it identifies the slice."""
+    kind: int
+    """Row of the time table: devices of one row take the same time for the same layers."""
+    board: str = ""
+    """Devices of one board share its memory; empty: a board of its own."""
+    memory_bytes: float = math.inf
+    """Of the board, so the same for all of its devices."""
+    bandwidth_bytes_s: float = math.inf
+    """Of the board's network: a message between two boards takes the smaller one."""
+    busy_w: float | None = None
+    """Power it draws while it computes, on top of ``idle_w``; None: not known."""
+    idle_w: float = 0.0
+    """Power that its board draws as long as it is used at all; once for all of its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChain:
+    """Layers one after the other, and the devices over which they may be cut."""
+
+    times_s: ArrayLike
+    """(kinds, layers): time of each layer on each kind of device in s; infinite where it cannot
+    run. A slice takes the sum, unless ``spans_s`` says otherwise."""
+    output_bytes: ArrayLike
+    """(layers,): bytes that cross the cut behind each layer. If layers are read by others than the
+    next one, count everything that is made before the cut and read behind it. Infinite: there can
+    be no cut. The last layer's bytes are not sent."""
+    memory_bytes: ArrayLike
+    """(layers,), (kinds, layers), or (kinds, layers, layers) for spans: what layers take of the
+    memory of the board they are on."""
+    devices: Sequence[Device]
+    """Each is used at most once."""
+    spans_s: ArrayLike | None = None
+    """(kinds, layers, layers): time of the slice from a first to a last layer, instead of sums. It
+    need not grow with the span. A slice that has a layer with an infinite time is infinite
+    nevertheless."""
+    receive_memory_bytes: ArrayLike = 0.0
+    """(layers,): memory on top for what a slice receives, by first layer."""
+    send_memory_bytes: ArrayLike = 0.0
+    """(layers,): memory on top for what a slice sends, by last layer."""
+    bandwidth_bytes_s: ArrayLike = math.inf
+    """(devices, devices), from row to column, or one number. Between two boards a message takes
+    the smallest of this and the two devices' own."""
+    latency_s: ArrayLike = 0.0
+    """(devices, devices) or one number: added to each message, in s."""
+
+
+def raise_faults(mistakes: Iterator[Mistake]) -> None:
+    try:
+        raise_mistakes(mistakes)
+    except RankSliceError as error:
+        raise ArgumentError(*error.mistakes) from None
+
+
 @dataclass(frozen=True)
 class Chain:
-    """Layers and devices: checked numbers, and tables that are made of them on demand.
+    """A :class:`LayerChain` with checked numbers, and tables that are made of them on demand.
 
     A *cut* is a number from 0 to ``layers``: cut ``c`` lies before layer ``c``. A slice goes from
     one cut to a later one, so tables of spans are (cuts, cuts).
@@ -168,3 +230,93 @@ def by_cuts(spans: Floats) -> Floats:
     upper = np.triu(np.ones((layers, layers), np.bool_))
     table[:-1, 1:][upper] = spans[upper]
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSlice:
+    """One slice of a plan."""
+
+    devices: tuple[int, ...]
+    """Of one type. Several take turns, frame by frame, in this order: ascending."""
+    first: int
+    """Cut before its first layer."""
+    end: int
+    """Cut behind its last layer."""
+
+    @property
+    def turns(self) -> int:
+        """How many devices take turns: each gets one frame of so many."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages at one cut."""
+
+    longest_s: float
+    load_s: float
+    """For how long per frame the busiest device, or cable of a board, sends or receives."""
+
+
+_NO_MESSAGES = Messages(0.0, 0.0)
+
+
+def bottleneck_s(chain: Chain, plan: tuple[PlacedSlice, ...]) -> float:
+    """Return how long the busiest device or cable is busy per frame; infinite if it cannot be."""
+    types = ({chain.type_of[device] for device in part.devices} for part in plan)
+    if exceeds_memory(chain, plan) or any(len(one) > 1 for one in types):
+        return math.inf
+    slices = (slice_s(chain, part) / part.turns for part in plan)
+    messages = (messages_behind(chain, plan, index).load_s for index in range(len(plan)))
+    return max(*slices, *messages)
+
+
+def slice_s(chain: Chain, part: PlacedSlice) -> float:
+    return chain.slice_s(part.devices[0], part.first, part.end)
+
+
+def exceeds_memory(chain: Chain, plan: tuple[PlacedSlice, ...]) -> bool:
+    held = [0.0] * len(chain.boards)
+    for part in plan:
+        for device in part.devices:
+            size = chain.slice_bytes(device, part.first, part.end)
+            held[chain.board_of[device]] += size
+    return any(one > most for one, most in zip(held, chain.capacity_bytes, strict=True))
+
+
+def messages_behind(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> Messages:
+    """Return the messages behind a slice of a plan; behind the last one there are none."""
+    if index + 1 == len(plan):
+        return _NO_MESSAGES
+    one, other = plan[index], plan[index + 1]
+    return messages(chain, one.devices, other.devices, one.end)
+
+
+def messages(
+    chain: Chain, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int
+) -> Messages:
+    """Return the messages at a cut between devices that take turns, and others.
+
+    Each frame goes from the one that has it to the one whose turn it is. What leaves a board over
+    its cable adds up, and what enters it.
+    """
+    if len(senders) == len(receivers) == 1:
+        time = float(chain.link_s[chain.link_of[senders[0], receivers[0]], cut])
+        return Messages(time, time)
+    frames = np.arange(math.lcm(len(senders), len(receivers)))
+    sender = np.array(senders)[frames % len(senders)]
+    receiver = np.array(receivers)[frames % len(receivers)]
+    times = chain.link_s[chain.link_of[sender, receiver], cut]
+    boards = np.array(chain.board_of)
+    across = np.where(boards[sender] == boards[receiver], 0.0, times)
+    busiest = max(
+        _busiest(sender, times),
+        _busiest(receiver, times),
+        _busiest(boards[sender], across),
+        _busiest(boards[receiver], across),
+    )
+    return Messages(float(times.max()), busiest / frames.size)
+
+
+def _busiest(which: NDArray[np.intp], times: Floats) -> float:
+    return float(np.bincount(which, times).max())

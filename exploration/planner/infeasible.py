@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats
-from rankslice.exploration.planner.slices import bottleneck_s
+from rankslice.exploration.planner.chain import Chain, Flags, Floats, bottleneck_s
 from rankslice.exploration.planner.solver import Solution, fastest, is_feasible
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import bytes_text, joined

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rankslice.exploration.planner.chain import Chain
-from rankslice.exploration.planner.layer_chain import (
+from rankslice.exploration.planner.chain import (
     ArgumentError,
+    Chain,
     Device,
     Floats,
     LayerChain,

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rankslice.exploration.planner.branch_and_bound import Costs
-from rankslice.exploration.planner.chain import Chain
-from rankslice.exploration.planner.infeasible import why_infeasible
-from rankslice.exploration.planner.layer_chain import LayerChain, raise_faults
-from rankslice.exploration.planner.make_chain import make_chain
-from rankslice.exploration.planner.slices import (
+from rankslice.exploration.planner.chain import (
+    Chain,
+    LayerChain,
     PlacedSlice,
     bottleneck_s,
     messages_behind,
+    raise_faults,
     slice_s,
 )
+from rankslice.exploration.planner.infeasible import why_infeasible
+from rankslice.exploration.planner.make_chain import make_chain
 from rankslice.exploration.planner.solver import SAME, Solution, cheapest, fastest
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import joined, quoted

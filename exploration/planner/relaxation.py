@@ -27,8 +27,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats, limit_in_turn
-from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
+from rankslice.exploration.planner.chain import (
+    Chain,
+    Flags,
+    Floats,
+    PlacedSlice,
+    bottleneck_s,
+    limit_in_turn,
+)
 
 _MAX_BYTES = 1 << 27
 """Most memory of the tables of all combinations of numbers of devices."""

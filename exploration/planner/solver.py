@@ -13,9 +13,8 @@ from rankslice.exploration.planner.branch_and_bound import (
     completion_costs,
     completions,
 )
-from rankslice.exploration.planner.chain import Chain, Floats
+from rankslice.exploration.planner.chain import Chain, Floats, PlacedSlice, bottleneck_s
 from rankslice.exploration.planner.relaxation import Relaxation, relax
-from rankslice.exploration.planner.slices import PlacedSlice, bottleneck_s
 from rankslice.exploration.planner.state_graph import StateGraph, state_graph
 
 SAME = 1e-12

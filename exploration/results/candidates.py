@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.exploration.cost.prediction import BoardCost, Prediction, predict
-from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.problem.to_mapping import mapping_of
+from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.wording import digits

@@ -23,7 +23,7 @@ from rankslice.exploration.search.planned import (
     ContiguousPlanner,
     without_shared_cores,
 )
-from rankslice.exploration.search.scoring import scorer
+from rankslice.exploration.search.space import scorer
 
 _HALVINGS = 40
 

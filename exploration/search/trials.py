@@ -15,7 +15,7 @@ from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate, Failure, predicted_candidate
 from rankslice.exploration.results.front import Population, Scores
-from rankslice.exploration.search.scoring import scorer
+from rankslice.exploration.search.space import scorer
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 
 _IMPOSSIBLE = 1.0

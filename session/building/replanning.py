@@ -13,8 +13,8 @@ import numpy as np
 
 from rankslice.exploration.cost.prediction import Prediction, predict
 from rankslice.exploration.problem.devices import Team
+from rankslice.exploration.problem.make_problem import measured_keys, profiled_problem
 from rankslice.exploration.problem.problem import Problem, with_turns
-from rankslice.exploration.problem.profiled import measured_keys, profiled_problem
 from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.search.methods import find_mappings
 from rankslice.exploration.search.search_options import SearchOptions

@@ -20,8 +20,13 @@ from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEI
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import plan_from_json
-from rankslice.measurement.trace.failure import failure_of, read_failure
-from rankslice.measurement.trace.trace_events import RankEvents, Trace, events_needed
+from rankslice.measurement.trace.trace_events import (
+    RankEvents,
+    Trace,
+    events_needed,
+    failure_of,
+    read_failure,
+)
 from rankslice.session.run import prepare, run
 
 pytestmark = pytest.mark.ci

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.figures.events import COMPUTE, READ, WRITE, open_
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.trace import CLOCKS, FAILURE, LAST_FAILURE
-from rankslice.measurement.trace.failure import failure_of, read_failure
+from rankslice.measurement.trace.trace_events import failure_of, read_failure
 from rankslice.session.build_folder import PLAN
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.run import prepare, run

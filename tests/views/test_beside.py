@@ -10,7 +10,7 @@ import pytest
 from benchmarks_made import MS, bench, start
 
 from rankslice.measurement.bench.bench_records import Bench, CoRunnerCores, Load
-from rankslice.measurement.bench.beside import beside_figures
+from rankslice.measurement.bench.series import beside_figures
 from rankslice.views.bench_sections import beside_lines, beside_row, beside_section
 from rankslice.views.content import Figure
 

@@ -16,7 +16,7 @@ from needed import NEEDS_FIRST_CORES
 from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
 
 import rankslice as rankslice_package
-from rankslice.commands.trace.advice import cut_advice
+from rankslice.commands.trace.trace import cut_advice
 from rankslice.views.trace_timeline import OPERATOR
 
 FRAMES = 30

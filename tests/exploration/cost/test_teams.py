@@ -16,9 +16,8 @@ from rankslice.backend.runtime.job import Turns
 from rankslice.exploration.cost.cost_model import evaluate
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import Team
-from rankslice.exploration.problem.problem import Problem
+from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds
-from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.simulator.simulator import simulate
 from rankslice.framework.errors import RankSliceError
 

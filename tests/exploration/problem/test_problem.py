@@ -10,9 +10,8 @@ from strategies import random_graphs
 
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
-from rankslice.exploration.problem.problem import explored_layers
+from rankslice.exploration.problem.problem import explored_layers, mapping_of
 from rankslice.exploration.problem.runtime_costs import UNKNOWN_LINK, WAKE_UP_S, LinkSpeeds
-from rankslice.exploration.problem.to_mapping import mapping_of
 from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond

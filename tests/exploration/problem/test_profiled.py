@@ -9,8 +9,8 @@ import pytest
 from problems import CHAIN, board, platform
 
 from rankslice.exploration.cost.prediction import predict
+from rankslice.exploration.problem.make_problem import profiled_problem
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.framework.profile import (
     Core,
     MeasuredBoard,

@@ -10,11 +10,11 @@ from chain_problems import platform, problem
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import candidates_of, selected
-from rankslice.exploration.search.scoring import (
+from rankslice.exploration.search.space import (
+    exhaustive,
     scorer,
     space_of,
 )
-from rankslice.exploration.search.space import exhaustive
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 

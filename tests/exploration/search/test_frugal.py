@@ -13,8 +13,7 @@ from random_problems import random_problem
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import predicted_figures, selected
-from rankslice.exploration.search.scoring import scorer, space_of
-from rankslice.exploration.search.space import every_mapping, exhaustive
+from rankslice.exploration.search.space import every_mapping, exhaustive, scorer, space_of
 
 OBJECTIVES = ("throughput", "energy", "memory")
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from rankslice.exploration.results.front import Archive, Scores, nondominated
 from rankslice.exploration.search.nsga2 import first_population, nsga2
-from rankslice.exploration.search.scoring import coarse_blocks
 from rankslice.exploration.search.search_options import GeneticOptions
-from rankslice.exploration.search.space import SearchSpace, every_mapping, exhaustive
+from rankslice.exploration.search.space import SearchSpace, coarse_blocks, every_mapping, exhaustive
 from rankslice.exploration.search.variation import mutated, random_slices, swap_stretches
 from rankslice.framework.errors import RankSliceError
 

@@ -12,9 +12,8 @@ from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.proof import FastestFound, Proof, is_contiguous, prove
-from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import every_mapping
+from rankslice.exploration.search.space import every_mapping, scorer, space_of
 
 OBJECTIVES = ("throughput", "energy", "memory")
 FEW = 300

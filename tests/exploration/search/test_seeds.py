@@ -11,10 +11,6 @@ from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.search.planned import crossing_bytes
-from rankslice.exploration.search.scoring import (
-    scorer,
-    space_of,
-)
 from rankslice.exploration.search.seeds import (
     balanced,
     balanced_seeds,
@@ -22,7 +18,11 @@ from rankslice.exploration.search.seeds import (
     planned_seeds,
     planned_sweep,
 )
-from rankslice.exploration.search.space import exhaustive
+from rankslice.exploration.search.space import (
+    exhaustive,
+    scorer,
+    space_of,
+)
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 

@@ -18,9 +18,8 @@ from rankslice.exploration.search.methods import find_mappings, replicas_text
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import ContiguousPlanner
 from rankslice.exploration.search.proof import FastestFound
-from rankslice.exploration.search.scoring import scorer, space_of
 from rankslice.exploration.search.search_options import GeneticOptions, SearchOptions
-from rankslice.exploration.search.space import exhaustive
+from rankslice.exploration.search.space import exhaustive, scorer, space_of
 from rankslice.framework.platform import Link
 
 KEYS = ["edge01_cpu0", "edge02_cpu0", "edge03_cpu0"]

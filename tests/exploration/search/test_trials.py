@@ -12,7 +12,7 @@ from chain_problems import platform, problem
 
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.search.scoring import scorer
+from rankslice.exploration.search.space import scorer
 from rankslice.exploration.search.trials import Trials, most_promising
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 

@@ -20,8 +20,8 @@ from real_jobs import give_sensors
 
 from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
+from rankslice.exploration.problem.make_problem import profiled_problem
 from rankslice.exploration.problem.problem import explored_layers
-from rankslice.exploration.problem.profiled import profiled_problem
 from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError

@@ -9,7 +9,7 @@ from explorations import CPU, GPU, candidate
 from kept_runs import rank_run, run_record
 
 from rankslice.measurement.summary import RunSummary
-from rankslice.session.exploring.run_cache import RunCache
+from rankslice.session.exploring.evaluators import RunCache
 
 ONE, OTHER = candidate(1, 30.0, CPU), candidate(2, 20.0, CPU, GPU)
 

@@ -10,7 +10,7 @@ from chain_problems import platform, problem
 
 from rankslice.exploration.cost.cost_model import core_groups
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.search.scoring import scorer
+from rankslice.exploration.search.space import scorer
 from rankslice.exploration.times.span_times import summed_spans
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)

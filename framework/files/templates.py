@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+
+import jinja2
 
 from rankslice.framework.wording import harmless
-
-if TYPE_CHECKING:
-    import jinja2
 
 
 def template_text(name: str) -> str:
@@ -26,8 +24,6 @@ def render_markup(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text),
         undefined=jinja2.StrictUndefined,

@@ -11,7 +11,7 @@ from rankslice.framework.wording import quoted
 
 BOARD_RULE = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
 
-_FORMS = {  # platform.schema.json has them, too
+_FORMS = {
     "board": r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
     "host": r"[A-Za-z0-9:][A-Za-z0-9._:%-]{0,252}",
     "user": r"[A-Za-z_][A-Za-z0-9._-]{0,31}",
@@ -31,9 +31,12 @@ _TITLES = {
     "variable": "the name of a variable",
 }
 
+PATTERNS = {kind: f"^(?:{form})$" for kind, form in _FORMS.items()}
+"""The rules as regular expressions of JSON Schemas; ``taken``: no variable may match it."""
+
 
 def check_name(kind: str, name: str) -> str:
-    """Return a name of a kind, such as ``host``; raise ``ValueError`` for a wrong one."""
+    """Return a name of a kind of :data:`PATTERNS`, unchanged."""
     if kind == "variable" and re.fullmatch(_FORMS["taken"], name):
         raise ValueError(f"the variable {quoted(name)} cannot be set here")
     if re.fullmatch(_FORMS[kind], name):

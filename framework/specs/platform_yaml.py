@@ -1,337 +1,536 @@
-"""Platform files in YAML: read to the record, with all mistakes at once.
-
-Which keys there are, and what they mean, says the JSON Schema ``platform.schema.json``, which
-editors use, too. What it cannot say is here.
-"""
+"""Platform files in YAML: checked as a whole, then converted to the record."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import Any, TypeAlias
+import re
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from rankslice.framework.engines import ENGINES
-from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.files.templates import template_text
+from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import Accelerator, Board, Cluster, Link, Platform
 from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
-from rankslice.framework.specs.core_lists import core_list, count_or_list, each_once
-from rankslice.framework.specs.platform_names import BOARD_RULE, check_name
+from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
+from rankslice.framework.specs.platform_names import (
+    BOARD_RULE,
+    PATTERNS,
+    check_name,
+)
 from rankslice.framework.wording import bare, described, joined, quoted
 
 
 def parse_platform_yaml(text: str, name: str) -> Platform:
-    """Return the platform that a YAML text describes.
-
-    Raises:
-        RankSliceError: with all mistakes of the text.
-    """
+    """Return the platform that a YAML text describes."""
     data = read_yaml(text, name)
-    if not isinstance(data, dict | None):
-        raise RankSliceError(Mistake(name, f"the file holds {described(data)}", SHAPE))
-    mistakes: list[Mistake] = []
-    values = _Place(name, mistakes).keys(data, "Platform")
-    raise_mistakes((*mistakes, *_pair_mistakes(data or {}, name)))
-    return Platform(name, **values.pop("links", {}), **values)
+    mistakes = _pair_mistakes(data, name)
+    try:
+        spec = _PlatformSpec.model_validate(data)
+    except ValidationError as error:
+        mistakes = [*(_mistake(detail, name) for detail in error.errors()), *mistakes]
+    raise_mistakes(mistakes)
+    return _platform(spec, name)
 
 
-@cache
 def platform_schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(template_text("platform.schema.json"))
-    return schema
+    text = json.dumps(_PlatformSpec.model_json_schema())
+    schema = json.loads(re.sub(r"\b_([A-Z][a-z]+)Spec\b", r"\1", text))  # our names for classes
+    kinds = {name: _for_editors(kind) for name, kind in schema.pop("$defs").items()}
+    title = {"title": "RankSlice platform", "description": "Boards and what they have."}
+    return {**title, **_for_editors(schema), "$defs": kinds}
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place in a file, and where mistakes go."""
+def _for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one kind of object, in which all but required fields may be empty."""
+    required = schema.get("required", [])
+    fields = {
+        name: field if name in required else _or_empty(field)
+        for name, field in schema["properties"].items()
+    }
+    for field in fields.values():
+        # A pattern allows boards of other names, too, and says nothing of what they are.
+        for pattern, board in field.pop("patternProperties", {}).items():
+            field |= {"propertyNames": {"pattern": pattern}}
+            field |= {"additionalProperties": _or_empty(board)}
+    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return {**kept, "properties": fields}
 
-    file: str
-    mistakes: list[Mistake]
-    path: str = ""
-    expected: str = ""
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    """What stands before it in the same object, as far as it is right."""
 
-    def at(self, part: str | int, expected: str = "") -> _Place:
-        step = f"[{part}]" if isinstance(part, int) else f".{bare(part)}"
-        path = f"{self.path}{step}".removeprefix(".")
-        return replace(self, path=path, expected=expected or self.expected)
+def _or_empty(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    notes = {key: kept.pop(key) for key in ("description",) if key in kept}
+    return {**notes, "anyOf": [kept, {"type": "null"}]}
 
-    def refuse(self, found: str, expected: str = "") -> None:
-        where = f"{self.file}: {self.path}" if self.path else self.file
-        self.mistakes.append(Mistake(where, found, expected or self.expected))
 
-    def read(self, reader: _Reader, value: object) -> Any:
-        """Return what stands here; ``None`` if it is wrong."""
-        try:
-            return reader(self, value)
-        except ValueError as error:
-            self.refuse(str(error) or f"found {described(value)}")
-            return None
+# The specs: what may stand in the file. A field's description completes "expected ...".
 
-    def items(self, reader: _Reader, value: object) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise ValueError
-        return tuple(self.at(number).read(reader, item) for number, item in enumerate(value))
+_ONE, _SEVERAL = "<one>", "<several>"
 
-    def keys(self, value: object, kind: str) -> dict[str, Any]:
-        """Return the values of the keys of an object, without those that are wrong.
 
-        A key with nothing after it, ``gpu:``, is as if it were not there.
+def _cores(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return count_or_list(value)
+    if isinstance(value, list) and value and all(isinstance(core, str) for core in value):
+        return each_once(core_list(",".join(value)))
+    raise ValueError(f"found {described(value)}")
 
-        Args:
-            kind: its name in the schema.
-        """
-        schema = platform_schema()["$defs"].get(kind, platform_schema())
-        keys = schema["properties"]
-        known = {
-            name: item
-            for name, item in _object({} if value is None else value).items()
-            if item is not None or name not in keys
+
+_CORE_LIST = {"type": "string", "pattern": CORES_PATTERN}
+_CORES_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        _CORE_LIST,
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "integer", "minimum": 0}, _CORE_LIST]},
+            "minItems": 1,
+        },
+    ]
+}
+
+_SCALAR = {"type": ["string", "number", "boolean"]}
+"""To an editor ``1.10`` is a number and ``no`` is false; the reader takes both as text."""
+
+
+def _valid(kind: str) -> AfterValidator:
+    return AfterValidator(partial(check_name, kind))
+
+
+def _named(kind: str) -> WithJsonSchema:
+    return WithJsonSchema({**_SCALAR, "pattern": PATTERNS[kind]})
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, value: Any) -> Any:
+        """Take ``gpu:`` with nothing after it as if it were not there."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: item
+            for key, item in value.items()
+            if item is not None or key not in cls.model_fields
         }
-        values: dict[str, Any] = {}
-        for name, key in keys.items():
-            expected = f"expected {key['description']}"
-            if name in known:
-                reader = _READERS.get(name) or _reader_of(key.get("anyOf", (key,))[0])
-                here = replace(self.at(name, expected), beside=values)
-                result = here.read(reader, known[name])
-                if result is not None:
-                    values[name] = result
-            elif name in schema["required"]:
-                self.refuse(f"{name!r} is missing", expected)
-        for name in known:
-            if name not in keys:
-                hint = nearest(name, keys) or f"known keys are {joined([*keys])}"
-                self.refuse(f"unknown key {quoted(name)}", hint)
-        return values
 
 
-_Reader: TypeAlias = Callable[[_Place, Any], Any]
-"""Returns what a value means; raises ``ValueError`` that says what was found, or nothing."""
+_Text = Annotated[str, WithJsonSchema(_SCALAR)]
 
-_TRUTHS = {
-    **dict.fromkeys(("true", "yes", "on", "1", "t", "y"), True),
-    **dict.fromkeys(("false", "no", "off", "0", "f", "n"), False),
+
+_OPTIONS_SCHEMA = {
+    "type": "object",
+    "additionalProperties": _SCALAR,
+    "propertyNames": {"not": {"enum": ["delegate", "provider", "plugin"]}},
+}
+_ENVIRONMENT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": _SCALAR,
+    "propertyNames": {"pattern": PATTERNS["variable"], "not": {"pattern": PATTERNS["taken"]}},
 }
 
 
-def _reader_of(schema: Mapping[str, Any]) -> _Reader:
-    """Return what reads the text of a scalar."""
-    if schema["type"] == "boolean":
-        return _truth
-    return partial(_number, schema) if schema["type"] == "number" else _text
+def _without_delegate(options: dict[str, str]) -> dict[str, str]:
+    for name in ("delegate", "provider", "plugin"):
+        if name in options:
+            raise ValueError(f"the {name} belongs beside the options, not among them")
+    return options
 
 
-def _text(place: _Place, value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError
+def _taken(value: str, info: ValidationInfo) -> str:
+    """Check that the engine beside which a value stands takes one."""
+    engine = info.data.get("engine")
+    takers = [name for name, row in ENGINES.items() if info.field_name in row.platform_keys]
+    if engine is not None and engine not in takers:
+        does = f"{joined(takers)} {'does' if len(takers) == 1 else 'do'}"
+        raise ValueError(f"the engine {engine} takes no {info.field_name}, only {does}")
     return value
 
 
-def _truth(place: _Place, value: object) -> bool:
-    if (word := _text(place, value).lower()) not in _TRUTHS:
-        raise ValueError
-    return _TRUTHS[word]
+def _with_provider(plugin: str, info: ValidationInfo) -> str:
+    if not info.data.get("provider", plugin):
+        raise ValueError("it also needs a provider")
+    return plugin
 
 
-def _number(schema: Mapping[str, Any], place: _Place, value: object) -> float:
-    try:
-        number = float(_text(place, value))
-    except ValueError:
-        raise ValueError from None
-    above, least = (schema.get(name, -math.inf) for name in ("exclusiveMinimum", "minimum"))
-    if not (number > above and number >= least and math.isfinite(number)):
-        raise ValueError
-    return number
+_Engine = Annotated[str, _valid("engine"), _named("engine")]
+_OfEngine = Annotated[str, AfterValidator(_taken)]
 
 
-def _name(kind: str) -> _Reader:
-    return lambda place, value: check_name(kind, _text(place, value))
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
-
-
-def _texts(place: _Place, value: object, name_reader: _Reader = _text) -> dict[str, str]:
-    texts = {}
-    for name, item in _object(value).items():
-        here = place.at(name)
-        here.read(name_reader, name)
-        texts[name] = here.read(_text, item)
-    return texts
-
-
-_BESIDE = ("delegate", "provider", "plugin")
 _ELEMENT_TYPES = (
     *("float32", "float16", "bfloat16", "float64"),
     *("int8", "uint8", "int16", "uint16", "int32", "int64"),
 )
 
 
-def _options(place: _Place, value: object) -> dict[str, str]:
-    options = _texts(place, value)
-    for name in _BESIDE:
-        if name in options and None not in options.values():
-            raise ValueError(f"the {name} belongs beside the options, not among them")
-    return options
-
-
-def _element_type(place: _Place, value: object) -> str:
-    if (name := _text(place, value)) not in _ELEMENT_TYPES:
-        known = joined(_ELEMENT_TYPES)
-        raise ValueError(f"{quoted(name)} is no element type; known are {known}")
+def _element_type(name: str) -> str:
+    if name not in _ELEMENT_TYPES:
+        raise ValueError(f"{quoted(name)} is no element type; known are {joined(_ELEMENT_TYPES)}")
     return name
 
 
-def _of_engine(place: _Place, value: object) -> str:
-    """Return what only some engines take, if the engine beside it does."""
-    text, name, engine = (
-        _text(place, value),
-        place.path.rpartition(".")[2],
-        place.beside.get("engine"),
-    )
-    takers = [known for known, row in ENGINES.items() if name in row.platform_keys]
-    if engine and engine not in takers:
-        does = f"{joined(takers)} {'does' if len(takers) == 1 else 'do'}"
-        raise ValueError(f"the engine {engine} takes no {name}, only {does}")
-    if name == "plugin":
-        if not place.beside.get("provider"):
-            raise ValueError("it also needs a provider")
-        check_name("plugin", text)
-    return text
+class _AcceleratorSpec(_Spec):
+    engine: Annotated[
+        _Engine, Field(description="an inference engine, such as onnxruntime or litert")
+    ]
+    delegate: Annotated[_OfEngine, Field(description="the file of a delegate library")] = ""
+    provider: Annotated[
+        _OfEngine, Field(description="an execution provider, such as CUDA or OpenVINO")
+    ] = ""
+    plugin: Annotated[
+        _OfEngine,
+        AfterValidator(_with_provider),
+        _valid("plugin"),
+        _named("plugin"),
+        Field(description="the package with the provider, such as onnxruntime-qnn, or its library"),
+    ] = ""
+    options: Annotated[
+        dict[str, _Text],
+        AfterValidator(_without_delegate),
+        WithJsonSchema(_OPTIONS_SCHEMA),
+        Field(description="names and values for the engine or its delegate"),
+    ] = {}
+    environment: Annotated[
+        dict[Annotated[str, _valid("variable")], _Text],
+        WithJsonSchema(_ENVIRONMENT_SCHEMA),
+        Field(description="environment variables, such as `{VK_DRIVER_FILES: /path/icd.json}`"),
+    ] = {}
+    allow_fallback: Annotated[
+        bool, Field(description="true or false: may other layers run on the CPU")
+    ] = False
+    types: Annotated[
+        list[Annotated[_Text, AfterValidator(_element_type)]],
+        Field(description="a list of the element types that it takes, such as [int8, uint8]"),
+    ] = []
 
 
-def _accelerator(place: _Place, value: object) -> Accelerator:
-    values = {"engine": "", **place.keys(value, "Accelerator")}
-    named = {name: text for name in _BESIDE if (text := values.pop(name, ""))}
-    options = {**named, **values.pop("options", {})}
-    environment = values.pop("environment", {})
-    return Accelerator(
-        options=tuple(options.items()), environment=tuple(environment.items()), **values
-    )
+def _one_or_several(value: object) -> str:
+    return _SEVERAL if isinstance(value, list) else _ONE
 
 
-def _accelerators(place: _Place, value: object) -> tuple[Accelerator, ...]:
-    if isinstance(value, list):
-        return place.items(_accelerator, value)
-    return (_accelerator(place, value),)
+_Accelerators = Annotated[
+    Annotated[_AcceleratorSpec, Tag(_ONE)] | Annotated[list[_AcceleratorSpec], Tag(_SEVERAL)],
+    Discriminator(_one_or_several),
+    Field(description="an accelerator, `{engine: litert, delegate: libdelegate.so}`, or a list"),
+]
+_Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="watts, such as 2.5")]
 
 
-def _cores(place: _Place, value: object) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return count_or_list(value)
-    if isinstance(value, list) and value and all(isinstance(core, str) for core in value):
-        return each_once(core_list(",".join(value)))
-    raise ValueError
+def _cluster_cores(value: object) -> tuple[int, ...]:
+    """Like :func:`_cores`, but a number is that core."""
+    return _cores([value]) if isinstance(value, str) else _cores(value)
 
 
-def _clusters(place: _Place, value: object) -> tuple[Cluster, ...]:
-    clusters = []
+_CLUSTER_CORES_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 0}, *_CORES_SCHEMA["anyOf"][1:]]}
+
+
+class _ClusterSpec(_Spec):
+    cores: Annotated[
+        Annotated[
+            tuple[int, ...],
+            BeforeValidator(_cluster_cores),
+            WithJsonSchema(_CLUSTER_CORES_SCHEMA),
+        ],
+        Field(description="cores such as 0-3, 7 or [4, 5, 6]"),
+    ]
+    kind: Annotated[_Text, Field(description="a kind of cores such as Cortex-A78")] = ""
+    max_mhz: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="megahertz above 0, such as 2400"),
+    ] = None
+
+
+def _one_cluster(value: object) -> object:
+    return value if isinstance(value, dict) else {"cores": value}
+
+
+_CLUSTERS_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [
+            *_CLUSTER_CORES_SCHEMA["anyOf"],
+            {
+                "type": "object",
+                "properties": {
+                    "cores": _CLUSTER_CORES_SCHEMA,
+                    "kind": _SCALAR,
+                    "max_mhz": {"type": "number", "exclusiveMinimum": 0},
+                },
+                "required": ["cores"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+
+
+def _disjoint(clusters: dict[str, _ClusterSpec]) -> dict[str, _ClusterSpec]:
     owners: dict[int, str] = {}
-    for name, item in _object(value).items():
-        cluster = item if isinstance(item, dict) else {"cores": item}
-        if isinstance(number := cluster.get("cores"), str):  # is that core here, not a count
-            cluster = {**cluster, "cores": [number]}
-        values = place.at(name).keys(cluster, "Cluster")
-        cores = tuple(sorted(values.pop("cores", ())))
-        clusters.append(Cluster(name, cores, **values))
-        for core in cores:
+    for name, cluster in clusters.items():
+        for core in cluster.cores:
             if core in owners:
                 raise ValueError(f"core {core} is in {quoted(owners[core])} and {quoted(name)}")
             owners[core] = name
-    return tuple(clusters)
+    return clusters
 
 
-def _boards(place: _Place, value: object) -> tuple[Board, ...]:
-    boards = []
-    for name, item in _object(value).items():
-        here = place.at(name, "expected a board such as `{cores: 0-5}`")
-        replace(here, expected=BOARD_RULE).read(_name("board"), name)
-        boards.append(here.read(partial(_board, name), item))
-    if not boards:
-        raise ValueError
-    return tuple(boards)
+class _BoardSpec(_Spec):
+    host: Annotated[
+        Annotated[str, _valid("host"), _named("host")],
+        Field(description="letters, digits and `.:_%-`, such as 192.168.1.11"),
+    ] = ""
+    user: Annotated[
+        Annotated[str, _valid("user"), _named("user")],
+        Field(description="letters, digits and `._-`, such as pi"),
+    ] = ""
+    arch: Annotated[_Text, Field(description="an architecture such as aarch64 or x86_64")] = ""
+    python: Annotated[_Text, Field(description='a version of Python such as "3.11"')] = ""
+    cores: Annotated[
+        Annotated[tuple[int, ...], BeforeValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None,
+        Field(description="cores such as 0-5, [0, 1], or 6 for the first six"),
+    ] = None
+    clusters: Annotated[
+        dict[str, Annotated[_ClusterSpec, BeforeValidator(_one_cluster)]],
+        AfterValidator(_disjoint),
+        WithJsonSchema(_CLUSTERS_SCHEMA),
+        Field(description="cores by cluster, such as `{little: 0-3, big: 4-6, prime: 7}`"),
+    ] = {}
+    memory_mb: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="megabytes above 0, such as 8192"),
+    ] = None
+    engine: Annotated[
+        _Engine,
+        Field(description="the inference engine of CPU ranks, such as onnxruntime or litert"),
+    ] = ""
+    cpu: Annotated[
+        _AcceleratorSpec | None,
+        Field(description="how CPU ranks run, such as `{engine: onnxruntime, provider: XNNPACK}`"),
+    ] = None
+    gpu: _Accelerators = []
+    npu: _Accelerators = []
+    idle_w: _Watts = None
+    busy_w: _Watts = None
+
+    @model_validator(mode="after")
+    def _covers_cores(self) -> _BoardSpec:
+        """Check that clusters have the cores of the board, all of them."""
+        grouped = {core for cluster in self.clusters.values() for core in cluster.cores}
+        if grouped and self.cores is not None and (odd := grouped ^ {*self.cores}):
+            core, missing = min(odd), min(odd) not in grouped
+            where = "is in no cluster" if missing else "of a cluster is not among the cores"
+            raise ValueError(f"core {core} {where}")
+        return self
 
 
-def _board(name: str, place: _Place, value: object) -> Board:
-    mistakes_before = len(place.mistakes)
-    values = place.keys(value, "Board")
-    grouped = {core for cluster in values.get("clusters", ()) for core in cluster.cores}
-    cores = values.pop("cores", tuple(sorted(grouped)) or None)
-    odd = grouped.symmetric_difference(cores or ()) if grouped else ()
-    if odd and len(place.mistakes) == mistakes_before:
-        missing = min(odd) not in grouped
-        where = "is in no cluster" if missing else "of a cluster is not among the cores"
-        raise ValueError(f"core {min(odd)} {where}")
-    host, gpus, npus = values.pop("host", name), values.pop("gpu", ()), values.pop("npu", ())
-    return Board(name, host, cores=cores, gpus=gpus, npus=npus, **values)
+class _LinkSpec(_Spec):
+    bandwidth_mbps: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="megabits per second, such as 1000")
+    ]
+    latency_ms: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="milliseconds, such as 0.2")
+    ]
 
 
-def _link(place: _Place, value: object, kind: str = "Link") -> tuple[str, str, Link]:
-    values = {"bandwidth_mbps": 0.0, "latency_ms": 0.0, **place.keys(value, kind)}
-    one, other = values.pop("between", ("", ""))
-    return one, other, Link(**values)
+class _PairSpec(_LinkSpec):
+    between: Annotated[
+        list[str],
+        Field(min_length=2, max_length=2, description="two boards, such as [edge01, edge02]"),
+    ]
 
 
-def _between(place: _Place, value: object) -> tuple[str, ...]:
-    names = place.items(_text, value)
-    if len(names) != 2:
-        raise ValueError
-    return names
+class _LinksSpec(_Spec):
+    default: Annotated[
+        _LinkSpec | None,
+        Field(description="a link such as `{bandwidth_mbps: 1000, latency_ms: 0.2}`"),
+    ] = None
+    pairs: Annotated[
+        list[_PairSpec],
+        Field(description="a list of links, each with between, bandwidth_mbps and latency_ms"),
+    ] = []
 
 
-def _links(place: _Place, value: object) -> dict[str, Any]:
-    values = place.keys(value, "Links")
-    return {"default_link": values.get("default"), "links": values.get("pairs", ())}
+class _PlatformSpec(_Spec):
+    boards: Annotated[
+        dict[Annotated[str, _valid("board"), _named("board")], _BoardSpec],
+        Field(min_length=1, description="boards by name, such as `edge01: {cores: 0-5}`"),
+    ]
+    links: Annotated[_LinksSpec, Field(description="default and pairs")] = _LinksSpec()
 
 
-_READERS: Mapping[str, _Reader] = {
-    **{name: _name(name) for name in ("engine", "host", "user")},
-    **dict.fromkeys(_BESIDE, _of_engine),
-    "between": _between,
-    "boards": _boards,
-    "clusters": _clusters,
-    "cores": _cores,
-    "cpu": _accelerator,
-    "default": lambda place, value: _link(place, value)[2],
-    "environment": partial(_texts, name_reader=_name("variable")),
-    "gpu": _accelerators,
-    "links": _links,
-    "npu": _accelerators,
-    "options": _options,
-    "pairs": lambda place, value: place.items(partial(_link, kind="Pair"), value),
-    "types": lambda place, value: place.items(_element_type, value),
+_SPECS: dict[str, type[_Spec]] = {
+    "": _PlatformSpec,
+    "boards": _BoardSpec,
+    "clusters": _ClusterSpec,
+    "cpu": _AcceleratorSpec,
+    "gpu": _AcceleratorSpec,
+    "npu": _AcceleratorSpec,
+    "links": _LinksSpec,
+    "default": _LinkSpec,
+    "pairs": _PairSpec,
 }
-"""What reads the value of a key, by its name; all others are texts, numbers or truth values."""
+"""What the value of a field is; a board's own name is left out of the path to it."""
 
 
-def _pair_mistakes(data: Mapping[str, Any], name: str) -> Iterator[Mistake]:
-    """Yield pairs of links that are not two boards of the file, or there twice."""
+# From pydantic's errors to ours.
+
+
+def _mistake(detail: ErrorDetails, name: str) -> Mistake:
+    path = tuple(part for part in detail["loc"] if part not in (_ONE, _SEVERAL, "[key]"))
+    if detail["type"] == "missing":
+        spec, field = _field(path)
+        return Mistake(_where(name, path[:-1]), f"{field!r} is missing", _expected(spec, field))
+    if detail["type"] == "extra_forbidden":
+        spec, _ = _field(path)
+        expected = nearest(str(path[-1]), spec.model_fields) or _known(spec)
+        found = f"unknown key {quoted(str(path[-1]))}"
+        return Mistake(_where(name, path[:-1]), found, expected)
+    if detail["type"] == "value_error":
+        found = str(detail["ctx"]["error"])
+    elif not path:
+        found = f"the file holds {described(detail['input'])}"
+        return Mistake(name, found, SHAPE)
+    else:
+        found = f"found {described(detail['input'])}"
+    if detail["loc"][-1:] == ("[key]",) and len(path) == 2:
+        return Mistake(_where(name, path), found, BOARD_RULE)
+    if path[:1] == ("boards",) and len(path) == 2:
+        return Mistake(_where(name, path), found, "expected a board such as `{cores: 0-5}`")
+    return Mistake(_where(name, path), found, _expected(*_field(path)))
+
+
+def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
+    names = [part for part in path if isinstance(part, str)]
+    if names[:1] == ["boards"]:
+        del names[1:2]
+    if names[1:2] == ["clusters"]:
+        del names[2:3]
+    for free in ("options", "environment"):
+        if free in names[2:]:
+            names = names[: names.index(free, 2) + 1]
+    field, holder, *_ = [*reversed(names), "", ""]
+    return _SPECS[holder], field
+
+
+def _where(name: str, path: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{bare(part)}"
+    return f"{name}: {text.removeprefix('.')}" if text else name
+
+
+def _expected(spec: type[_Spec], field: str) -> str:
+    if field not in spec.model_fields:
+        return _known(spec)
+    return f"expected {spec.model_fields[field].description}"
+
+
+def _known(spec: type[_Spec]) -> str:
+    return f"known keys are {joined(list(spec.model_fields))}"
+
+
+# What concerns several places of the file at once.
+
+
+def _pair_mistakes(data: object, name: str) -> list[Mistake]:
     match data:
         case {"boards": dict(boards), "links": {"pairs": list(pairs)}}:
             pass
         case _:
-            return
+            return []
+    mistakes: list[Mistake] = []
     seen: set[frozenset[str]] = set()
     for index, pair in enumerate(pairs):
         match pair:
             case {"between": [str(first), str(second)]}:
                 where = f"{name}: links.pairs[{index}].between"
-                for board in dict.fromkeys((first, second)):
-                    if board not in boards:
-                        hint = nearest(board, boards) or "name it in boards"
-                        yield Mistake(where, f"no board {quoted(board)}", hint)
-                if first == second:
-                    yield Mistake(where, f"{quoted(first)} appears twice", "expected two boards")
-                elif {first, second} in seen:
-                    found = f"{quoted(first)} and {quoted(second)} have a link already"
-                    expected = "expected every pair once; it holds in both directions"
-                    yield Mistake(where, found, expected)
+                mistakes += _unknown_boards((first, second), boards, where)
+                mistakes += _odd_pair(first, second, seen, where)
                 seen.add(frozenset((first, second)))
+    return mistakes
+
+
+def _unknown_boards(names: tuple[str, str], boards: dict[str, object], where: str) -> list[Mistake]:
+    return [
+        Mistake(where, f"no board {quoted(name)}", nearest(name, boards) or "name it in boards")
+        for name in dict.fromkeys(names)
+        if name not in boards
+    ]
+
+
+def _odd_pair(first: str, second: str, seen: set[frozenset[str]], where: str) -> list[Mistake]:
+    if first == second:
+        return [Mistake(where, f"{quoted(first)} appears twice", "expected two boards")]
+    if frozenset((first, second)) in seen:
+        found = f"{quoted(first)} and {quoted(second)} have a link already"
+        return [Mistake(where, found, "expected every pair once; it holds in both directions")]
+    return []
+
+
+# From specs to records.
+
+
+def _platform(spec: _PlatformSpec, name: str) -> Platform:
+    default, pairs = spec.links.default, spec.links.pairs
+    return Platform(
+        name=name,
+        boards=tuple(_board(name, board) for name, board in spec.boards.items()),
+        default_link=_link(default) if default is not None else None,
+        links=tuple((pair.between[0], pair.between[1], _link(pair)) for pair in pairs),
+    )
+
+
+def _board(name: str, spec: _BoardSpec) -> Board:
+    clusters = tuple(
+        Cluster(name, tuple(sorted(each.cores)), each.kind, each.max_mhz)
+        for name, each in spec.clusters.items()
+    )
+    return Board(
+        name=name,
+        host=spec.host or name,
+        gpus=_accelerators(spec.gpu),
+        npus=_accelerators(spec.npu),
+        cpu=_accelerator(spec.cpu) if spec.cpu is not None else None,
+        clusters=clusters,
+        cores=spec.cores or tuple(sorted(core for each in clusters for core in each.cores)) or None,
+        **spec.model_dump(exclude={"host", "gpu", "npu", "cpu", "clusters", "cores"}),
+    )
+
+
+def _accelerators(specs: _AcceleratorSpec | list[_AcceleratorSpec]) -> tuple[Accelerator, ...]:
+    several = specs if isinstance(specs, list) else [specs]
+    return tuple(_accelerator(spec) for spec in several)
+
+
+def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
+    named = {"delegate": spec.delegate, "provider": spec.provider, "plugin": spec.plugin}
+    chosen = {name: value for name, value in named.items() if value}
+    return Accelerator(
+        engine=spec.engine,
+        options=tuple({**chosen, **spec.options}.items()),
+        environment=tuple(spec.environment.items()),
+        allow_fallback=spec.allow_fallback,
+        types=tuple(spec.types),
+    )
+
+
+def _link(spec: _LinkSpec) -> Link:
+    return Link(spec.bandwidth_mbps, spec.latency_ms)

@@ -1,7 +1,5 @@
 """Write the JSON Schemas of mapping, platform, plan and profile files, for editors and other tools.
 
-That of platforms is written by hand; the others are made of the records.
-
 ``python -m rankslice.framework.specs.schemas FOLDER`` writes them to a folder of yours; without
 a folder, to ``templates/``, where every installation has them.
 """

@@ -213,7 +213,7 @@ def test_the_package_is_imported_without_what_is_slow() -> None:
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert not {"numpy", "onnx", "cyclopts"} & {*found.stdout.split()}
+    assert not {"numpy", "onnx", "pydantic", "cyclopts"} & {*found.stdout.split()}
 
 
 def mpirun_that(folder: Path, does: str) -> Path:

@@ -17,10 +17,10 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.serve.access import Access, Limits, read_pem
 from rankslice.serve.log import log_request
 from rankslice.serve.metrics import NO_MODEL, Metrics
-from rankslice.serve.models import PLATFORM, VERSION, Models
+from rankslice.serve.models import PLATFORM, Models
 from rankslice.serve.protocol import rpc
 from rankslice.serve.protocol.messages import MESSAGES, SERVICE, check_fields
-from rankslice.serve.protocol.tensors import Reason, RefusalError, invalid, metadata_of
+from rankslice.serve.protocol.tensors import Reason, RefusalError, invalid
 
 PROTOCOL = "grpc"
 _Answer = Callable[[Any], Awaitable[Any]]
@@ -73,7 +73,7 @@ class GrpcServer:
         handlers = {
             name: grpc.stream_unary_rpc_method_handler(
                 self._handler(name, message and MESSAGES[message], answer),
-                response_serializer=_bytes_of,
+                response_serializer=lambda message: message.SerializeToString(),
             )
             for name, (message, answer) in calls.items()
         }
@@ -122,7 +122,8 @@ class GrpcServer:
                 await context.abort(getattr(grpc.StatusCode, status), error.message)
             finally:
                 self._under_way.give_back(len(content))
-                _log(name, status, time.monotonic() - began)
+                path = f"/{SERVICE}/{name}"
+                log_request(PROTOCOL, name, path, status, time.monotonic() - began)
 
         return handle
 
@@ -180,14 +181,7 @@ class _Answers:
 
     async def model(self, request: Any) -> Any:
         model = self._models.named(request.name, request.version)
-        tensor = MESSAGES["TensorMetadata"]
-        return MESSAGES["ModelMetadataResponse"](
-            name=model.name,
-            versions=[VERSION],
-            platform=PLATFORM,
-            inputs=[tensor(**spec) for spec in metadata_of(model.inputs)],
-            outputs=[tensor(**spec) for spec in metadata_of(model.outputs)],
-        )
+        return MESSAGES["ModelMetadataResponse"](**model.metadata())
 
     async def infer(self, request: Any) -> Any:
         with self._metrics.request(self._models.label(request.model_name), PROTOCOL):
@@ -197,21 +191,12 @@ class _Answers:
             return rpc.answer(model.name, wanted, await model.infer(wanted))
 
 
-def _log(name: str, status: str, seconds: float) -> None:
-    log_request(PROTOCOL, name, f"/{SERVICE}/{name}", status, seconds)
-
-
 def _parsed(message: Any, content: bytes) -> Any:
     try:
         check_fields(message.DESCRIPTOR, memoryview(content))
         return message.FromString(content)
     except DecodeError:
         raise invalid("the request is not a message of the protocol") from None
-
-
-def _bytes_of(message: Any) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content
 
 
 class BytesUnderWay:

@@ -130,15 +130,11 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def refuse(self, error: RefusalError) -> None:
             answer = _refused(error)
+            code, phrase = answer.status_code, HTTPStatus(answer.status_code).phrase.encode()
             head = [(b"connection", b"close"), *answer.raw_headers]
+            start = h11.Response(status_code=code, headers=head, reason=phrase)
             with contextlib.suppress(h11.LocalProtocolError):
-                for event in (
-                    h11.Response(
-                        status_code=answer.status_code, headers=head, reason=_phrase(answer)
-                    ),
-                    h11.Data(data=bytes(answer.body)),
-                    h11.EndOfMessage(),
-                ):
+                for event in (start, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
                     self.transport.write(self.conn.send(event) or b"")
             silent.pop(self, None)
             self.transport.close()
@@ -360,10 +356,6 @@ def _refused(error: RefusalError) -> Response:
     if error.reason is Reason.UNAUTHORISED:
         answer.headers["WWW-Authenticate"] = "Bearer"
     return answer
-
-
-def _phrase(answer: Response) -> bytes:
-    return HTTPStatus(answer.status_code).phrase.encode()
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

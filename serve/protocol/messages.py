@@ -18,72 +18,34 @@ from rankslice.serve.protocol.tensors import Reason, RefusalError
 SERVICE = "inference.GRPCInferenceService"
 
 _SCALARS = ("bool", "int32", "int64", "uint32", "uint64", "float", "double", "string", "bytes")
-_NAME_AND_VERSION = {"name": (1, "string"), "version": (2, "string")}
-_TENSOR = {
-    "name": (1, "string"),
-    "datatype": (2, "string"),
-    "shape": (3, "int64*"),
-    "parameters": (4, "Parameter*"),
-    "contents": (5, "Contents"),
+_FIELDS = {
+    "ServerLiveRequest": "",
+    "ServerLiveResponse": "bool live",
+    "ServerReadyRequest": "",
+    "ServerReadyResponse": "bool ready",
+    "ModelReadyRequest": "string name, string version",
+    "ModelReadyResponse": "bool ready",
+    "ServerMetadataRequest": "",
+    "ServerMetadataResponse": "string name, string version, string* extensions",
+    "ModelMetadataRequest": "string name, string version",
+    "ModelMetadataResponse": "string name, string* versions, string platform,"
+    " TensorMetadata* inputs, TensorMetadata* outputs",
+    "TensorMetadata": "string name, string datatype, int64* shape",
+    "ModelInferRequest": "string model_name, string model_version, string id,"
+    " Parameter* parameters, Tensor* inputs, RequestedOutput* outputs, bytes* raw_input_contents",
+    "ModelInferResponse": "string model_name, string model_version, string id,"
+    " Parameter* parameters, Tensor* outputs, bytes* raw_output_contents",
+    "Tensor": "string name, string datatype, int64* shape, Parameter* parameters,"
+    " Contents contents",
+    "RequestedOutput": "string name, Parameter* parameters",
+    "Parameter": "string key, ParameterValue value",
+    "ParameterValue": "bool bool_param, int64 int64_param, string string_param,"
+    " double double_param, uint64 uint64_param",
+    "Contents": "bool* bool_contents, int32* int_contents, int64* int64_contents,"
+    " uint32* uint_contents, uint64* uint64_contents, float* fp32_contents, double* fp64_contents,"
+    " bytes* bytes_contents",
 }
-
-_FIELDS: dict[str, dict[str, tuple[int, str]]] = {
-    "ServerLiveRequest": {},
-    "ServerLiveResponse": {"live": (1, "bool")},
-    "ServerReadyRequest": {},
-    "ServerReadyResponse": {"ready": (1, "bool")},
-    "ModelReadyRequest": _NAME_AND_VERSION,
-    "ModelReadyResponse": {"ready": (1, "bool")},
-    "ServerMetadataRequest": {},
-    "ServerMetadataResponse": {**_NAME_AND_VERSION, "extensions": (3, "string*")},
-    "ModelMetadataRequest": _NAME_AND_VERSION,
-    "ModelMetadataResponse": {
-        "name": (1, "string"),
-        "versions": (2, "string*"),
-        "platform": (3, "string"),
-        "inputs": (4, "TensorMetadata*"),
-        "outputs": (5, "TensorMetadata*"),
-    },
-    "TensorMetadata": {"name": (1, "string"), "datatype": (2, "string"), "shape": (3, "int64*")},
-    "ModelInferRequest": {
-        "model_name": (1, "string"),
-        "model_version": (2, "string"),
-        "id": (3, "string"),
-        "parameters": (4, "Parameter*"),
-        "inputs": (5, "Tensor*"),
-        "outputs": (6, "RequestedOutput*"),
-        "raw_input_contents": (7, "bytes*"),
-    },
-    "ModelInferResponse": {
-        "model_name": (1, "string"),
-        "model_version": (2, "string"),
-        "id": (3, "string"),
-        "parameters": (4, "Parameter*"),
-        "outputs": (5, "Tensor*"),
-        "raw_output_contents": (6, "bytes*"),
-    },
-    "Tensor": _TENSOR,
-    "RequestedOutput": {"name": (1, "string"), "parameters": (2, "Parameter*")},
-    "Parameter": {"key": (1, "string"), "value": (2, "ParameterValue")},
-    "ParameterValue": {
-        "bool_param": (1, "bool"),
-        "int64_param": (2, "int64"),
-        "string_param": (3, "string"),
-        "double_param": (4, "double"),
-        "uint64_param": (5, "uint64"),
-    },
-    "Contents": {
-        "bool_contents": (1, "bool*"),
-        "int_contents": (2, "int32*"),
-        "int64_contents": (3, "int64*"),
-        "uint_contents": (4, "uint32*"),
-        "uint64_contents": (5, "uint64*"),
-        "fp32_contents": (6, "float*"),
-        "fp64_contents": (7, "double*"),
-        "bytes_contents": (8, "bytes*"),
-    },
-}
-"""By message and field: its number and type; ``*``: repeated."""
+"""By message: its fields in the order of their numbers, which begin at 1; ``*``: repeated."""
 
 _CHOICES = ("ParameterValue",)
 """Messages of which one field is set."""
@@ -95,19 +57,15 @@ def _made() -> dict[str, Any]:
         message = file.message_type.add(name=name)
         if name in _CHOICES:
             message.oneof_decl.add(name="choice")
-        for field, (number, kind) in fields.items():
-            added = message.field.add(name=field, number=number)
-            added.label = (
-                FieldDescriptorProto.LABEL_REPEATED
-                if kind.endswith("*")
-                else FieldDescriptorProto.LABEL_OPTIONAL
-            )
-            kind = kind.rstrip("*")
+        for number, field in enumerate(fields.split(", ") if fields else (), 1):
+            kind, field_name = field.split()
+            added = message.field.add(name=field_name, number=number)
+            is_list, kind = kind.endswith("*"), kind.rstrip("*")
+            added.label = added.LABEL_REPEATED if is_list else added.LABEL_OPTIONAL
             if kind in _SCALARS:
                 added.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
             else:
-                added.type = FieldDescriptorProto.TYPE_MESSAGE
-                added.type_name = f".inference.{kind}"
+                added.type, added.type_name = added.TYPE_MESSAGE, f".inference.{kind}"
             if name in _CHOICES:
                 added.oneof_index = 0
     pool = DescriptorPool()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from enum import Enum
 from typing import Any
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.wording import on_one_line
+from rankslice.views.terminal import print_line, talk
 
 _LOGGER = logging.getLogger("rankslice.serve")
 _LABELS = {logging.WARNING: "warning", logging.ERROR: "error", logging.CRITICAL: "error"}
@@ -20,17 +20,12 @@ _ONLY_IN_JSON = ("request", "ready")
 """Events too frequent for people, or told on standard output."""
 
 
-class LogForm(str, Enum):
-    human = "human"
-    json = "json"
-
-
-def start_log(form: LogForm, print_line: Callable[[str, str], None]) -> None:
+def start_log(*, as_json: bool) -> None:
     """Write all events, and what libraries log, to standard error from now on.
 
-    ``print_line`` prints for people, behind a label: ``error``, ``warning`` or nothing.
+    ``as_json``: an object per line; otherwise texts for people, behind ``error:`` or ``warning:``.
     """
-    handler = _JsonHandler() if form is LogForm.json else _HumanHandler(print_line)
+    handler = _JsonHandler() if as_json else _HumanHandler()
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _LOGGER.setLevel(logging.INFO)
 
@@ -58,12 +53,12 @@ def log_request(protocol: str, method: str, path: str, status: int | str, second
 
 
 @contextmanager
-def mistakes_logged(form: LogForm) -> Iterator[None]:
+def mistakes_logged(*, as_json: bool) -> Iterator[None]:
     """Log the mistakes that end the command in the form of the log, and end it with code 1."""
     try:
         yield
     except RankSliceError as error:
-        if form is LogForm.human:
+        if not as_json:
             raise
         for mistake in error.mistakes:
             log(logging.ERROR, "error", str(mistake))
@@ -71,16 +66,12 @@ def mistakes_logged(form: LogForm) -> Iterator[None]:
 
 
 class _HumanHandler(logging.Handler):
-    def __init__(self, print_line: Callable[[str, str], None]) -> None:
-        super().__init__()
-        self._print_line = print_line
-
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "event", "") in _ONLY_IN_JSON:
             return
-        self._print_line(on_one_line(record.getMessage()), _LABELS.get(record.levelno, ""))
+        print_line(talk, on_one_line(record.getMessage()), _LABELS.get(record.levelno, ""))
         for line in _exception_of(record).splitlines():
-            self._print_line(on_one_line(line), "")
+            print_line(talk, on_one_line(line))
 
 
 class _JsonHandler(logging.Handler):

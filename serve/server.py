@@ -51,6 +51,7 @@ class Serving:
         check_installed()
         from rankslice.serve.metrics import Metrics
 
+        self.access = options.access
         served = batched(pipelines, options.max_delay_s)
         self.models = Models([Model(pipeline) for pipeline in served])
         self.metrics = Metrics(self.models)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.commands.command import command
 from rankslice.framework.option_records import about, offered, option
 from rankslice.framework.wording import on_one_line
 from rankslice.session.shared_options import Launching, Surviving
-from rankslice.views.terminal import print_line, screen, talk
+from rankslice.views.terminal import print_line, screen
 
 if TYPE_CHECKING:
-    from rankslice.serve.access import Access
+    from rankslice.serve.models import Model
     from rankslice.serve.server import ServeOptions, Serving
     from rankslice.session.callbacks import Callbacks
 
@@ -88,12 +91,12 @@ def serve(
 ) -> None:
     import asyncio
 
-    from rankslice.serve.log import LogForm, mistakes_logged, start_log
+    from rankslice.serve.log import mistakes_logged, start_log
     from rankslice.serve.server import ServedJob, check_installed, serve as serve_jobs
     from rankslice.session.pipeline import open_pipeline, prepare_fed_job
 
-    form = LogForm(serves.log)
-    start_log(form, partial(print_line, talk))
+    as_json = serves.log == "json"
+    start_log(as_json=as_json)
     start = partial(
         open_pipeline,
         options=options,
@@ -111,13 +114,13 @@ def serve(
         check_memory=False,
     )
     jobs = [ServedJob(folder, start, check) for folder in folders]
-    with mistakes_logged(form):
+    with mistakes_logged(as_json=as_json):
         check_installed()
-        access, serve_options = _serve_options(serves)
+        serve_options = _serve_options(serves)
         try:
             for job in jobs:
                 job.open()
-            code = asyncio.run(serve_jobs(jobs, serve_options, partial(_tell, access)))
+            code = asyncio.run(serve_jobs(jobs, serve_options, _tell))
         finally:
             for job in jobs:
                 job.abort()
@@ -138,10 +141,9 @@ def _callbacks() -> Callbacks:
     )
 
 
-def _serve_options(serves: Serves) -> tuple[Access, ServeOptions]:
+def _serve_options(serves: Serves) -> ServeOptions:
     import logging
 
-    from rankslice.commands.serve.show import address_warnings
     from rankslice.serve.access import parse_address, read_access
     from rankslice.serve.log import log
     from rankslice.serve.server import ServeOptions
@@ -149,25 +151,72 @@ def _serve_options(serves: Serves) -> tuple[Access, ServeOptions]:
     texts = {"--http": serves.http, "--grpc": serves.grpc}
     if not any(texts.values()):
         texts = dict(_PORTS)
-    addresses = {
-        option: None if text is None else parse_address(option, text)
-        for option, text in texts.items()
-    }
+    http, grpc = (
+        None if text is None else parse_address(option, text) for option, text in texts.items()
+    )
     access = read_access(serves.token_file, serves.tls_cert, serves.tls_key)
     delay_s = None if serves.max_delay is None else serves.max_delay / 1e3
-    options = ServeOptions(addresses["--http"], addresses["--grpc"], access, max_delay_s=delay_s)
-    for warning in address_warnings(options):
+    options = ServeOptions(http, grpc, access, max_delay_s=delay_s)
+    for warning in _address_warnings(options):
         log(logging.WARNING, "exposed", warning)
-    return access, options
+    return options
 
 
-def _tell(access: Access, serving: Serving) -> None:
+def _address_warnings(options: ServeOptions) -> Iterator[str]:
+    """Yield what is risky about addresses that other machines can reach."""
+    for flag, address in (("--http", options.http), ("--grpc", options.grpc)):
+        if address is None or address.is_local:
+            continue
+        if options.access.token is None:
+            yield f"{flag} {address}: whoever can reach it may use it; give --token-file"
+        if options.access.cert is None:
+            yield f"{flag} {address}: requests travel unencrypted; give --tls-cert, --tls-key"
+
+
+def _tell(serving: Serving) -> None:
     import logging
 
-    from rankslice.commands.serve.show import curl_example, serving_lines
     from rankslice.serve.log import log
 
-    for line in (*serving_lines(serving, access), *curl_example(serving, access)):
+    for line in (*_serving_lines(serving), *_curl_example(serving)):
         print_line(screen, on_one_line(line))
     for model in serving.models:
         log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
+
+
+def _serving_lines(serving: Serving) -> Iterator[str]:
+    """Yield a line for each model: its tensors, and where it is served."""
+    from rankslice.serve.protocol.tensors import datatype_of, shape_of
+
+    for model in serving.models:
+        places = []
+        if serving.http is not None:
+            places.append(_url(serving, model))
+        if serving.grpc is not None:
+            places.append(f"grpc {serving.grpc}")
+        tensors = [
+            ", ".join(f"{spec.name} {datatype_of(spec)}{shape_of(spec)}" for spec in specs)
+            for specs in (model.inputs, model.outputs)
+        ]
+        yield f"{model.name}: {' -> '.join(tensors)}; {', '.join(places)}"
+
+
+def _curl_example(serving: Serving) -> Iterator[str]:
+    """Yield a command that asks the first model something, if that is possible in one line."""
+    model = next(iter(serving.models))
+    if serving.http is None or len(model.inputs) != 1 or model.inputs[0].is_open:
+        return
+    options = "-H 'Inference-Header-Content-Length: 0'"
+    if serving.access.token is not None:
+        options += ' -H "Authorization: Bearer $TOKEN"'
+    if serving.access.cert is not None:
+        options += f" --cacert {shlex.quote(str(serving.access.cert))}"
+    url = shlex.quote(f"{_url(serving, model)}/infer")
+    yield (
+        f"try: head -c {model.inputs[0].nbytes} /dev/zero | curl --data-binary @- {options} {url}"
+    )
+
+
+def _url(serving: Serving, model: Model) -> str:
+    kind = "http" if serving.access.cert is None else "https"
+    return f"{kind}://{serving.http}/v2/models/{quote(model.name, safe='')}"

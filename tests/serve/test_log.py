@@ -6,7 +6,6 @@ import http.client
 import json
 import logging
 from collections.abc import Iterator
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,9 +15,8 @@ import pytest
 from served import Doubling, served
 
 from rankslice.serve.access import Access
-from rankslice.serve.log import LogForm, log, start_log
+from rankslice.serve.log import log, start_log
 from rankslice.serve.protocol.messages import SERVICE
-from rankslice.views.terminal import print_line, talk
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +33,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def test_each_request_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with served(Doubling(), access=Access("geheim")) as server:
-        start_log(LogForm.json, partial(print_line, talk))
+        start_log(as_json=True)
         connection = http.client.HTTPConnection(server.http)
         path = '/v2/models/a%0A{"event": "failed"}'.replace(" ", "%20")
         connection.request("GET", f"{path}?q=geheim", headers={"Authorization": "Bearer geheim"})
@@ -61,7 +59,7 @@ def test_each_request_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
-    start_log(LogForm.json, partial(print_line, talk))
+    start_log(as_json=True)
     try:
         raise KeyError("a bug")
     except KeyError:
@@ -76,7 +74,7 @@ def test_a_client_that_goes_before_its_answer_is_no_error(
     capsys: pytest.CaptureFixture[str], error: type[Exception], count: int
 ) -> None:
     import_module("rankslice.serve.grpc")
-    start_log(LogForm.json, partial(print_line, talk))
+    start_log(as_json=True)
     try:
         raise error
     except error:
@@ -87,7 +85,7 @@ def test_a_client_that_goes_before_its_answer_is_no_error(
 def test_people_are_told_of_what_goes_wrong_and_not_of_requests(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    start_log(LogForm.human, partial(print_line, talk))
+    start_log(as_json=False)
     log(logging.INFO, "request", "GET /v2: 200")
     log(logging.ERROR, "failed", "digits: rank 1\nwas killed", model="digits")
     assert "error: digits: rank 1\\nwas killed\n" == capsys.readouterr().err

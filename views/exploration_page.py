@@ -21,14 +21,19 @@ from rankslice.exploration.results.answer import (
     recommended,
     tried_text,
 )
-from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
+from rankslice.exploration.results.candidates import (
+    Candidate,
+    Exploration,
+    Figures,
+    RankLoad,
+    ScalingPoint,
+)
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bytes_text, digits, joined
-from rankslice.views.charts import LEFT, RIGHT, WIDTH, axes
-from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
+from rankslice.views.charts import LEFT, RIGHT, WIDTH, Point, Series, axes, line_figure
+from rankslice.views.content import UNKNOWN, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import page_html
 from rankslice.views.scales import Axis, Scale
-from rankslice.views.scaling_charts import scaling_figures, scaling_table
 from rankslice.views.svg import element, picture
 
 _TOP, _BOTTOM = 26, 260
@@ -73,6 +78,42 @@ def _scaling(exploration: Exploration) -> Section:
         " or a link limits it, which more boards do not change."
     )
     return Section("Scaling", (text,), (scaling_table(points), *scaling_figures(points)))
+
+
+def scaling_table(points: Sequence[ScalingPoint]) -> Table:
+    """Return a row for each number of boards; speed-ups are to the first one."""
+    head = ("boards", *(row.head for row in columns()), "speed-up", "used", "limited by")
+    first = points[0].candidate.best_known.throughput_fps if points else 1.0
+    rows = []
+    for point in points:
+        figures = point.candidate.best_known
+        rows.append(
+            (
+                str(point.boards),
+                *(row.cell(point.candidate, figures, UNKNOWN) for row in columns()),
+                f"{figures.throughput_fps / first:.2f}",
+                str(len(point.candidate.boards)),
+                point.candidate.bottleneck,
+            )
+        )
+    caption = (
+        "the fastest mapping on each number of boards; memory and energy: of the board that"
+        " needs most"
+    )
+    return Table(caption, head, tuple(rows))
+
+
+def scaling_figures(points: Sequence[ScalingPoint]) -> Iterator[Figure]:
+    """Yield a chart for each figure that is known."""
+    for row in columns():
+        known = []
+        for point in points:
+            value = row.value(point.candidate, point.candidate.best_known)
+            if value is not None:
+                known.append(Point(point.boards, row.axis.convert(value)))
+        if len(known) > 1:
+            series = Series(row.name, tuple(known))
+            yield line_figure(row.name.capitalize(), [series], Axis("boards"), Axis(row.axis.name))
 
 
 def _front(exploration: Exploration, chosen: int) -> Section:

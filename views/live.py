@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -169,10 +169,9 @@ def live_view(state: LiveState) -> RenderableType:
 def live_line(state: LiveState) -> str:
     parts = [_headline(state)]
     for number in range(len(state.plan.ranks)):
-        computes = state.of_job(f"compute_share.rank{number}")
-        if computes is not None:
-            waits = _percent(state.of_job(f"wait_share.rank{number}"))
-            parts.append(f"rank {number} computes {_percent(computes)}, waits {waits}")
+        computes, waits = (_cell(state, f"{n}_share.rank{number}") for n in ("compute", "wait"))
+        if computes != _NOTHING:
+            parts.append(f"rank {number} computes {computes}, waits {waits}")
     for board, sample in state.samples.items():
         cells = [cell for heading, cell in _board_cells(sample) if heading in _SHORT]
         parts += [f"{board} {', '.join(cells)}"] if cells else []
@@ -198,21 +197,28 @@ def _headline(state: LiveState) -> str:
     return f"{text}; {inside or 0:.0f} inside{queue}"
 
 
+_RANK_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "frames/s": ("frames_per_s", "{:.1f}".format),
+    "computes": ("compute_share", percent_text),
+    "waits": ("wait_share", percent_text),
+    "processor": ("processor_share", percent_text),
+    "memory": ("memory_mb", "{:.0f} MB".format),
+}
+
+
 def _rank_table(state: LiveState) -> Table:
     rows = []
     for number, rank in enumerate(state.plan.ranks):
-        rate = state.of_job(f"frames_per_s.rank{number}")
-        memory = state.of_job(f"memory_mb.rank{number}")
-        shares = ("compute_share", "wait_share", "processor_share")
-        rows.append(
-            (
-                *(str(number), rank.key, _NOTHING if rate is None else f"{rate:.1f}"),
-                *(_percent(state.of_job(f"{share}.rank{number}")) for share in shares),
-                _NOTHING if memory is None else f"{memory:.0f} MB",
-            )
+        cells = (
+            _cell(state, f"{name}.rank{number}", text) for name, text in _RANK_COLUMNS.values()
         )
-    head = ("rank", "accelerator", "frames/s", "computes", "waits", "processor", "memory")
-    return Table("", head, tuple(rows))
+        rows.append((str(number), rank.key, *cells))
+    return Table("", ("rank", "accelerator", *_RANK_COLUMNS), tuple(rows))
+
+
+def _cell(state: LiveState, name: str, text: Callable[[float], str] = percent_text) -> str:
+    value = state.of_job(name)
+    return _NOTHING if value is None else text(value)
 
 
 def _board_table(state: LiveState) -> Table:
@@ -254,7 +260,3 @@ _PLAIN: Sequence[tuple[str, str, str]] = (
     ("gpu_power_w", "GPU power", "W"),
 )
 """Quantities that a board has one of, with their headings and units."""
-
-
-def _percent(share: Any) -> str:
-    return _NOTHING if share is None else percent_text(share)

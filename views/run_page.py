@@ -51,7 +51,7 @@ def _result(record: RunRecord) -> Iterator[str]:
         yield f"{dropped} arrivals dropped"
     if record.summary.completed:
         yield latency_text(record.summary.latency_ms)
-    yield f"bottleneck: {record.summary.bottleneck}"
+    yield f"Bottleneck: {record.summary.bottleneck}"
     if record.verify:
         yield record.verify
 

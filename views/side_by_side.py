@@ -186,8 +186,12 @@ def differences(runs: Sequence[KeptRun]) -> list[str]:
     for name in names:
         values = {run.name: dict(run.record.conditions).get(name, "not given") for run in recorded}
         sentences += _unlike(name[:1].upper() + name[1:], values)
-    sentences += _unlike("The processors", {run.name: _processors(run.record) for run in runs})
-    sentences += _unlike("The engines", {run.name: _engines(run.record) for run in runs})
+    for what, of_rank in (
+        ("The processors", lambda rank: rank.processor or "unknown"),
+        ("The engines", lambda rank: rank.engine),
+    ):
+        by_run = {run.name: sorted({*map(of_rank, run.record.summary.ranks)}) for run in runs}
+        sentences += _unlike(what, {name: ", ".join(texts) for name, texts in by_run.items()})
     packages = dict.fromkeys(name for run in recorded for name, _ in run.record.versions)
     for name in packages:
         values = {run.name: dict(run.record.versions).get(name, "none") for run in recorded}
@@ -199,14 +203,6 @@ def _unlike(what: str, values: Mapping[str, str]) -> Iterator[str]:
     if len(set(values.values())) > 1:
         of = {value: [n for n, v in values.items() if v == value] for value in values.values()}
         yield f"{what}: {'; '.join(f'{value} in {joined(names)}' for value, names in of.items())}."
-
-
-def _processors(record: RunRecord) -> str:
-    return ", ".join(sorted({rank.processor or "unknown" for rank in record.summary.ranks}))
-
-
-def _engines(record: RunRecord) -> str:
-    return ", ".join(sorted({rank.engine for rank in record.summary.ranks}))
 
 
 def moves(first: Plan, other: Plan) -> list[str]:

@@ -15,7 +15,7 @@ from rankslice.exploration.results.answer import (
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
 from rankslice.views.content import Table
-from rankslice.views.scaling_charts import scaling_table
+from rankslice.views.exploration_page import scaling_table
 from rankslice.views.terminal import MAX_LINE, shortened, show
 
 _MAX_KEYS = 6

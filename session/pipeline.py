@@ -24,7 +24,7 @@ from rankslice.framework.wording import joined
 from rankslice.session.build_folder import read_plan
 from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
 from rankslice.session.fail_over import FailOver, Restart, Survivors, accused_boards
-from rankslice.session.frame_arrays import Frame, arrays_of
+from rankslice.session.frame_arrays import Frame, arrays_of, images_of
 from rankslice.session.keeper.frame_keeper import (
     HasFailed,
     Keeper,
@@ -65,6 +65,7 @@ def prepare_fed_job(
             direct=options.direct,
             start_timeout_s=options.start_timeout_s,
             frame_timeout_s=options.frame_timeout_s,
+            preprocessing=options.preprocessing,
             record=options.record,
             record_frames=options.record_frames,
         ),
@@ -132,8 +133,9 @@ def open_pipeline(
 class Pipeline:
     """A running job; frames in, results out, in order. Any thread may call it.
 
-    A frame is an array, if the model has one input, or a dictionary of arrays by the names of the
-    inputs. Results are dictionaries of arrays by the names of the outputs.
+    A frame is an array or an image, if the model has one input, or a dictionary of arrays by the
+    names of the inputs; :func:`.arrays_of` has what an image may be. Results are dictionaries of
+    arrays by the names of the outputs.
     """
 
     def __init__(
@@ -158,6 +160,8 @@ class Pipeline:
         """Of the model."""
         self.inputs: tuple[Tensor, ...] = job.inputs
         self.outputs: tuple[Tensor, ...] = job.outputs
+        self.images = images_of(job.inputs, prepared.options.preprocessing)
+        """What the model takes of images; ``None``: it takes none."""
         self._survivors = survivors
         self._callbacks, self._on_ended = callbacks, on_ended
         self._jobs: dict[int, PreparedRun] = {}
@@ -285,7 +289,7 @@ class Pipeline:
             QueueFullError: :attr:`limit` frames have no result, and none came within that time.
             PipelineError: the job has failed or is closed.
         """
-        return self._keeper.submit(arrays_of(frame, self.inputs), timeout)
+        return self._keeper.submit(arrays_of(frame, self.inputs, self.images), timeout)
 
     async def infer(self, frame: Frame) -> Outputs:
         """Return the results of one frame, without blocking other coroutines.

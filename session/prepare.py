@@ -152,8 +152,11 @@ def prepare(
     refuse_switching(plan, options, str(folder))
     if options.arrivals is not None:
         arrivals_in(options.arrivals)
+    with as_user_errors():
+        preprocessing = options.preprocessing.resolved()
     options = replace(
         options,
+        preprocessing=preprocessing,
         inputs=_located(options.inputs),
         arrivals=options.arrivals and absolute(options.arrivals),
         results=check_results(results or folder / RESULTS),

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from rankslice.backend.runtime.options import Preprocessing
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.options import Preprocessing, preset_of
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.reading.records import Only, read_document
@@ -21,7 +22,7 @@ from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
 
 FORMAT = "rankslice-survival"
-VERSION = 1
+VERSION = 2
 
 PROFILE = "profile.json"
 PLATFORMS = ("platform.yaml", "platform.txt")
@@ -30,7 +31,6 @@ REPRESENTATIVE = "representative"
 
 _BUILD = "build it again, with --survive"
 _BOARD = Only(lambda name: not name_complaints(board=name), "the name of a board")
-_SIDES = Only(lambda sides: len(sides) == 2, "height and width")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,12 @@ class Sizes:
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pixels:
-    layout: str
-    size: Annotated[tuple[int, ...] | None, _SIDES]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-
-    def preprocessing(self) -> Preprocessing:
-        size = None if self.size is None else (self.size[0], self.size[1])
-        return Preprocessing(self.layout, size, self.mean, self.scale)
+def _is_preset(values: dict[str, object]) -> bool:
+    try:
+        preset_of({name: value for name, value in values.items() if name != "preprocess"}, "")
+    except JobError:
+        return False
+    return not values["preprocess"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class BuiltWith:
     source_board: str | None
     literally: bool
     quantize: str
-    pixels: Pixels
+    pixels: Annotated[Preprocessing, Only(_is_preset, "options of images")]
     most_turns: int
     """How many ranks may take turns: as many as in the mapping."""
 

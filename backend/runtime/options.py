@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .errors import JobError
 from .figures.events import USUAL_EVENTS
 
 _T = TypeVar("_T")
@@ -56,9 +58,10 @@ def _of_job(usual: _T, text: str, kind: Any = None, **more: Any) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How pixels become values: ``(pixel - mean) * scale``, pixels being 0 to 255.
+    """How an image becomes a frame: its size, and ``(pixel - mean) * scale`` of pixels of 0 to 255.
 
-    Where neither is given, :mod:`.sources.image_input` decides by the type of the model input.
+    Where neither mean nor scale is given, :mod:`.sources.image_input` decides by the type of the
+    model input.
     """
 
     layout: str = _option("nchw", "Layout of image inputs.", ("nchw", "nhwc"))
@@ -67,18 +70,72 @@ class Preprocessing:
     )
     """Nothing is cut where the model leaves the size open."""
     mean: tuple[float, ...] = _option(
-        (), "Mean subtracted from pixels (0-255): M or R,G,B (default: 0).", _floats
+        (),
+        "Mean subtracted from pixels (0-255): M, or one per channel in their order (default: 0).",
+        _floats,
     )
     scale: tuple[float, ...] = _option(
         (),
-        "Scale factor of pixels, after --mean: S or R,G,B (default: by the input's type).",
+        "Scale factor of pixels, after --mean: S, or one per channel (default: by the input's"
+        " type).",
         _floats,
     )
     keep_size: bool = _option(
         False,
         "Do not resize images; for models with open height and width.",
-        excludes=("size",),
+        excludes=("size", "resize"),
     )
+    channel_order: str | None = _option(
+        None, "Order of the model's colour channels (default: rgb).", ("rgb", "bgr")
+    )
+    resize: str | None = _option(
+        None,
+        "stretch: images to the size; crop: keep proportions, cover the size and crop the centre;"
+        " letterbox: keep proportions and pad (default: stretch).",
+        ("stretch", "crop", "letterbox"),
+    )
+    interpolation: str | None = _option(
+        None, "Filter of --resize (default: bilinear).", ("bilinear", "bicubic", "nearest")
+    )
+    pad: float | None = _option(
+        None,
+        "With --resize letterbox: value of the padding, 0 to 255 (default: 114).",
+        float,
+        least=0,
+        most=255,
+    )
+    preprocess: str = _option(
+        "",
+        "How the network's authors preprocess images: torch, caffe, tf, or a JSON file of these"
+        " options; those on the command line override it.",
+        str,
+    )
+
+    def resolved(self) -> Preprocessing:
+        """Return the options with those of ``preprocess`` in the place of the ones not given.
+
+        Raises:
+            JobError: it names no preset and no file of one.
+        """
+        if not self.preprocess:
+            return self
+        given = {
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+        }
+        preset = PRESETS.get(self.preprocess) or _read_preset(self.preprocess)
+        return replace(preset, **{**given, "preprocess": ""})
+
+
+PRESETS = {
+    "torch": Preprocessing(
+        mean=(123.675, 116.28, 103.53), scale=(1 / 58.395, 1 / 57.12, 1 / 57.375)
+    ),
+    "caffe": Preprocessing(mean=(103.939, 116.779, 123.68), scale=(1.0,), channel_order="bgr"),
+    "tf": Preprocessing(mean=(127.5,), scale=(1 / 127.5,)),
+}
+"""By the names of Keras' modes of ``preprocess_input``; the means of ``caffe`` are in BGR order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +290,9 @@ class RunOptions:
         """Write the command line that :func:`parse_options` reads as these options."""
         # With "=", for a value that begins with a dash must not be taken for a flag.
         arguments = [f"--input={name}" for name in self.inputs]
+        preprocessing = self.preprocessing.resolved()
         for name, metadata, usual in _OPTIONS:
-            value = getattr(self.preprocessing if name in _PIXELS else self, name)
+            value = getattr(preprocessing if name in IMAGE_OPTIONS else self, name)
             if value != usual or name == "results":
                 flag = _flag(name, usual)
                 arguments.append(
@@ -243,7 +301,12 @@ class RunOptions:
         return arguments
 
 
-_PIXELS = [option.name for option in fields(Preprocessing)]
+IMAGE_OPTIONS = tuple(option.name for option in fields(Preprocessing))
+_OF_PRESETS = {
+    option.name: option.metadata for option in fields(Preprocessing) if option.name != "preprocess"
+}
+"""Metadata of the options that a file of a preset may have."""
+_MAX_PRESET_BYTES = 1 << 16
 _OPTIONS = [
     (option.name, option.metadata, option.default)
     for option in (*fields(RunOptions), *fields(Preprocessing))
@@ -279,6 +342,64 @@ def _reader(metadata: Mapping[str, Any]) -> Callable[[str], Any]:
     return read
 
 
+def _read_preset(file: str) -> Preprocessing:
+    """Read a JSON object of options, by the names of the fields of :class:`Preprocessing`."""
+    from .sources import open_ordinary
+
+    where = f"--preprocess {file}"
+    try:
+        with open_ordinary(Path(file)) as opened:
+            values = json.loads(opened.read(_MAX_PRESET_BYTES))
+    except (OSError, JobError, ValueError, RecursionError):
+        raise JobError(
+            f"{where}: is not one of {', '.join(PRESETS)}, and no JSON file that can be read"
+        ) from None
+    return preset_of(values, where)
+
+
+def preset_of(values: object, where: str) -> Preprocessing:
+    """Convert a JSON object of options, by the names of the fields of :class:`Preprocessing`.
+
+    Those that are ``null`` or empty lists are as if they were not there.
+
+    Raises:
+        JobError: it is no such object.
+    """
+    if not isinstance(values, dict):
+        raise JobError(f"{where}: is not a JSON object; expected one with {', '.join(_OF_PRESETS)}")
+    read: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in _OF_PRESETS:
+            raise JobError(f"{where}: no option {name!r}; expected {', '.join(_OF_PRESETS)}")
+        if value is None or value == []:
+            continue
+        try:
+            read[name] = _preset_value(name, value, _OF_PRESETS[name])
+        except (ValueError, TypeError):
+            raise JobError(f"{where}: {name} cannot be {json.dumps(value)[:60]}") from None
+    return Preprocessing(**read)
+
+
+def _preset_value(name: str, value: Any, metadata: Mapping[str, Any]) -> Any:
+    """Read a value of a file as on the command line; lists have numbers.
+
+    Raises:
+        ValueError: the option cannot have it.
+    """
+    kind = metadata["kind"]
+    if kind is None or isinstance(kind, tuple):
+        if type(value) is not bool if kind is None else value not in kind:
+            raise ValueError
+        return value
+    text = _text(name, tuple(value) if isinstance(value, list) else value)
+    read = kind(text)
+    least, most = metadata.get("least", -math.inf), metadata.get("most", math.inf)
+    numbers = read if isinstance(read, tuple) else (read,)
+    if not all(math.isfinite(number) and least <= number <= most for number in numbers):
+        raise ValueError
+    return read
+
+
 def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     """Parse the command line of the driver; exits with 2 if it makes no sense."""
     parser = argparse.ArgumentParser(
@@ -300,6 +421,6 @@ def parse_options(arguments: Sequence[str] | None = None) -> RunOptions:
     values = vars(parser.parse_args(arguments))
     return RunOptions(
         inputs=tuple(values.pop("input") or RunOptions().inputs),
-        preprocessing=Preprocessing(**{name: values.pop(name) for name in _PIXELS}),
+        preprocessing=Preprocessing(**{name: values.pop(name) for name in IMAGE_OPTIONS}),
         **values,
     )

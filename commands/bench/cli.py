@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.options import IMAGE_OPTIONS, RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from rankslice.views.content import Part, Section
 
 _SCENARIOS = ("single", "multi", "server", "offline")
-_Measured = Annotated[BenchOptions, offered(without=("keep_size",))]
-_BOTH = ("layout", "size", "mean", "scale", "frame_timeout_s", "start_timeout_s")
+_BOTH = (*IMAGE_OPTIONS, "frame_timeout_s", "start_timeout_s")
 RawValues = Annotated[
     Path | None,
     about(
@@ -56,7 +55,7 @@ def bench(
         ),
     ] = None,
     *,
-    options: _Measured,
+    options: BenchOptions,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
     on_turn: Callable[..., Any] = lambda bench: None,
 ) -> Bench:
@@ -120,7 +119,7 @@ def show_bench(
             metavar="OUT",
         ),
     ],
-    options: _Measured,
+    options: BenchOptions,
     against: str | None = None,
     *,
     scenario: Annotated[

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rankslice.backend.runtime.options import IMAGE_OPTIONS
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import (
     OPERATORS,
@@ -48,7 +49,7 @@ OperatorsFile = Annotated[
     ),
 ]
 
-_OF_INPUT = {name: {"needs": "input"} for name in ("layout", "size", "mean", "scale")}
+_OF_INPUT = {name: {"needs": "input"} for name in IMAGE_OPTIONS}
 
 
 @function
@@ -57,7 +58,7 @@ def profile(
     platform: Boards = "local",
     out: ProfileFile = Path("profile.json"),
     *,
-    options: Annotated[ProfileOptions, offered(without=("keep_size",), **_OF_INPUT)],
+    options: Annotated[ProfileOptions, offered(**_OF_INPUT)],
     operators: OperatorsFile = None,
     ssh_config: SshConfig = None,
     listener: Listener | None = None,

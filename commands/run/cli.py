@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.options import IMAGE_OPTIONS, RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import CLASSES, TERMINAL
@@ -160,7 +160,7 @@ def open(
     options: Annotated[
         RunOptions,
         offered(
-            *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s"),
+            *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s", *IMAGE_OPTIONS),
             queue={"help": "Maximum number of frames that wait besides (default: the window)."},
         ),
     ],

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.options import IMAGE_OPTIONS, RunOptions
 from rankslice.commands.command import command, function
 from rankslice.framework.files.output_file import (
     OPERATORS,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 OfTheRun = Annotated[
     RunOptions,
     offered(
-        *("inputs", "frames", "seed", "fps", "window", "direct"),
-        *("layout", "size", "mean", "scale", "frame_timeout_s", "start_timeout_s"),
+        *("inputs", "frames", "seed", "fps", "window", "direct", *IMAGE_OPTIONS),
+        *("frame_timeout_s", "start_timeout_s"),
         frames={"least": 2},
     ),
 ]
@@ -56,7 +56,7 @@ class Traces:
         False,
         "Show what the ranks of the last failed job did, without running anything.",
         excludes=(
-            *("input", "frames", "fps", "window", "direct", "operators", "size"),
+            *("input", "frames", "fps", "window", "direct", "operators", *IMAGE_OPTIONS),
             *("frame_timeout_s", "start_timeout_s", "mpirun", "ssh_config"),
         ),
     )

@@ -58,7 +58,7 @@ def _options(files: Path, kept: BuiltWith) -> BuildOptions:
         quantisation=Quantisation(
             kept.quantize,
             frames.resolve() if frames.is_symlink() else None,
-            kept.pixels.preprocessing(),
+            kept.pixels,
         ),
         sizes=GivenSizes(*bounds),
         share_cores=kept.share_cores,

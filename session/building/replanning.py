@@ -37,7 +37,6 @@ from rankslice.session.survival import (
     REPRESENTATIVE,
     BuiltWith,
     Fallback,
-    Pixels,
     Sizes,
     SurvivalRecord,
     write_survival,
@@ -281,7 +280,6 @@ def survival_record(
 
 def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
     quantisation = options.quantisation
-    pixels = quantisation.preprocessing
     return BuiltWith(
         platform=PLATFORMS[platform.suffix.lower() == ".txt"],
         shape=tuple(Sizes(*item) for item in options.sizes.fixed.items()),
@@ -290,7 +288,7 @@ def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
         source_board=options.source_board,
         literally=options.literally,
         quantize=quantisation.kind,
-        pixels=Pixels(pixels.layout, pixels.size, pixels.mean, pixels.scale),
+        pixels=quantisation.preprocessing.resolved(),
         most_turns=turns,
     )
 

@@ -1,7 +1,7 @@
 """What a model input takes of images: their sizes, and the values of their pixels.
 
-Images are resized, then their middle is cut out. The table in docs/command-line.md, "Where frames
-come from", has the rules for values.
+Images are resized, then their middle is cut out, or padding is put around them. The table in
+docs/command-line.md, "Where frames come from", has the rules for values.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Fit:
     resized: tuple[int, int]
     """What the image is resized to."""
     size: tuple[int, int]
-    """What is cut out of the middle: the frame's height and width."""
+    """The frame's height and width: cut out of the middle, or with padding around it."""
 
     @property
     def corner(self) -> tuple[int, int]:
-        """Row and column of the resized image at which the frame begins."""
-        return (self.resized[0] - self.size[0]) // 2, (self.resized[1] - self.size[1]) // 2
+        """Row and column of the resized image at which the frame begins; below 0: in padding."""
+        top, left = (int((of - side) / 2) for of, side in zip(self.resized, self.size, strict=True))
+        return top, left
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ class ImageInput:
             side if is_open else most
             for side, most, is_open in zip(resized, self.size, self.is_open, strict=True)
         )
+        if (rule := self.preprocessing.resize) in ("crop", "letterbox") and not keeps:
+            inner = (height, width) if rule == "letterbox" else resized
+            resized = _in_proportion(image, inner, covers=rule == "crop")
         if height > self.size[0] or width > self.size[1]:
             subject = f"{name} has" if keeps else "--size gives images of"
             at_most = self.spec.at_most(self.frame_shape(resized))
@@ -75,7 +79,8 @@ class ImageInput:
                 f"{subject} {_text(resized)} pixels; the bound of model input {self.spec.name!r} is"
                 f" {_text(self.size)}: {instead} with a larger one ({at_most})"
             )
-        if resized[0] < height or resized[1] < width:
+        is_padded = self.preprocessing.resize == "letterbox"
+        if not is_padded and (resized[0] < height or resized[1] < width):
             raise JobError(
                 f"images resized to {_text(resized)} are smaller than the model input,"
                 f" {_text(self.size)}"
@@ -85,9 +90,10 @@ class ImageInput:
     def note(self, name: str, image: tuple[int, int]) -> str:
         """Return how an image of some height and width is changed; empty: it is not.
 
-        With ``--size`` the user has chosen the size, so there is nothing to note.
+        With ``--size`` or ``--resize`` the user has chosen it, so there is nothing to note.
         """
-        if self.preprocessing.size is not None or self.fit(image, name).resized == image:
+        is_chosen = self.preprocessing.size is not None or self.preprocessing.resize is not None
+        if is_chosen or self.fit(image, name).resized == image:
             return ""
         if not any(self.is_open):
             takes = f"{_text(self.size)}: images of other sizes are resized"
@@ -121,12 +127,26 @@ class ImageInput:
         return height, width
 
 
+def _in_proportion(
+    image: tuple[int, int], size: tuple[int, int], *, covers: bool
+) -> tuple[int, int]:
+    """Return the size of an image that covers a size, or fits into it, with sides rounded down."""
+    factors = [side / max(1, of) for side, of in zip(size, image, strict=True)]
+    factor = max(factors) if covers else min(factors)
+    height, width = (
+        side if mine == factor else max(1, int(of * factor))
+        for side, of, mine in zip(size, image, factors, strict=True)
+    )
+    return height, width
+
+
 def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
     """Return a model input as a consumer of images; a batch of open size has one image.
 
     Raises:
         JobError: it takes no image, or the options do not fit it.
     """
+    preprocessing = preprocessing.resolved()
     symbols = spec.symbols or ("",) * len(spec.shape)
     channels, height, width = _AXES[preprocessing.layout]
     takes_one = len(spec.shape) == 4 and (spec.shape[0] == 1 or bool(symbols[0]))
@@ -149,12 +169,19 @@ def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
             " width not both open, so images must be resized"
         )
     if preprocessing.size is not None:
-        takes.fit(preprocessing.size, "")
+        fit = takes.fit(preprocessing.size, "")
+        if preprocessing.resize == "letterbox" and fit.size != preprocessing.size:
+            raise JobError(
+                f"--size {_text(preprocessing.size)}: --resize letterbox pads images to the model"
+                f" input, {_text(fit.size)}: leave --size out"
+            )
+    if preprocessing.pad is not None and preprocessing.resize != "letterbox":
+        raise JobError("--pad is given without --resize letterbox, which alone pads images")
     return takes
 
 
 def input_values(pixels: NDArray[np.float32], takes: ImageInput) -> NDArray[Any]:
-    """Return the values of the model input for pixels [H, W, C] of 0 to 255.
+    """Return the values of the model input for pixels [H, W, C] of 0 to 255, in the model's order.
 
     Raises:
         JobError: the options have another number of channels.

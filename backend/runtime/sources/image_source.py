@@ -6,13 +6,15 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
 from . import Source, accepted, only_input, open_ordinary
 from .image_input import ImageInput, image_input, input_values
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..job import Tensor
     from ..options import RunOptions
     from ..sizes import Slot
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 _MAX_LOOKED_AT = 100
 """Images, to see whether they have the model's size."""
-_BILINEAR = 2
-"""Pillow's number for it."""
+_FILTERS = {"nearest": 0, "bilinear": 2, "bicubic": 3}
+"""Pillow's numbers for them."""
+_PADDING = 114.0
 _ORIENTATION = 0x0112
 """EXIF's number for it."""
 _TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
@@ -61,7 +64,7 @@ class ImageSource(Source):
         self._paths = paths
         self._takes = image_input(spec, options.preprocessing)
         self.frames = len(paths) if options.frames is None else options.frames
-        if options.preprocessing.keep_size:
+        if self._takes.preprocessing.keep_size:
             for path, size in self._first_sizes():
                 self._takes.fit(size, path.name)
 
@@ -111,28 +114,43 @@ def load_image(path: Path, takes: ImageInput, slot: Slot) -> None:
 
 
 def write_image(opened: Any, name: str, takes: ImageInput, slot: Slot) -> None:
-    """Fit an image of pillow and write its values into the slot of the model input.
+    """Write the values of :func:`frame_of` into the slot of the model input."""
+    from ..sizes import shaped
 
-    Three-channel inputs get RGB, one-channel inputs grey values. Messages call the image ``name``.
+    frame = frame_of(opened, name, takes)
+    shaped(slot, frame.shape)[...] = frame
+
+
+def frame_of(opened: Any, name: str, takes: ImageInput) -> NDArray[Any]:
+    """Return the values of the model input, in its shape and type, for an image of pillow.
+
+    Three-channel inputs get colours, one-channel inputs grey values. Messages call the image
+    ``name``.
 
     Raises:
         JobError: the sizes do not fit.
     """
     import numpy as np
 
-    from ..sizes import shaped
-
     channels, preprocessing = takes.channels, takes.preprocessing
     image = decoded(opened, channels)
     fit = takes.fit((image.height, image.width), name)
     if image.size != fit.resized[::-1]:
-        image = image.resize(fit.resized[::-1], _BILINEAR)
+        number = _FILTERS[preprocessing.interpolation or "bilinear"]
+        image = image.resize(fit.resized[::-1], number)
     (top, left), (height, width) = fit.corner, fit.size
-    image = image.crop((left, top, left + width, top + height))
-    pixels = np.asarray(image, np.float32).reshape(height, width, -1)
+    if fit.resized[0] < height or fit.resized[1] < width:
+        padding = _PADDING if preprocessing.pad is None else preprocessing.pad
+        pixels = np.full((height, width, channels), padding, np.float32)
+        inner = np.asarray(image, np.float32).reshape(*fit.resized, -1)
+        pixels[-top : fit.resized[0] - top, -left : fit.resized[1] - left] = inner
+    else:
+        image = image.crop((left, top, left + width, top + height))
+        pixels = np.asarray(image, np.float32).reshape(height, width, -1)
+    if preprocessing.channel_order == "bgr":
+        pixels = pixels[:, :, ::-1]
     values = input_values(np.broadcast_to(pixels, (height, width, channels)), takes)
-    frame = shaped(slot, takes.frame_shape(fit.size))
-    frame[0] = values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values
+    return (values.transpose(2, 0, 1) if preprocessing.layout == "nchw" else values)[np.newaxis]
 
 
 def decoded(opened: Any, channels: int) -> Any:
@@ -201,17 +219,23 @@ def pillow() -> Any:
 @contextmanager
 def opened_image(path: Path) -> Iterator[Any]:
     """Yield an opened image; errors within the block name the file."""
+    with open_ordinary(path) as file, image_in(file, str(path)) as image:
+        yield image
+
+
+@contextmanager
+def image_in(file: IO[bytes], name: str) -> Iterator[Any]:
+    """Yield the image of a file's bytes; errors within the block name it."""
     Image = pillow()  # noqa: N806
-    with open_ordinary(path) as file:
-        try:
-            with Image.open(file) as image:
-                _drop_texts(image)
-                yield image
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = str(error).replace(f" {file!r}", "")
-            raise FrameError(
-                f"{path}: not an image that can be read ({reason}); expected {accepted()}"
-            ) from None
+    try:
+        with Image.open(file) as image:
+            _drop_texts(image)
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = str(error).replace(f" {file!r}", "")
+        raise FrameError(
+            f"{name}: not an image that can be read ({reason}); expected {accepted()}"
+        ) from None
 
 
 SOURCE = ImageSource

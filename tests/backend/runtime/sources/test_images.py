@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from tflite_models import model_file
 
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
-from rankslice.backend.runtime.options import Preprocessing, RunOptions
-from rankslice.backend.runtime.sources.image_input import image_input
+from rankslice.backend.runtime.options import Preprocessing, RunOptions, parse_options
+from rankslice.backend.runtime.sources.image_input import Fit, image_input
 from rankslice.backend.runtime.sources.image_source import (
     ImageSource,
     decoded,
@@ -85,6 +86,97 @@ def test_pixels_become_values_as_the_options_say(
     np.testing.assert_array_equal(expected[np.newaxis].astype(np.float32), values)
 
 
+NOISE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+"""40 rows, 60 columns, RGB."""
+
+
+def torch_reference(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Return what the ONNX Model Zoo's description of ResNet makes of an image of its size."""
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return (pixels / 255 - mean) / deviation
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        ("torch", torch_reference(NOISE)),
+        ("caffe", NOISE[:, :, ::-1] - np.array([103.939, 116.779, 123.68])),
+        ("tf", NOISE / 127.5 - 1),
+    ],
+)
+def test_presets_give_the_values_of_their_authors(
+    tmp_path: Path, preset: str, expected: NDArray[Any]
+) -> None:
+    Image.fromarray(NOISE).save(tmp_path / "i.png")
+    last = load(tmp_path / "i.png", (1, 40, 60, 3), Preprocessing("nhwc", preprocess=preset))
+    np.testing.assert_allclose(expected, last[0], atol=1e-5, rtol=0)
+    first = load(tmp_path / "i.png", (1, 3, 40, 60), Preprocessing(preprocess=preset))
+    np.testing.assert_array_equal(last.transpose(0, 3, 1, 2), first)
+
+
+def test_crop_scales_the_shorter_side_and_cuts_the_middle(tmp_path: Path) -> None:
+    Image.fromarray(NOISE).save(tmp_path / "i.png")
+    wanted = Preprocessing("nhwc", size=(20, 20), resize="crop", scale=(1.0,))
+    expected = np.asarray(Image.fromarray(NOISE).resize((30, 20), Image.Resampling.BILINEAR))
+    values = load(tmp_path / "i.png", (1, 16, 16, 3), wanted)
+    np.testing.assert_array_equal(expected[2:18, 7:23], values[0])
+
+
+def test_letterbox_keeps_proportions_and_pads_equally(tmp_path: Path) -> None:
+    Image.fromarray(NOISE).save(tmp_path / "i.png")
+    wanted = Preprocessing(
+        "nhwc", resize="letterbox", pad=128, interpolation="bicubic", scale=(1.0,)
+    )
+    resized = np.asarray(Image.fromarray(NOISE).resize((33, 22), Image.Resampling.BICUBIC))
+    values = load(tmp_path / "i.png", (1, 33, 33, 3), wanted)[0]
+    np.testing.assert_array_equal(resized, values[5:27])
+    assert {128.0} == {*values[:5].flat, *values[27:].flat}
+
+
+def test_a_model_of_open_sizes_gets_images_in_proportion(tmp_path: Path) -> None:
+    Image.fromarray(NOISE).save(tmp_path / "i.png")
+    spec = Tensor("x", "float32", (1, 3, 80, 80), symbols=("", "", "h", "w"))
+    takes = image_input(spec, Preprocessing(resize="letterbox"))
+    assert Fit((40, 60), (40, 60)) == takes.fit((40, 60), "i.png")
+    takes = image_input(spec, Preprocessing(size=(30, 30), resize="letterbox"))
+    assert Fit((20, 30), (30, 30)) == takes.fit((40, 60), "i.png")
+    assert (-5, 0) == takes.fit((40, 60), "i.png").corner
+
+
+def test_options_override_those_of_a_preset_and_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "preset.json"
+    values = {"mean": [1, 2, 3.5], "scale": 2, "size": "8x6", "channel_order": "bgr", "pad": None}
+    file.write_text(json.dumps(values))
+    given = Preprocessing("nhwc", mean=(9.0,), preprocess=str(file))
+    expected = Preprocessing("nhwc", size=(8, 6), mean=(9.0,), scale=(2.0,), channel_order="bgr")
+    assert expected == given.resolved() == given.resolved().resolved()
+    options = RunOptions(preprocessing=given)
+    assert expected == parse_options(options.to_arguments()).preprocessing
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not one of torch, caffe, tf, and no JSON file that can be read"),
+        ("[1]", "is not a JSON object; expected one with layout, size, mean"),
+        ('{"stdd": 1}', "no option 'stdd'; expected layout"),
+        ('{"preprocess": "tf"}', "no option 'preprocess'"),
+        ('{"mean": "a"}', 'mean cannot be "a"'),
+        ('{"scale": [NaN]}', "scale cannot be [NaN]"),
+        ('{"size": [0, 5]}', "size cannot be [0, 5]"),
+        ('{"pad": 256}', "pad cannot be 256"),
+        ('{"layout": ["nchw"]}', 'layout cannot be ["nchw"]'),
+        ('{"keep_size": 1}', "keep_size cannot be 1"),
+        ("[" * 100_000, "no JSON file that can be read"),
+    ],
+)
+def test_a_wrong_file_of_a_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "preset.json").write_text(text)
+    with pytest.raises(JobError) as error:
+        Preprocessing(preprocess=str(tmp_path / "preset.json")).resolved()
+    assert message in str(error.value)
+
+
 def test_an_image_of_another_size_is_resized_to_the_model_input(tmp_path: Path) -> None:
     Image.new("RGB", (50, 30), (10, 20, 30)).save(tmp_path / "i.png")
     values = load(tmp_path / "i.png", (1, 3, 4, 6), RAW)
@@ -128,6 +220,14 @@ def test_an_image_that_was_cut_short_is_named(image: Path) -> None:
         (
             Preprocessing(size=(3, 6)),
             "images resized to 3x6 are smaller than the model input, 4x6",
+        ),
+        (
+            Preprocessing(size=(8, 8), resize="letterbox"),
+            "--size 8x8: --resize letterbox pads images to the model input, 4x6: leave --size out",
+        ),
+        (
+            Preprocessing(pad=1),
+            "--pad is given without --resize letterbox, which alone pads images",
         ),
         (
             Preprocessing("nhwc"),

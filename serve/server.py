@@ -250,6 +250,8 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
     finally:
         for task in tasks:
             task.cancel()
+        # asyncio logs what a gathering future ends with, unless somebody takes it.
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass

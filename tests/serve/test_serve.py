@@ -94,6 +94,8 @@ def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path
         assert job
         server.send_signal(signal.SIGTERM)
         assert 0 == server.wait(30)
+        assert server.stderr is not None
+        assert "answering the accepted requests, then ending\n" == server.stderr.read()
         assert [] == psutil.wait_procs(job, 10)[1]
 
 

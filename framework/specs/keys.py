@@ -37,7 +37,9 @@ _ENTRY = rf"({_KEY}|[^|*_]+){_WEIGHT}"
 KEY_PATTERN = rf"^{_ENTRY}([|]{_ENTRY})*$"
 """The form of an entry's key, as a regular expression of JSON Schemas."""
 
-_FORM = "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4"
+_FORM = (
+    "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4, or a board alone"
+)
 
 
 @dataclass(frozen=True, slots=True)

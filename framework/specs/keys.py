@@ -38,7 +38,8 @@ KEY_PATTERN = rf"^{_ENTRY}([|]{_ENTRY})*$"
 """The form of an entry's key, as a regular expression of JSON Schemas."""
 
 _FORM = (
-    "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4, or a board alone"
+    "expected <board>_<resource>, such as edge01_cpu0-3, edge01_gpu or edge01_npu@4, "
+    "or a board alone"
 )
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import Engine
 
-def open_engine(settings: Any) -> Any:
+
+def open_engine(settings: Any) -> Engine:
     """Return the engine; option ``share``: of the bound of each open size."""
     return _Filling(float(settings.options["share"]))
 
 
-class _Filling:
+class _Filling(Engine):
     def __init__(self, share: float) -> None:
         self._share = share
         self._frames = 0
@@ -35,9 +37,3 @@ class _Filling:
     def warm_up_hindrance(self) -> str:
         """There is nothing to warm up."""
         return "it computes nothing"
-
-    def acceleration(self) -> None:
-        """Nothing is computed."""
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -11,10 +11,16 @@ import os
 import struct
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    from . import Engine
+except ImportError:  # in a program without RankSlice
+    Engine: Any = object  # type: ignore[no-redef]
 
 TURN = struct.Struct("=qqq")
 """Number of a turn, its gap in nanoseconds, and when it ends (``time.monotonic_ns``)."""
@@ -96,7 +102,7 @@ def open_engine(settings: Any) -> Any:
     return _Watched(open_inner(inner, replace(settings, options={})), Log(options["log"]))
 
 
-class _Paced:
+class _Paced(Engine):
     """Sends frames in turns, or notes what has come."""
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -123,12 +129,6 @@ class _Paced:
         """Its first run is already a turn."""
         return "it computes nothing"
 
-    def acceleration(self) -> None:
-        """Nothing is computed."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 class _Watched:
     """Another engine, with a record of each run: when it began (``ready``) and ended (``done``)."""
@@ -141,6 +141,10 @@ class _Watched:
         begin_ns = time.monotonic_ns()
         self._inner.run(inputs, outputs)
         self._log.note(0, begin_ns, begin_ns)
+
+    def bind(self, inputs: Any, outputs: Any) -> Any:
+        """Return a function that does the same as ``run`` on these slots."""
+        return partial(self.run, inputs, outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

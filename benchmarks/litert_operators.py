@@ -17,7 +17,6 @@ from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.litert_package import find_package
-from rankslice.backend.runtime.engines.litert_profiled import ProfiledEngine
 from rankslice.backend.runtime.job import Tensor
 from rankslice.networks.keras_zoo import keras_model
 
@@ -50,9 +49,7 @@ class Network:
         }
         for engine in self.engines.values():
             engine.load(path, self.inputs, self.outputs)
-        stopped = self.engines[STOPPED]
-        assert isinstance(stopped, ProfiledEngine)
-        stopped.operators()
+        self.engines[STOPPED].operators()
 
     def turn(self, name: str, runs: int) -> float:
         """Return the median time of some runs, in milliseconds."""
@@ -65,9 +62,7 @@ class Network:
 
     def shares(self) -> list[float]:
         """Return, for each profiled run, which share of it its operators took."""
-        engine = self.engines[PROFILED]
-        assert isinstance(engine, ProfiledEngine)
-        spans = engine.operators()
+        spans = self.engines[PROFILED].operators()
         assert spans is not None
         begins = np.array([begin for begin, _ in spans.runs])
         taken = np.zeros(len(begins))

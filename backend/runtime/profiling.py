@@ -36,19 +36,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .direct.memory import Memory, make_memory
-from .engines import (
-    Engine,
-    ReportsOperators,
-    engine_settings,
-    engine_version,
-    has_own_process,
-    open_engine,
-    prepare_engine,
-)
-from .engines.own_process import OwnProcessEngine
+from .engines import engine_settings, engine_version, has_own_process, open_engine
 from .errors import BoundError, JobError, reason_of, signal_name
 from .faults.private_folder import in_memory, make_private
-from .figures.operator_profile import OperatorSpans
 from .figures.operator_rows import operator_rows
 from .figures.rank_usage import GpuMemory, peak_memory_mb
 from .job import Facts, Rank, Tensor
@@ -159,7 +149,7 @@ class _Service:
         settings = replace(self._settings, profile=str(self._folder / "profile"))
         with _Loaded(self._rank, settings, request, self._folder) as loaded:
             runs = len(list(_samples(loaded, request)))
-            spans = loaded.operators()
+            spans = loaded.engine.operators()
         if spans is None:
             return {"problem": f"the engine {self._rank.engine} does not report operators"}
         return {"rows": [asdict(row) for row in operator_rows(spans, runs)]}
@@ -240,13 +230,11 @@ class _Loaded:
             raise JobError(f"{self._folder.parent}: {reason_of(error)}") from None
         self.before_mb = peak_memory_mb()
         self.gpu_memory = GpuMemory(self._rank.accelerator)
-        prepare_engine(self._rank.engine, self._settings, 1)
-        self._engine: Engine = open_engine(self._rank.engine, self._settings)
-        self._resources.callback(self._engine.close)
-        if isinstance(self._engine, OwnProcessEngine):
-            self._engine.share(self._memories)
+        self.engine = open_engine(self._rank.engine, self._settings)
+        self._resources.callback(self.engine.close)
+        self.engine.share(self._memories)
         try:
-            self._engine.load(path, inputs, outputs)
+            self.engine.load(path, inputs, outputs)
         except JobError as error:
             self._resources.close()
             raise _RefusedError(str(error)) from None
@@ -267,10 +255,6 @@ class _Loaded:
             for spec, begin in zip(tensors, ends, strict=False)
         ]
 
-    def operators(self) -> OperatorSpans | None:
-        """What the engine says of its operators; ``None``: nothing."""
-        return self._engine.operators() if isinstance(self._engine, ReportsOperators) else None
-
     def pass_frame(self) -> int:
         """Run once, on the next frame and the next slots, as in a rank; return the nanoseconds.
 
@@ -285,7 +269,7 @@ class _Loaded:
         begin = time.perf_counter_ns()
         # From values that no layer has made, data may decide on more than there is room for.
         with suppress(BoundError):
-            self._engine.run(inputs, [ring.slots[turn] for ring in self._outputs])
+            self.engine.run(inputs, [ring.slots[turn] for ring in self._outputs])
         taken = time.perf_counter_ns() - begin
         for ring, sent in zip(self._outputs, self._sent, strict=True):
             message = _message(ring.slots[turn], ring.raw[turn])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -15,8 +17,10 @@ from ..errors import JobError
 from ..figures.acceleration import Acceleration
 from ..figures.operator_profile import OperatorSpans
 from ..job import NO_FACTS, Facts, Rank, Tensor
-from ..sizes import Slot
 from ..version import RUNTIME_VERSION
+
+if TYPE_CHECKING:
+    from ..direct.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,18 @@ class EngineSettings:
     tells; empty: it need not."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs one sub-model on memory that the runtime owns.
 
     ``run`` is called by one thread and releases the GIL while it computes.
     """
 
+    _acceleration: Acceleration | None = None
+
+    def share(self, memories: Sequence[Memory]) -> None:  # noqa: B027 - most run in this process
+        """Receive the memory in which slots lie, before :meth:`load`."""
+
+    @abstractmethod
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Load the sub-model and check that it has these inputs and outputs.
 
@@ -49,11 +59,13 @@ class Engine(Protocol):
                 accelerator cannot run all of it and may not leave the rest to the CPU.
         """
 
-    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+    @abstractmethod
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         """Compute ``outputs`` from ``inputs``, in the order given to :meth:`load`.
 
         Tensors without open sizes are slots: the same few arrays come again and again. Inputs with
-        open sizes have the shape of this frame; such an output is given its shape here.
+        open sizes have the shape of this frame; an output with open sizes is an
+        :class:`~..sizes.OpenSlot`, which is given its shape here.
 
         Raises:
             FrameError: it refuses these values, and nothing of that is left for the next frame.
@@ -61,40 +73,28 @@ class Engine(Protocol):
             JobError: it fails in another way, which ends the job.
         """
 
-    def acceleration(self) -> Acceleration | None:
-        """Return how much of the sub-model is accelerated; ``None``: nothing is meant to be."""
-
-    def close(self) -> None:
-        """Release the sub-model."""
-
-
-@runtime_checkable
-class BindsSlots(Protocol):
-    """An engine that prepares its runs on slots, of tensors without open sizes."""
-
-    def bind(
-        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
-    ) -> Callable[[], None]:
+    def bind(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> Callable[[], None]:
         """Return a function that does the same as ``run`` on these slots, at each call."""
+        return partial(self.run, inputs, outputs)
 
     def failure(self, error: RuntimeError) -> Exception:
         """Return the exception of ``run`` for an error that a bound function has raised."""
-
-
-@runtime_checkable
-class MayRefuseWarmUp(Protocol):
-    """An engine that may have a reason against a run on zeros before frame 0."""
+        return error
 
     def warm_up_hindrance(self) -> str:
-        """Return why the loaded sub-model must not have such a run; empty: it may."""
+        """Return why the loaded sub-model must not run on zeros before frame 0; empty: it may."""
+        return ""
 
-
-@runtime_checkable
-class ReportsOperators(Protocol):
-    """An engine that can report when its operators ran."""
+    def acceleration(self) -> Acceleration | None:
+        """Return how much of the sub-model is accelerated; ``None``: nothing is meant to be."""
+        return self._acceleration
 
     def operators(self) -> OperatorSpans | None:
-        """End the profile and return what it says; ``None``: the settings ask for none."""
+        """End the profile that the settings ask for; ``None``: there is none."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - some hold nothing
+        """Release the sub-model."""
 
 
 def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
@@ -154,14 +154,17 @@ def check_options(name: str, settings: EngineSettings) -> None:
     Raises:
         JobError: the engine has no such option, or it cannot have such a value.
     """
-    check = getattr(_module(name), "check_options", None) if name in _names() else None
-    if check is not None:
-        check(settings)
+    _asked(name, "check_options", settings)
 
 
 def has_own_process(name: str, settings: EngineSettings) -> bool:
-    has = getattr(_module(name), "has_own_process", None) if name in _names() else None
-    return has is not None and bool(has(settings))
+    return bool(_asked(name, "has_own_process", settings))
+
+
+def _asked(name: str, function: str, settings: EngineSettings) -> object:
+    """Call a function that some engines' modules have; ``None``: this one has none."""
+    asked = getattr(_module(name), function, None) if name in _names() else None
+    return asked and asked(settings)
 
 
 def engine_version(name: str) -> str:

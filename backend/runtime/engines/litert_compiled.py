@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
-from . import EngineSettings, hint, wrong_option
+from . import Engine, EngineSettings, hint, wrong_option
 from .litert_package import find_package, first_line
 from .own_process import read_log
 from .signature import FileTensor, match_tensors
@@ -56,14 +56,13 @@ def open_engine(settings: EngineSettings) -> CompiledEngine:
     return CompiledEngine(settings)
 
 
-class CompiledEngine:
+class CompiledEngine(Engine):
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._package = find_package()
         self._model: Any = None
         self._buffers: tuple[list[Any], list[Any]] = ([], [])
         self._order: tuple[list[FileTensor], list[FileTensor]] = ([], [])
-        self._acceleration: Acceleration | None = None
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._compile(path, self._settings.facts.operators)
@@ -210,9 +209,6 @@ class CompiledEngine:
             # A GPU may still be at work: it is read that waits for it.
             values = outputs_of_model[tensor.number].read(target.size, target.dtype)
             np.copyto(target, values.reshape(target.shape), casting="no")
-
-    def acceleration(self) -> Acceleration | None:
-        return self._acceleration
 
     def close(self) -> None:
         self._buffers = ([], [])

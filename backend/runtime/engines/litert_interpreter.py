@@ -15,7 +15,7 @@ from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
-from . import EngineSettings
+from . import Engine, EngineSettings
 from .litert_open import Numbers, OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, first_line
 from .signature import FileTensor, match_tensors, refuse_open_sizes
@@ -24,7 +24,7 @@ _UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
 _UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
 
 
-class InterpreterEngine:
+class InterpreterEngine(Engine):
     """One interpreter, with tensors of its own: what is in the slots is copied."""
 
     def __init__(self, settings: EngineSettings, package: LiteRtPackage) -> None:
@@ -38,7 +38,6 @@ class InterpreterEngine:
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
         self._open: OpenRuns | None = None
-        self._acceleration: Acceleration | None = None
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -165,9 +164,6 @@ class InterpreterEngine:
             raise kind(f"{self._package.name}: {first_line(error)}") from None
         for number, target in zip(self._outputs, outputs, strict=True):
             copy_output(self._interpreter.tensor(number)(), target)
-
-    def acceleration(self) -> Acceleration | None:
-        return self._acceleration
 
     def close(self) -> None:
         self._inputs = self._outputs = ()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..job import Tensor
 from ..sizes import OpenSlot, Slot
-from . import EngineSettings, wrong_option
+from . import Engine, EngineSettings, wrong_option
 
 _LEADING_BYTES = 16
 
@@ -34,7 +34,7 @@ def open_engine(settings: EngineSettings) -> NullEngine:
     return NullEngine(sleep_ms / 1e3)
 
 
-class NullEngine:
+class NullEngine(Engine):
     def __init__(self, sleep_s: float) -> None:
         self._sleep_s = sleep_s
 
@@ -55,12 +55,6 @@ class NullEngine:
 
     def warm_up_hindrance(self) -> str:
         return "it computes nothing"
-
-    def acceleration(self) -> None:
-        """Nothing is computed."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _sized(slot: OpenSlot, source: NDArray[np.uint8]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from ..figures.acceleration import Acceleration, refuse_fallback
 from ..figures.operator_profile import OperatorSpans, read_profile
 from ..job import Tensor
 from ..process_setup import bind_to_cores
-from . import EngineSettings
+from . import Engine, EngineSettings
 from .cuda_stream import CudaError
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
 from .onnxruntime_open import OPEN_SIZES, OpenRuns
@@ -54,7 +54,7 @@ def open_engine(settings: EngineSettings) -> OnnxRuntimeEngine:
     return OnnxRuntimeEngine(settings)
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(Engine):
     """One inference session, bound to slots without copies; on CUDA to buffers on the GPU."""
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -63,7 +63,6 @@ class OnnxRuntimeEngine:
         self._provider = find_provider(onnxruntime, settings)
         if settings.profile:
             self._provider = with_profile(self._provider, settings.profile)
-        self._acceleration: Acceleration | None = None
         self._session: Any = None
         self._inputs: Sequence[Tensor] = ()
         self._outputs: Sequence[Tensor] = ()

@@ -33,6 +33,7 @@ from ..figures.acceleration import Acceleration
 from ..figures.rank_usage import helper_processes
 from ..job import Tensor, typed_view
 from ..job.strict import as_record
+from . import Engine, EngineSettings
 from .signature import refuse_open_sizes
 
 _PR_SET_PDEATHSIG = 1
@@ -128,10 +129,10 @@ def read_log(descriptor: int) -> str:
     return os.pread(descriptor, _MAX_LOG_BYTES, 0).decode(errors="replace")
 
 
-class OwnProcessEngine:
+class OwnProcessEngine(Engine):
     """The rank's side: tells where tensors are, and waits."""
 
-    def __init__(self, module: str, settings: Any) -> None:
+    def __init__(self, module: str, settings: EngineSettings) -> None:
         """Take a process that waits, or start one; it loads ``module``, of this folder."""
         self._module = module
         self._settings = settings
@@ -139,7 +140,6 @@ class OwnProcessEngine:
         self._memories: Sequence[Memory] = ()
         self._places: dict[int, tuple[bytes, NDArray[Any]]] = {}
         """Slots, by identity, -> where they are, and themselves: so they stay what they are."""
-        self._acceleration: Acceleration | None = None
 
     def share(self, memories: Sequence[Memory]) -> None:
         """Let the other process map memories when it loads; what is in no memory is sent to it."""
@@ -188,9 +188,6 @@ class OwnProcessEngine:
                 self._places[id(array)] = place, array
                 return place
         return _MESSAGE
-
-    def acceleration(self) -> Acceleration | None:
-        return self._acceleration
 
     def close(self) -> None:
         self._places = {}
@@ -254,8 +251,6 @@ class _Served:
             raise SystemExit
 
     def _load(self) -> dict[str, Any]:
-        from . import EngineSettings
-
         request = self._request
         for descriptor, (size, writable) in zip(
             self._descriptors, request["memories"], strict=True

@@ -14,15 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..direct.memory import Memory
-from ..engines import (
-    Engine,
-    EngineSettings,
-    MayRefuseWarmUp,
-    ReportsOperators,
-    engine_settings,
-    open_engine,
-)
-from ..engines.own_process import OwnProcessEngine
+from ..engines import Engine, EngineSettings, engine_settings, open_engine
 from ..errors import JobError
 from ..figures.acceleration import total
 from ..figures.events import EventRing
@@ -118,9 +110,7 @@ class WarmUp:
         It is not run if that would change frame 0, which ``keeps`` says. A failure is not an error:
         real inputs may never be zeros.
         """
-        hindrance = keeps or (
-            engine.warm_up_hindrance() if isinstance(engine, MayRefuseWarmUp) else ""
-        )
+        hindrance = keeps or engine.warm_up_hindrance()
         if not hindrance:
             begin = time.perf_counter()
             try:
@@ -189,8 +179,7 @@ class LoadedSegments:
         engine = open_engine(setup.spec.engine, self._engine_settings(segment))
         self._engines.append(engine)
         setup.resources.callback(engine.close)
-        if isinstance(engine, OwnProcessEngine):
-            engine.share(self._memories)
+        engine.share(self._memories)
         engine.load(
             setup.folder / segment.file,
             [tensors[name] for name in segment.inputs],
@@ -213,7 +202,7 @@ class LoadedSegments:
         segments = tuple(
             replace(spans, index=stage.index)
             for stage, engine in zip(self.stages, self._engines, strict=True)
-            if isinstance(engine, ReportsOperators) and (spans := engine.operators()) is not None
+            if (spans := engine.operators()) is not None
         )
         rank = RankOperators(self._setup.spec.rank, self._setup.job.sha256, segments)
         try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from ..engines import BindsSlots, Engine
+from ..engines import Engine
 from ..errors import BoundError, FrameError, JobError
 from ..figures.events import COMPUTE, FRAME, READ, WRITE, EventRing
 from ..figures.histogram import SORTED_AT_ONCE, Histogram
@@ -313,9 +313,7 @@ class SegmentStage(Stage):
         return f"segment {self.index}"
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
-        if isinstance(self._engine, BindsSlots) and self._keeps_places:
-            return self._engine.bind(inputs, outputs)
-        return partial(self._engine.run, inputs, outputs)
+        return self._engine.bind(inputs, outputs)
 
     def _work(self, place: Place) -> None:
         for record in place.made:
@@ -326,9 +324,7 @@ class SegmentStage(Stage):
         except BoundError as error:
             raise FrameError(str(error)) from None
         except RuntimeError as error:
-            raise (
-                self._engine.failure(error) if isinstance(self._engine, BindsSlots) else error
-            ) from None
+            raise self._engine.failure(error) from None
         self._on_computed(self.frame, time.perf_counter() - begin)
 
     def _fail(self, failure: Failure) -> None:

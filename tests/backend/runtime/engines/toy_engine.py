@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..job import Tensor
-from . import EngineSettings
+from . import Engine, EngineSettings
 
 OPERATORS = {
     "Relu": lambda x: np.maximum(x, 0),
@@ -28,7 +28,7 @@ def open_engine(settings: EngineSettings) -> ToyEngine:
     return ToyEngine()
 
 
-class ToyEngine:
+class ToyEngine(Engine):
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         import onnx
 
@@ -45,12 +45,3 @@ class ToyEngine:
             values[node.output[0]] = OPERATORS[node.op_type](*operands)
         for name, output in zip(self._outputs, outputs, strict=True):
             output[:] = values[name]
-
-    def warm_up_hindrance(self) -> str:
-        return ""
-
-    def acceleration(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass

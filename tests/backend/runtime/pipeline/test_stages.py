@@ -11,6 +11,7 @@ from clocks import Clock
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.engines import Engine
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.figures.rank_usage import MIN_WARM_UP, StepTimes
 from rankslice.backend.runtime.job import ALL, EACH, Tensor, Turns
@@ -34,7 +35,7 @@ from rankslice.framework.weighted_turns import by_weights
 NUMBER = Tensor("t", "int64", (1,))
 
 
-class Doubling:
+class Doubling(Engine):
     """An engine that doubles a number, and a sink that keeps numbers."""
 
     waited_s = 0.0
@@ -52,17 +53,10 @@ class Doubling:
 
     def load(self, *_: object) -> None: ...
 
-    def warm_up_hindrance(self) -> str:
-        return ""
-
-    def acceleration(self) -> None: ...
-
     def label(self, frame: int) -> str:
         return str(frame)
 
     def finish(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def put(ring: Ring, frame: int) -> None:

@@ -130,6 +130,20 @@ def wrong_option(engine: str, option: str, found: str, expected: str) -> JobErro
     return JobError(f"{engine}: option {option} is {found!r}, expected {expected}")
 
 
+_TRUTHS = {"1": True, "true": True, "0": False, "false": False}
+
+
+def truth(engine: str, option: str, text: str) -> bool:
+    """Read the value of an option that is on or off.
+
+    Raises:
+        JobError: it is neither.
+    """
+    if text.lower() not in _TRUTHS:
+        raise wrong_option(engine, option, text, "true or false")
+    return _TRUTHS[text.lower()]
+
+
 def hint(word: str, known: Iterable[str]) -> str:
     """Return the known word closest to an unknown one: ``; did you mean 'CUDA'?``, or nothing."""
     names = {name.lower(): name for name in known}

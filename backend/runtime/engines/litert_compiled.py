@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
-from . import Engine, EngineSettings, hint, wrong_option
+from . import Engine, EngineSettings, hint, truth, wrong_option
 from .litert_package import find_package, first_line
 from .own_process import read_log
 from .signature import FileTensor, match_tensors
@@ -256,17 +256,15 @@ def _value(group: Any, field: Any, text: str) -> Any:
     """Return an option's text as the value that LiteRT expects: a number, a switch or a name."""
     kind, known = str(field.type), getattr(group, field.name.upper(), None)
     if known is not None:
-        values: dict[str, Any] = {member.name: member for member in known}
-        expected = f"one of {', '.join(values)}"
-    elif "bool" in kind:
-        values, expected = {"TRUE": True, "FALSE": False}, "true or false"
-    elif "int" in kind:
+        values = {member.name: member for member in known}
+        if text.upper() not in values:
+            raise wrong_option("litert", field.name, text, f"one of {', '.join(values)}")
+        return values[text.upper()]
+    if "bool" in kind:
+        return truth("litert", field.name, text)
+    if "int" in kind:
         try:
             return int(text)
         except ValueError:
             raise wrong_option("litert", field.name, text, "a whole number") from None
-    else:
-        return text
-    if text.upper() not in values:
-        raise wrong_option("litert", field.name, text, expected)
-    return values[text.upper()]
+    return text

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job import Tensor, typed_view
-from . import wrong_option
+from . import truth
 from .cuda_stream import CudaError, CudaStream
 from .onnxruntime_package import memory_of
 
@@ -32,7 +32,6 @@ _OPTIONS = {
 """What may be used -> the option of the platform file that says whether it is."""
 
 _NEEDS_BUFFERS = (GRAPH, PINNED)
-_SWITCH = {"0": False, "false": False, "1": True, "true": True}
 
 _NO_SYNC = "disable_synchronize_execution_providers"
 """Option of a run: it returns before the GPU is done."""
@@ -64,10 +63,8 @@ class CudaFrames:
         self._options = dict(options)
         self.without: dict[str, str] = {}
         for name, option in _OPTIONS.items():
-            value = self._options.pop(option, "1").lower()
-            if value not in _SWITCH:
-                raise wrong_option("onnxruntime", option, value, "0 or 1")
-            if not _SWITCH[value]:
+            value = self._options.pop(option, "1")
+            if not truth("onnxruntime", option, value):
                 self.leave_out(name, f"the platform file has {option}: {value}")
         self._stream: CudaStream | None = None
         self._inputs: Sequence[_Tensor] = ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from ..figures.acceleration import Acceleration
-from . import EngineSettings, hint, wrong_option
+from . import EngineSettings, hint, truth, wrong_option
 
 if TYPE_CHECKING:
     from importlib.metadata import PackagePath
@@ -49,7 +49,6 @@ SESSION_OPTIONS: dict[str, type[int]] = {
 compute an operator is up to the rank's cores."""
 ENTRIES = ("session.", "memory.", "optimization.", "mlas.")
 """How onnxruntime's further options of a session begin, which it takes as texts."""
-_TRUTHS = {"1": True, "true": True, "0": False, "false": False}
 
 _LIBRARY = "*onnxruntime_providers_*.so"
 _registered: set[str] = set()
@@ -122,9 +121,7 @@ def session_value(name: str, text: str) -> int | bool:
         if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 16:
             raise wrong_option("onnxruntime", name, text, "a number from 1")
         return int(text)
-    if text.lower() not in _TRUTHS:
-        raise wrong_option("onnxruntime", name, text, "true or false")
-    return _TRUTHS[text.lower()]
+    return truth("onnxruntime", name, text)
 
 
 def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:

@@ -16,23 +16,21 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..direct.memory import Memory, map_memory
 from ..errors import JobError, signal_name
-from ..figures.acceleration import Acceleration
 from ..figures.rank_usage import helper_processes
 from ..job import Tensor, typed_view
-from ..job.strict import as_record
+from ..keeper import bytes_of
 from . import Engine, EngineSettings
 from .signature import refuse_open_sizes
 
@@ -51,8 +49,6 @@ import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
 importlib.import_module(sys.argv[2]).serve(*map(int, sys.argv[3:]))
 """
-
-_Result = TypeVar("_Result")
 
 _waiting: list[_Process] = []
 """Processes that were started and have no sub-model yet."""
@@ -81,19 +77,16 @@ class _Process:
         self.connection = Connection(ours.detach())
         helper_processes.add(self._process.pid)
 
-    def send(self, message: bytes | memoryview) -> None:
-        self._try(lambda: self.connection.send_bytes(message))
+        self.send, self.receive = self.connection.send_bytes, self.connection.recv_bytes
 
     def hand_over(self, descriptor: int) -> None:
-        self._try(lambda: send_handle(self.connection, descriptor, self._process.pid))
+        send_handle(self.connection, descriptor, self._process.pid)
 
-    def receive(self) -> bytes:
-        return self._try(self.connection.recv_bytes)
-
-    def _try(self, step: Callable[[], _Result]) -> _Result:
-        """Return the result of a step; raise :class:`JobError` if the process has ended."""
+    @contextmanager
+    def talk(self) -> Iterator[None]:
+        """Turn errors of the connection into a :class:`JobError`: the process has ended."""
         try:
-            return step()
+            yield
         except (EOFError, OSError):
             ended = self._how_it_ended()
             raise JobError(f"{self.name}: the process of the accelerator {ended}") from None
@@ -148,34 +141,33 @@ class OwnProcessEngine(Engine):
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         refuse_open_sizes(path.name, (*inputs, *outputs), "a compiled model")
         self._process.name = path.name
-        request = {
-            "module": self._module,
-            "settings": asdict(self._settings),
-            "cores": sorted(os.sched_getaffinity(0)),
-            "path": str(path),
-            "inputs": [asdict(spec) for spec in inputs],
-            "outputs": [asdict(spec) for spec in outputs],
-            "memories": [
-                (memory.content.nbytes, bool(memory.content.flags.writeable))
-                for memory in self._memories
-            ],
-        }
-        self._process.send(json.dumps(request).encode())
-        for memory in self._memories:
-            self._process.hand_over(memory.descriptor)
-        answer = _checked(self._process.receive())
-        self._acceleration = as_record(Acceleration, answer["acceleration"])
+        contents = [memory.content for memory in self._memories]
+        request = _Request(
+            module=self._module,
+            settings=self._settings,
+            cores=os.sched_getaffinity(0),
+            path=path,
+            sides=(tuple(inputs), tuple(outputs)),
+            memories=[(content.nbytes, content.flags.writeable) for content in contents],
+        )
+        with self._process.talk():
+            self._process.connection.send(request)
+            for memory in self._memories:
+                self._process.hand_over(memory.descriptor)
+            _check(self._process.receive())
+            self._acceleration = self._process.connection.recv()
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Any]) -> None:
         process, places = self._process, [self._place(array) for array in (*inputs, *outputs)]
-        process.send(b"".join(places))
-        for place, array in zip(places, inputs, strict=False):
-            if place == _MESSAGE:
-                process.send(_bytes_of(array))
-        _checked(process.receive())
-        for place, array in zip(places[len(inputs) :], outputs, strict=True):
-            if place == _MESSAGE:
-                _bytes_of(array)[:] = process.receive()
+        with process.talk():
+            process.send(b"".join(places))
+            for place, array in zip(places, inputs, strict=False):
+                if place == _MESSAGE:
+                    process.send(bytes_of(array))
+            _check(process.receive())
+            for place, array in zip(places[len(inputs) :], outputs, strict=True):
+                if place == _MESSAGE:
+                    bytes_of(array)[:] = process.receive()
 
     def _place(self, array: NDArray[Any]) -> bytes:
         known = self._places.get(id(array))
@@ -194,15 +186,22 @@ class OwnProcessEngine(Engine):
         self._process.close()
 
 
-def _checked(answer: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(answer) if answer else {}
-    if "error" in values:
-        raise JobError(values["error"])
-    return values
+class _Request(NamedTuple):
+    """What the other process is to load."""
+
+    module: str
+    settings: EngineSettings
+    cores: set[int]
+    path: Path
+    sides: tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+    """Inputs and outputs."""
+    memories: list[tuple[int, bool]]
+    """Size of each memory, and whether it may be written; the descriptors follow."""
 
 
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def _check(answer: bytes) -> None:
+    if answer:
+        raise JobError(answer.decode())
 
 
 # The other process.
@@ -237,41 +236,35 @@ class _Served:
     def __init__(self, channel: Connection) -> None:
         """Take the rank's request, load, and answer."""
         self._channel = channel
-        self._request = request = json.loads(channel.recv_bytes())
-        os.sched_setaffinity(0, request["cores"])
-        self._inputs, self._outputs = (
-            as_record(tuple[Tensor, ...], request[side]) for side in ("inputs", "outputs")
-        )
-        self._descriptors = [recv_handle(channel) for _ in request["memories"]]
+        request: _Request = channel.recv()
+        os.sched_setaffinity(0, request.cores)
+        self._inputs, self._outputs = request.sides
+        descriptors = [recv_handle(channel) for _ in request.memories]
         self._memories: list[NDArray[np.uint8]] = []
         self._known: dict[bytes, _Frame] = {}
-        answer = _answer(self._load)
-        channel.send_bytes(answer)
-        if b'"error"' in answer[:10]:
+        problem = _problem(lambda: self._load(request, descriptors))
+        channel.send_bytes(problem)
+        if problem:
             raise SystemExit
+        channel.send(self._engine.acceleration())
 
-    def _load(self) -> dict[str, Any]:
-        request = self._request
-        for descriptor, (size, writable) in zip(
-            self._descriptors, request["memories"], strict=True
-        ):
+    def _load(self, request: _Request, descriptors: Sequence[int]) -> None:
+        for descriptor, (size, writable) in zip(descriptors, request.memories, strict=True):
             self._memories.append(map_memory(descriptor, size, writable=writable))
             os.close(descriptor)
-        module = importlib.import_module(f".{request['module']}", __package__)
-        self._engine = module.open_engine(as_record(EngineSettings, request["settings"]))
-        self._engine.load(Path(request["path"]), self._inputs, self._outputs)
-        acceleration = self._engine.acceleration()
-        return {"acceleration": acceleration and asdict(acceleration)}
+        module = importlib.import_module(f".{request.module}", __package__)
+        self._engine: Engine = module.open_engine(request.settings)
+        self._engine.load(request.path, *request.sides)
 
     def do_frame(self) -> None:
         message = self._channel.recv_bytes()
         known = self._known.get(message)
         inputs, outputs, sent = known if known is not None else self._find(message)
-        answer = _answer(lambda: self._engine.run(inputs, outputs))
-        self._channel.send_bytes(answer)
-        if not answer:
+        problem = _problem(lambda: self._engine.run(inputs, outputs))
+        self._channel.send_bytes(problem)
+        if not problem:
             for array in sent:
-                self._channel.send_bytes(_bytes_of(array))
+                self._channel.send_bytes(bytes_of(array))
 
     def _find(self, message: bytes) -> _Frame:
         places = list(_PLACE.iter_unpack(message))
@@ -292,11 +285,12 @@ class _Served:
         return frame
 
 
-def _answer(step: Any) -> bytes:
+def _problem(step: Callable[[], None]) -> bytes:
+    """Do a step; return why it failed, empty if it did not."""
     try:
-        record = step()
+        step()
     except JobError as error:
-        record = {"error": str(error)}
+        return str(error).encode()
     except Exception as error:  # whatever a library raises crosses to the rank as text
-        record = {"error": f"{type(error).__name__}: {error}"}
-    return json.dumps(record).encode() if record else b""
+        return f"{type(error).__name__}: {error}".encode(errors="replace")
+    return b""

@@ -368,7 +368,7 @@ def test_the_platform_file_can_switch_each_off(
 def test_a_switch_that_is_neither_on_nor_off_is_told(gpu: Gpu) -> None:
     with pytest.raises(JobError) as error:
         gpu.load(pinned_slots="maybe")
-    assert "onnxruntime: option pinned_slots is 'maybe', expected 0 or 1" == str(error.value)
+    assert "onnxruntime: option pinned_slots is 'maybe', expected true or false" == str(error.value)
 
 
 def test_a_file_that_is_no_model_is_told_as_on_the_cpu(gpu: Gpu) -> None:

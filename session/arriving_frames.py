@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sources.arrival_times import parse_arrival_times
+from rankslice.backend.runtime.sources.arrivals import parse_arrival_times
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.option_records import option

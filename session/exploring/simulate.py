@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.setup import make_switching, queue_of
-from rankslice.backend.runtime.sources.arrival_times import max_in_a_second
+from rankslice.backend.runtime.sources.arrivals import max_in_a_second
 from rankslice.backend.runtime.summary.bottleneck import (
     Load,
     core_load,

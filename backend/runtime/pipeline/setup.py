@@ -29,8 +29,17 @@ from ..recording import Recorder
 from ..sinks import open_sinks
 from ..sizes import OpenSlot, is_aligned
 from ..sources import Source, open_source
-from ..sources.arrival_times import max_in_a_second, read_arrival_times
-from ..sources.arrivals import PATIENCE_S, Arrivals, Live, Pulled, Queries, Queue, Timed
+from ..sources.arrivals import (
+    PATIENCE_S,
+    Arrivals,
+    Live,
+    Pulled,
+    Queries,
+    Queue,
+    Timed,
+    max_in_a_second,
+    read_arrival_times,
+)
 from ..sources.switching import (
     ROUTE_NAMES,
     SURGE,

@@ -10,7 +10,7 @@ import io
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -103,10 +103,6 @@ class Source(ABC):
             JobError: it cannot be read.
         """
 
-    def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
-        """Return a function that reads the frame of a number into these slots."""
-        return lambda index: self.read(index, slots)
-
     def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
         """Return, by model input, the arrays of all frames that there are, if they stay in memory.
 
@@ -128,6 +124,29 @@ class Source(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release what was opened."""
+
+
+class FileSource(Source):
+    """Frames that lie in files; beyond their number they begin again at the first."""
+
+    can_replay = True
+    frames: int
+
+    def _count_frames(self, count: int, options: RunOptions) -> None:
+        self._count = count
+        self.frames = count if options.frames is None else options.frames
+
+
+def write_frame(values: Iterable[NDArray[Any]], slots: Iterable[Slot]) -> None:
+    """Copy a frame's values, by model input, into its slots.
+
+    Raises:
+        JobError: an input cannot have their shape.
+    """
+    from ..sizes import shaped
+
+    for array, slot in zip(values, slots, strict=True):
+        shaped(slot, array.shape)[...] = array
 
 
 def refuse_unknown_inputs(where: str, present: Iterable[str], inputs: Sequence[Tensor]) -> None:

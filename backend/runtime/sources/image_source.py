@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import FrameError, JobError
-from . import Source, accepted, only_input, open_ordinary
+from . import FileSource, accepted, only_input, open_ordinary
 from .image_input import ImageInput, image_input, input_values
 
 if TYPE_CHECKING:
@@ -31,20 +31,17 @@ _TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """Pillow's number for what undoes an orientation."""
 
 
-class ImageSource(Source):
+class ImageSource(FileSource):
     """Image files, in the order given; folders stand for their images, sorted.
 
     They are resized to the model input. Where that leaves height and width open, images keep their
     sizes, and those beyond the bound are scaled down to fit, or refused with ``--keep-size``.
-    Frames beyond their number begin again at the first.
     """
 
     usage = ("IMAGE", "FOLDER")
     description = f"images ({', '.join(SUFFIXES)}), folders of them"
     takes_several = True
     is_last_resort = True
-    can_replay = True
-    frames: int
 
     @classmethod
     def accepts(cls, inputs: Sequence[str]) -> bool:
@@ -63,7 +60,7 @@ class ImageSource(Source):
                 image_size(path)
         self._paths = paths
         self._takes = image_input(spec, options.preprocessing)
-        self.frames = len(paths) if options.frames is None else options.frames
+        self._count_frames(len(paths), options)
         if self._takes.preprocessing.keep_size:
             for path, size in self._first_sizes():
                 self._takes.fit(size, path.name)
@@ -75,7 +72,7 @@ class ImageSource(Source):
         return self.path(index).name
 
     def path(self, index: int) -> Path:
-        return self._paths[index % len(self._paths)]
+        return self._paths[index % self._count]
 
     def note(self) -> str:
         """Return how the first image of another size is changed; empty: all fit."""

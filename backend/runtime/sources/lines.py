@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import weakref
 from abc import abstractmethod
 from array import array
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source, open_ordinary
+from . import FileSource, open_ordinary, write_frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,11 +24,20 @@ _MAX_LINES = 1 << 22
 """Eight bytes of memory each."""
 
 
-class LinesSource(Source):
-    """The lines of a file; frames beyond the last begin again at the first."""
+def read_line(file: io.BufferedReader[Any], longest: int, name: str) -> bytes:
+    """Read a line with its end; empty: there is none.
 
-    can_replay = True
-    frames: int
+    Raises:
+        JobError: the line, which messages call ``name``, has more than ``longest`` bytes.
+    """
+    line = file.readline(longest + 2)
+    if len(line.rstrip(b"\r\n")) > longest:
+        raise JobError(f"{name} has more than {longest} bytes")
+    return line
+
+
+class LinesSource(FileSource):
+    """The lines of a file."""
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor], longest: int) -> None:
         """Check all lines, which may have ``longest`` bytes.
@@ -40,6 +50,7 @@ class LinesSource(Source):
         self._inputs = inputs
         self._path = Path(options.inputs[0])
         self._find_lines(longest)
+        self._count_frames(len(self._begins) - 1, options)
         for index in range(self._count):
             name, frame = self._name(index), self._frame(index)
             try:
@@ -51,24 +62,17 @@ class LinesSource(Source):
                 raise JobError(f"{name}: {error}") from None
             if problem := differing_size(zip(inputs, shapes, strict=True)):
                 raise JobError(f"{name}: {problem}")
-        self.frames = self._count if options.frames is None else options.frames
 
     def _find_lines(self, longest: int) -> None:
         self._begins = array("q", [0])
         self._file = open_ordinary(self._path)
         self._close = weakref.finalize(self, self._file.close)
-        while line := self._file.readline(longest + 2):
-            if len(line.rstrip(b"\r\n")) > longest:
-                raise JobError(f"{self._name(self._count)} has more than {longest} bytes")
-            if self._count == _MAX_LINES:
+        while line := read_line(self._file, longest, self._name(len(self._begins) - 1)):
+            if len(self._begins) > _MAX_LINES:
                 raise JobError(f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames")
             self._begins.append(self._begins[-1] + len(line))
-        if not self._count:
+        if len(self._begins) == 1:
             raise JobError(f"{self._path}: is empty; expected a frame per line")
-
-    @property
-    def _count(self) -> int:
-        return len(self._begins) - 1
 
     def _name(self, index: int) -> str:
         """Return how messages name a line, counted from 0."""
@@ -94,10 +98,7 @@ class LinesSource(Source):
         return self._values(line.rstrip(b"\r\n"), self._name(index))
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        from ..sizes import shaped
-
-        for values, slot in zip(self._frame(index % self._count), slots, strict=True):
-            shaped(slot, values.shape)[...] = values
+        write_frame(self._frame(index % self._count), slots)
 
     def label(self, index: int) -> str:
         return f"{self._path.name}:{index % self._count + 1}"

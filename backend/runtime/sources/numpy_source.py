@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import Source, only_input
+from . import FileSource, only_input
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,19 +18,15 @@ if TYPE_CHECKING:
     from .numpy_files import FileStack, Stack
 
 
-class NumpySource(Source):
-    """Arrays of a ``.npz`` or ``.npy`` file: single frames, stacks, or an array for each frame.
-
-    Frames beyond their number begin again at the first.
-    """
+class NumpySource(FileSource):
+    """Arrays of a ``.npz`` or ``.npy`` file: single frames, stacks, or an array for each frame."""
 
     usage = ("FILE.npz", "FILE.npy")
     suffixes = (".npy", ".npz")
     description = "an .npz or an .npy file"
-    can_replay = True
-    frames: int
 
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
+        from ..sizes import differing_size
         from .numpy_files import open_npy, read_npz
 
         self._path = path = Path(options.inputs[0])
@@ -45,29 +40,16 @@ class NumpySource(Source):
             raise JobError(
                 f"{path}: its arrays hold {sorted(lengths)} frames; one number > 0 needed"
             )
-        self._count = lengths.pop()
+        self._count_frames(lengths.pop(), options)
         self._has_open_sizes = any(spec.is_open for spec in inputs)
-        if self._has_open_sizes:
-            self._check_sizes(inputs)
-        self.frames = self._count if options.frames is None else options.frames
-
-    def _check_sizes(self, inputs: Sequence[Tensor]) -> None:
-        from ..sizes import differing_size
-
-        for index in range(self._count):
+        for index in range(self._count if self._has_open_sizes else 0):
             shapes = [stack.shape_of(index) for stack in self._stacks]
             if problem := differing_size(zip(inputs, shapes, strict=True)):
-                raise JobError(f"{self._path}: frame {index}: {problem}")
+                raise JobError(f"{path}: frame {index}: {problem}")
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
         for stack, slot in zip(self._stacks, slots, strict=True):
             stack.read(index, slot)
-
-    def into(self, slots: Sequence[Slot]) -> Callable[[int], None]:
-        """Return a function that copies a frame; one call for a single array."""
-        if len(slots) > 1:
-            return super().into(slots)
-        return partial(self._stacks[0].read, slot=slots[0])
 
     def lent(self, limit: int) -> Sequence[Sequence[NDArray[Any]]]:
         """Return the arrays; those of a ``.npy`` file are read for that, if they are small."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import Source
+from . import Source, write_frame
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -56,19 +56,16 @@ class RandomSource(Source):
 
         for index in range(min(self._distinct or 0, self.frames or _MAX_POOL_FRAMES)):
             memory = [private_memory(slot_bytes(spec)) for spec in self._inputs]
-            slots = [make_slot(*each) for each in zip(self._inputs, memory, strict=True)]
+            slots = [make_slot(spec, raw) for spec, raw in zip(self._inputs, memory, strict=True)]
             self._draw(index, slots)
             self._pool.append([values_in(slot) for slot in slots])
 
     def read(self, index: int, slots: Sequence[Slot]) -> None:
-        from ..sizes import shaped
-
         index %= self._distinct or index + 1
-        if index >= len(self._pool):
+        if index < len(self._pool):
+            write_frame(self._pool[index], slots)
+        else:
             self._draw(index, slots)
-            return
-        for slot, values in zip(slots, self._pool[index], strict=True):
-            shaped(slot, values.shape)[...] = values
 
     def _draw(self, index: int, slots: Sequence[Slot]) -> None:
         import numpy as np
@@ -81,8 +78,10 @@ class RandomSource(Source):
             for place, bound in self._bounds.items()
         }
         for number, (spec, slot) in enumerate(zip(self._inputs, slots, strict=True)):
-            places = (_place(spec, number, axis) for axis in range(len(spec.shape)))
-            shape = [sizes.get(*each) for each in zip(places, spec.shape, strict=True)]
+            shape = [
+                sizes.get(_place(spec, number, axis), bound)
+                for axis, bound in enumerate(spec.shape)
+            ]
             values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
             _fill(values, spec.dtype, generator)
 

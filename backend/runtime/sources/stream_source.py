@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import JobError, reason_of
 from ..keeper import ROLE_SOURCE, STREAM, VARIABLE, connect, is_streamed
-from . import EndOfStreamError, Source
+from . import EndOfStreamError, Source, write_frame
 from .json_lines_source import check_types, longest_line, values_of_line
+from .lines import read_line
 
 if TYPE_CHECKING:
     from ..job import Tensor
@@ -75,15 +76,9 @@ class StreamSource(Source):
             for spec, slot in zip(self._inputs, slots, strict=True):
                 read_array(self._stream, name, spec, slot)
             return
-        from ..sizes import shaped
-
         check_types(self._inputs)
-        longest = longest_line(self._inputs)
-        line = self._stream.readline(longest + 2)
-        if len(line.rstrip(b"\r\n")) > longest:
-            raise JobError(f"{name} has more than {longest} bytes")
-        for values, slot in zip(values_of_line(line, name, self._inputs), slots, strict=True):
-            shaped(slot, values.shape)[...] = values
+        line = read_line(self._stream, longest_line(self._inputs), name)
+        write_frame(values_of_line(line, name, self._inputs), slots)
 
     def end(self) -> None:
         """Take what has come so far for all there is."""

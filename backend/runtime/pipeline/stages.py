@@ -432,7 +432,7 @@ class SourceStage(Stage):
 
     def _prepare(self, inputs: list[NDArray[Any]], outputs: list[Any]) -> Callable[..., None]:
         is_lent = isinstance(self._writes[0], LentRing)
-        return _nothing if is_lent else partial(self._source.read, slots=outputs)
+        return _nothing if is_lent else lambda index: self._source.read(index, outputs)
 
     @property
     def _came_out(self) -> int:

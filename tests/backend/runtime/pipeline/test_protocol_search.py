@@ -42,6 +42,7 @@ from rankslice.backend.runtime.direct.tokens import (
     Inbox,
     Outbox,
 )
+from rankslice.backend.runtime.engines import Engine
 from rankslice.backend.runtime.errors import FrameError, JobError
 from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import (
@@ -75,7 +76,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     wire_all,
 )
 from rankslice.backend.runtime.sizes import HEADER_BYTES, OpenSlot, Slot
-from rankslice.backend.runtime.sources import EndOfStreamError, Source
+from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Pulled
 from rankslice.backend.runtime.sources.switching import Observation
 from rankslice.framework.plan import Plan
@@ -108,7 +109,7 @@ SIZES = (2, 0, 1)
 """Of tensors with an open size: frame by frame, over and over."""
 
 
-class Frames:
+class Frames(Engine):
     """Source, engine and receiver of results: a tensor's values are the number of its frame."""
 
     waited_s = 0.0
@@ -131,8 +132,6 @@ class Frames:
         for slot in slots:
             values = slot.shaped((_size(index),)) if isinstance(slot, OpenSlot) else slot
             values[...] = index
-
-    into = Source.into
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         while self.computed in self.lost:
@@ -166,8 +165,6 @@ class Frames:
     def load(self, *_: object) -> None: ...
 
     def finish(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def _size(frame: int) -> int:

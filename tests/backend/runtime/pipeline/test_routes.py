@@ -14,7 +14,7 @@ from rankslice.backend.runtime.pipeline.slots import Ring
 from rankslice.backend.runtime.pipeline.stages import CREDITS, Entry, Input
 from rankslice.backend.runtime.pipeline.wiring import CREDIT
 from rankslice.backend.runtime.sizes import Slot
-from rankslice.backend.runtime.sources import EndOfStreamError, Source
+from rankslice.backend.runtime.sources import EndOfStreamError
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Queue, Timed
 from rankslice.backend.runtime.sources.switching import SURGE, USUAL, Observation
 
@@ -30,8 +30,6 @@ class Numbers:
     def __init__(self, frames: int | None) -> None:
         self.frames = frames
         self.written: list[int] = []
-
-    into = Source.into
 
     def read(self, index: int, outputs: Sequence[Slot]) -> None:
         if index == self.frames:

@@ -28,7 +28,7 @@ from rankslice.backend.runtime.pipeline.stages import (
 )
 from rankslice.backend.runtime.pipeline.wiring import CREDIT, Reader
 from rankslice.backend.runtime.sizes import Slot
-from rankslice.backend.runtime.sources import Source, arrivals as arrivals_module
+from rankslice.backend.runtime.sources import arrivals as arrivals_module
 from rankslice.backend.runtime.sources.arrivals import Arrivals, Pulled, Queue, Timed
 from rankslice.framework.weighted_turns import by_weights
 
@@ -247,8 +247,6 @@ class Slow:
 
     def __init__(self, clock: Clock, works_s: float, waits_s: float) -> None:
         self.clock, self.works_s, self.waits_s = clock, works_s, waits_s
-
-    into = Source.into
 
     def read(self, *_: object) -> None:
         self.clock.now_s += self.waits_s + self.works_s

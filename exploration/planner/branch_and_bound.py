@@ -26,7 +26,6 @@ from rankslice.exploration.planner.chain import (
     Floats,
     PlacedSlice,
     limit_in_turn,
-    messages,
 )
 from rankslice.exploration.planner.state_graph import Grade, Move, StateGraph
 
@@ -310,7 +309,7 @@ class Walk:
     def _message(self, devices: tuple[int, ...], cut: int) -> float:
         if len(devices) == len(self._last) == 1:
             return float(self._messages[self.chain.link_of[self._last[0], devices[0]], cut])
-        sent = messages(self.chain, self._last, devices, cut)
+        sent = self.chain.messages(self._last, devices, cut)
         # The graph has the same loads, added up in another order.
         if sent.load_s * (1 - _ROUNDING) > self.costs.limit or math.isinf(sent.longest_s):
             return math.inf

@@ -80,6 +80,32 @@ def raise_faults(mistakes: Iterator[Mistake]) -> None:
         raise ArgumentError(*error.mistakes) from None
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedSlice:
+    """One slice of a plan."""
+
+    devices: tuple[int, ...]
+    """Of one type. Several take turns, frame by frame, in this order: ascending."""
+    first: int
+    """Cut before its first layer."""
+    end: int
+    """Cut behind its last layer."""
+
+    @property
+    def turns(self) -> int:
+        """How many devices take turns: each gets one frame of so many."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages at one cut."""
+
+    longest_s: float
+    load_s: float
+    """For how long per frame the busiest device, or cable of a board, sends or receives."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """A :class:`LayerChain` with checked numbers, and tables that are made of them on demand.
@@ -188,17 +214,66 @@ class Chain:
             min(self.type_of.count(index), self.most_turns) for index in range(len(self.types))
         )
 
-    def slice_s(self, device: int, first: int, end: int) -> float:
-        """Return the time of one span on a device: that of the table, without making all of it."""
-        kind = self.devices[device].kind
+    def slice_s(self, part: PlacedSlice) -> float:
+        """Return the time of a slice: that of the table, without making all of it."""
+        device = part.devices[0]
         if self.spans_s is None:
-            return float(np.cumsum(self.times_s[kind, first:end])[-1])
-        return float(self.span_s[self.type_of[device]][first, end])
+            times = self.times_s[self.devices[device].kind]
+            return float(np.cumsum(times[part.first : part.end])[-1])
+        return float(self.span_s[self.type_of[device]][part.first, part.end])
 
-    def slice_bytes(self, device: int, first: int, end: int) -> float:
-        nbytes = self.memory_bytes[self.devices[device].kind]
+    def slice_bytes(self, part: PlacedSlice) -> float:
+        """Return the memory that a slice takes of the board of each of its devices."""
+        first, end = part.first, part.end
+        nbytes = self.memory_bytes[self.devices[part.devices[0]].kind]
         held = nbytes[first, end - 1] if nbytes.ndim == 2 else np.cumsum(nbytes[first:end])[-1]
         return float(held + self.receive_bytes[first] + self.send_bytes[end - 1])
+
+    def messages(self, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int) -> Messages:
+        """Return the messages at a cut between devices that take turns, and others.
+
+        Each frame goes from the one that has it to the one whose turn it is. What leaves a board
+        over its cable adds up, and what enters it.
+        """
+        if len(senders) == len(receivers) == 1:
+            time = float(self.link_s[self.link_of[senders[0], receivers[0]], cut])
+            return Messages(time, time)
+        frames = np.arange(math.lcm(len(senders), len(receivers)))
+        sender = np.array(senders)[frames % len(senders)]
+        receiver = np.array(receivers)[frames % len(receivers)]
+        times = self.link_s[self.link_of[sender, receiver], cut]
+        boards = np.array(self.board_of)
+        across = np.where(boards[sender] == boards[receiver], 0.0, times)
+        busy_s = (
+            np.bincount(which, seconds).max()
+            for ends, seconds in ((np.arange(len(boards)), times), (boards, across))
+            for which in (ends[sender], ends[receiver])
+        )
+        return Messages(float(times.max()), float(max(busy_s)) / frames.size)
+
+    def messages_behind(self, plan: tuple[PlacedSlice, ...], index: int) -> Messages:
+        """Return the messages behind a slice of a plan; behind the last one there are none."""
+        if index + 1 == len(plan):
+            return Messages(0.0, 0.0)
+        one, other = plan[index], plan[index + 1]
+        return self.messages(one.devices, other.devices, one.end)
+
+    def bottleneck_s(self, plan: tuple[PlacedSlice, ...]) -> float:
+        """Return how long the busiest device or cable is busy per frame.
+
+        Infinite: the plan cannot be, as memory does not suffice or devices in turn differ.
+        """
+        held = [0.0] * len(self.boards)
+        for part in plan:
+            for device in part.devices:
+                held[self.board_of[device]] += self.slice_bytes(part)
+        types = ({self.type_of[device] for device in part.devices} for part in plan)
+        is_full = any(one > most for one, most in zip(held, self.capacity_bytes, strict=True))
+        if is_full or any(len(one) > 1 for one in types):
+            return math.inf
+        slices = (self.slice_s(part) / part.turns for part in plan)
+        messages = (self.messages_behind(plan, index).load_s for index in range(len(plan)))
+        return max(*slices, *messages)
 
     @property
     def shares_memory(self) -> bool:
@@ -230,93 +305,3 @@ def by_cuts(spans: Floats) -> Floats:
     upper = np.triu(np.ones((layers, layers), np.bool_))
     table[:-1, 1:][upper] = spans[upper]
     return table
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedSlice:
-    """One slice of a plan."""
-
-    devices: tuple[int, ...]
-    """Of one type. Several take turns, frame by frame, in this order: ascending."""
-    first: int
-    """Cut before its first layer."""
-    end: int
-    """Cut behind its last layer."""
-
-    @property
-    def turns(self) -> int:
-        """How many devices take turns: each gets one frame of so many."""
-        return len(self.devices)
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """The messages at one cut."""
-
-    longest_s: float
-    load_s: float
-    """For how long per frame the busiest device, or cable of a board, sends or receives."""
-
-
-_NO_MESSAGES = Messages(0.0, 0.0)
-
-
-def bottleneck_s(chain: Chain, plan: tuple[PlacedSlice, ...]) -> float:
-    """Return how long the busiest device or cable is busy per frame; infinite if it cannot be."""
-    types = ({chain.type_of[device] for device in part.devices} for part in plan)
-    if exceeds_memory(chain, plan) or any(len(one) > 1 for one in types):
-        return math.inf
-    slices = (slice_s(chain, part) / part.turns for part in plan)
-    messages = (messages_behind(chain, plan, index).load_s for index in range(len(plan)))
-    return max(*slices, *messages)
-
-
-def slice_s(chain: Chain, part: PlacedSlice) -> float:
-    return chain.slice_s(part.devices[0], part.first, part.end)
-
-
-def exceeds_memory(chain: Chain, plan: tuple[PlacedSlice, ...]) -> bool:
-    held = [0.0] * len(chain.boards)
-    for part in plan:
-        for device in part.devices:
-            size = chain.slice_bytes(device, part.first, part.end)
-            held[chain.board_of[device]] += size
-    return any(one > most for one, most in zip(held, chain.capacity_bytes, strict=True))
-
-
-def messages_behind(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> Messages:
-    """Return the messages behind a slice of a plan; behind the last one there are none."""
-    if index + 1 == len(plan):
-        return _NO_MESSAGES
-    one, other = plan[index], plan[index + 1]
-    return messages(chain, one.devices, other.devices, one.end)
-
-
-def messages(
-    chain: Chain, senders: tuple[int, ...], receivers: tuple[int, ...], cut: int
-) -> Messages:
-    """Return the messages at a cut between devices that take turns, and others.
-
-    Each frame goes from the one that has it to the one whose turn it is. What leaves a board over
-    its cable adds up, and what enters it.
-    """
-    if len(senders) == len(receivers) == 1:
-        time = float(chain.link_s[chain.link_of[senders[0], receivers[0]], cut])
-        return Messages(time, time)
-    frames = np.arange(math.lcm(len(senders), len(receivers)))
-    sender = np.array(senders)[frames % len(senders)]
-    receiver = np.array(receivers)[frames % len(receivers)]
-    times = chain.link_s[chain.link_of[sender, receiver], cut]
-    boards = np.array(chain.board_of)
-    across = np.where(boards[sender] == boards[receiver], 0.0, times)
-    busiest = max(
-        _busiest(sender, times),
-        _busiest(receiver, times),
-        _busiest(boards[sender], across),
-        _busiest(boards[receiver], across),
-    )
-    return Messages(float(times.max()), busiest / frames.size)
-
-
-def _busiest(which: NDArray[np.intp], times: Floats) -> float:
-    return float(np.bincount(which, times).max())

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from rankslice.exploration.planner.chain import Chain, Flags, Floats, bottleneck_s
+from rankslice.exploration.planner.chain import Chain, Flags, Floats
 from rankslice.exploration.planner.solver import Solution, fastest, is_feasible
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import bytes_text, joined
@@ -45,7 +45,7 @@ def why_infeasible(
 
 
 def _too_slow(chain: Chain, best: Solution, period_s: float) -> NoPlanError:
-    reached = 1 / bottleneck_s(chain, best.plan)
+    reached = 1 / chain.bottleneck_s(best.plan)
     if best.bound <= period_s:
         text = f"the fastest pipeline that was found reaches {reached:.6g} frames/s, not proven"
         return NoPlanError("steps", Mistake("throughput_floor_fps", text, "grant more most_steps"))

@@ -12,10 +12,7 @@ from rankslice.exploration.planner.chain import (
     Chain,
     LayerChain,
     PlacedSlice,
-    bottleneck_s,
-    messages_behind,
     raise_faults,
-    slice_s,
 )
 from rankslice.exploration.planner.infeasible import why_infeasible
 from rankslice.exploration.planner.make_chain import make_chain
@@ -128,7 +125,7 @@ def optimal_pipeline(
     period = 1 / throughput_floor_fps if throughput_floor_fps else math.inf
     limit = period * (1 + SAME)  # a floor of 1 / bottleneck_s is rounded
     best = _best(chain, objective, period, limit, most_steps)
-    if not best.plan or bottleneck_s(chain, best.plan) > limit * (1 + SAME):
+    if not best.plan or chain.bottleneck_s(best.plan) > limit * (1 + SAME):
         raise why_infeasible(chain, best, period, most_steps)
     return _pipeline(chain, best, objective, period)
 
@@ -195,16 +192,16 @@ def _pipeline(chain: Chain, best: Solution, objective: Objective, period: float)
 
 
 def _slice(chain: Chain, plan: tuple[PlacedSlice, ...], index: int) -> PlannedSlice:
-    placed, behind = plan[index], messages_behind(chain, plan, index)
+    placed, behind = plan[index], chain.messages_behind(plan, index)
     return PlannedSlice(
         tuple(chain.devices[device].name for device in placed.devices),
         placed.devices,
         placed.first,
         placed.end - 1,
-        slice_s(chain, placed),
+        chain.slice_s(placed),
         behind.longest_s,
         behind.load_s,
-        chain.slice_bytes(placed.devices[0], placed.first, placed.end),
+        chain.slice_bytes(placed),
     )
 
 

@@ -32,7 +32,6 @@ from rankslice.exploration.planner.chain import (
     Flags,
     Floats,
     PlacedSlice,
-    bottleneck_s,
     limit_in_turn,
 )
 
@@ -251,7 +250,7 @@ class _AllCombinations:
         return reached
 
     def keep(self, plan: tuple[PlacedSlice, ...]) -> None:
-        value = bottleneck_s(self.chain, plan) if plan else math.inf
+        value = self.chain.bottleneck_s(plan) if plan else math.inf
         if value < self.best_s:
             self.best, self.best_s = plan, value
 

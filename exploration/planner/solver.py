@@ -13,7 +13,7 @@ from rankslice.exploration.planner.branch_and_bound import (
     completion_costs,
     completions,
 )
-from rankslice.exploration.planner.chain import Chain, Floats, PlacedSlice, bottleneck_s
+from rankslice.exploration.planner.chain import Chain, Floats, PlacedSlice
 from rankslice.exploration.planner.relaxation import Relaxation, relax
 from rankslice.exploration.planner.state_graph import StateGraph, state_graph
 
@@ -100,7 +100,7 @@ def _apart(chain: Chain, quick: Relaxation) -> tuple[tuple[PlacedSlice, ...], fl
             capacity_bytes=tuple((memory * (weights / sums)).tolist()),
         )
         plan = relax(dealt).plan
-        if plan and (value := bottleneck_s(chain, plan)) < best_s:
+        if plan and (value := chain.bottleneck_s(plan)) < best_s:
             best, best_s = plan, value
     return best, best_s
 
@@ -209,7 +209,7 @@ class _Fastest:
         certain = walk.run()
         self.left -= granted - walk.steps
         if walk.plan is not None:
-            value = bottleneck_s(self.chain, walk.plan)
+            value = self.chain.bottleneck_s(walk.plan)
             if value < self.best.value:
                 self.best = Solution(walk.plan, value, 0.0, False)
             return True

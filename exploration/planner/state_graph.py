@@ -16,7 +16,7 @@ class, with the fastest of their links: what cannot be done there cannot be done
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain as joined, count, product
 
@@ -180,20 +180,19 @@ def _alike(
     chain: Chain, boards: tuple[tuple[int, ...], ...], hardware: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
     """Return each board's class: two are alike if exchanging them changes nothing."""
+
+    def are_alike(one: int, other: int) -> bool:
+        idle = [chain.devices[boards[board][0]].idle_w for board in (one, other)]
+        same_power = not chain.counts_power or idle[0] == idle[1]
+        same = hardware[one] == hardware[other] and same_power
+        return same and _may_swap(chain, boards[one], boards[other])
+
     examples: list[int] = []  # a board of each class
     classes = []
-    for board, devices in enumerate(boards):
-        idle = chain.devices[devices[0]].idle_w
-        for index, other in enumerate(examples):
-            same = hardware[board] == hardware[other]
-            if chain.counts_power:
-                same = same and idle == chain.devices[boards[other][0]].idle_w
-            if same and _may_swap(chain, devices, boards[other]):
-                classes.append(index)
-                break
-        else:
-            classes.append(len(examples))
-            examples.append(board)
+    for board in range(len(boards)):
+        known = (index for index, example in enumerate(examples) if are_alike(board, example))
+        classes.append(next(known, len(examples)))
+        examples += [board] * (classes[-1] == len(examples))
     return tuple(classes)
 
 
@@ -282,25 +281,15 @@ class _States:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Edges:
     """Edges of one move from the states of a grade."""
 
-    origin: int
+    grade: int
+    move: int
     sources: Indices
     links: Indices
-    move: int
     states: _States
     """Where they lead, edge by edge."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Edges:
-    """Edges of one move, between states with numbers."""
-
-    sources: Indices
-    targets: Indices
-    links: Indices
-    move: int
 
 
 class _Builder:
@@ -317,54 +306,46 @@ class _Builder:
             for group, slots in enumerate(roles.slots)
             for used in range(1, 2 ** len(slots))
         ]
-        cell_of = {cell: index for index, cell in enumerate(self.cells)}
+        self.cell_of = {cell: index for index, cell in enumerate(self.cells)}
         self.ends = [
-            (cell_of[group, used], slot, turns)
+            (self.cell_of[group, used], slot, turns)
             for group, used in self.cells
             for bit, slot in enumerate(roles.slots[group])
             if used >> bit & 1
             for turns in range(roles.turns[group] if roles.forgets else 1, roles.turns[group] + 1)
         ]
-        end_of = {end: index for index, end in enumerate(self.ends)}
+        self.end_of = {end: index for index, end in enumerate(self.ends)}
         self.end_cells, self.end_slots, self.end_turns = np.array(self.ends).T
-        self.moves: list[Move] = []
-        self.steps: list[Callable[[_States], tuple[Indices, Indices, _States]]] = []
+        self.place_of = {
+            slot: (group, bit)
+            for group, slots in enumerate(roles.slots)
+            for bit, slot in enumerate(slots)
+        }
+        self.moves = tuple(self._moves())
+
+    def _moves(self) -> Iterator[Move]:
+        roles = self.roles
         for group, used in joined(self.cells, [(index, 0) for index in range(len(roles.slots))]):
             for bit, slot in enumerate(roles.slots[group]):
-                if not used >> bit & 1:
-                    after = cell_of[group, used | 1 << bit]
-                    self._add_moves(group, used, slot, cell_of.get((group, used)), after, end_of)
+                turns = range(1, roles.turns[group] + 1) if not used >> bit & 1 else ()
+                for stays, taken in product((False, True) if used else (False,), turns):
+                    yield Move(slot, used, stays, taken)
 
-    def _add_moves(
-        self,
-        group: int,
-        used: int,
-        slot: int,
-        before: int | None,
-        after: int,
-        end_of: dict[tuple[int, int, int], int],
-    ) -> None:
-        """Add the ways to give a slot of a cell's boards a slice."""
-        most = self.roles.turns[group]
-        turns = range(1, most + 1)
-        for stays, taken in product((False, True) if before is not None else (False,), turns):
-
-            def step(
-                states: _States, stays: bool = stays, taken: int = taken
-            ) -> tuple[Indices, Indices, _States]:
-                left = self._left(states, group, before, stays)
-                sources = np.flatnonzero(left >= taken)
-                boards = states.boards[sources]
-                boards[:, after] += taken
-                if before is not None:
-                    boards[:, before] -= taken
-                end = after, slot, most if self.roles.forgets else taken
-                last = np.full(sources.size, end_of[end])
-                links = self._link(states.last[sources], slot, stays, taken)
-                return sources, links, _States(boards, last)
-
-            self.moves.append(Move(slot, used, stays, taken))
-            self.steps.append(step)
+    def _edges(self, grade: int, number: int, states: _States) -> _Edges:
+        """Return the edges of a move from the states that have enough boards for it."""
+        move = self.moves[number]
+        group, bit = self.place_of[move.slot]
+        before = self.cell_of.get((group, move.before))
+        after = self.cell_of[group, move.before | 1 << bit]
+        sources = np.flatnonzero(self._left(states, group, before, move.stays) >= move.turns)
+        boards = states.boards[sources]
+        boards[:, after] += move.turns
+        if before is not None:
+            boards[:, before] -= move.turns
+        turns = self.roles.turns[group] if self.roles.forgets else move.turns
+        last = np.full(sources.size, self.end_of[after, move.slot, turns])
+        links = self._link(states.last[sources], move)
+        return _Edges(grade, number, sources, links, _States(boards, last))
 
     def _left(self, states: _States, group: int, before: int | None, stays: bool) -> Indices:
         """Return for each state how many boards a move can take."""
@@ -376,70 +357,47 @@ class _Builder:
         others: Indices = states.boards[:, before] - is_last
         return is_last.astype(np.intp) if stays else others
 
-    def _link(self, last: Indices, slot: int, stays: bool, turns: int) -> Indices:
-        table = self.roles.within if stays else self.roles.across
-        shares = np.minimum(self.end_turns[last], turns)
-        rows = self.shares * table[self.end_slots[last], slot] + shares - 1
+    def _link(self, last: Indices, move: Move) -> Indices:
+        table = self.roles.within if move.stays else self.roles.across
+        shares = np.minimum(self.end_turns[last], move.turns)
+        rows = self.shares * table[self.end_slots[last], move.slot] + shares - 1
         return np.where(last < 0, -1, rows)
 
     def graph(self, alike: tuple[int, ...]) -> StateGraph:
-        arriving: dict[int, list[_Made]] = {}
-        leaving: list[list[_Edges]] = []
-        states = _States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))
-        by_grade = [states]
+        arriving: dict[int, list[_Edges]] = {}
+        leaving: list[list[Indices]] = []
+        by_grade = [_States(np.zeros((1, len(self.cells)), np.intp), np.array([-1]))]
         first = [0]
         for grade in count():
             leaving.append([])
-            for made in self._made(grade, states):
-                arriving.setdefault(grade + self.moves[made.move].turns, []).append(made)
+            for number, move in enumerate(self.moves):
+                edges = self._edges(grade, number, by_grade[grade])
+                if edges.sources.size:
+                    arriving.setdefault(grade + move.turns, []).append(edges)
             if not arriving:
                 break
-            first.append(first[-1] + states.last.size)
+            first.append(first[-1] + by_grade[-1].last.size)
             here = arriving.pop(grade + 1)
             states, targets = self._distinct(here)
             by_grade.append(states)
-            for made, numbers in zip(here, targets, strict=True):
-                leaving[made.origin].append(
-                    _Edges(
-                        made.sources + first[made.origin],
-                        numbers + first[-1],
-                        made.links,
-                        made.move,
-                    )
+            for edges, numbers in zip(here, targets, strict=True):
+                sources, moves = (
+                    edges.sources + first[edges.grade],
+                    np.full_like(numbers, edges.move),
                 )
-        grades = tuple(
-            self._grade(number, states, edges)
-            for number, states, edges in zip(first, by_grade, leaving, strict=True)
-        )
-        return StateGraph(self.roles, tuple(self.moves), grades, alike)
+                leaving[edges.grade].append(
+                    np.stack([sources, numbers + first[-1], edges.links, moves])
+                )
+        grades = tuple(map(self._grade, first, by_grade, leaving))
+        return StateGraph(self.roles, self.moves, grades, alike)
 
-    def _made(self, grade: int, states: _States) -> Iterator[_Made]:
-        for move, step in enumerate(self.steps):
-            sources, links, after = step(states)
-            if sources.size:
-                yield _Made(grade, sources, links, move, after)
-
-    def _grade(self, first: int, states: _States, edges: list[_Edges]) -> Grade:
-        nothing = np.zeros(0, np.intp)
-        sources, targets, links, moves = (
-            np.concatenate([nothing, *parts])
-            for parts in (
-                [part.sources for part in edges],
-                [part.targets for part in edges],
-                [part.links for part in edges],
-                [np.full(part.sources.size, part.move) for part in edges],
-            )
-        )
-        order = np.argsort(sources, kind="stable")
-        return Grade(
-            slice(first, first + states.last.size),
-            self._ends(first, states),
-            sources[order],
-            np.unique(sources[order], return_index=True),
-            targets[order],
-            links[order],
-            moves[order],
-        )
+    def _grade(self, first: int, states: _States, edges: list[Indices]) -> Grade:
+        """Return a grade; ``edges``: sources, targets, links and moves, (4, edges) each."""
+        all_edges = np.concatenate([np.zeros((4, 0), np.intp), *edges], axis=1)
+        sources, *others = all_edges[:, np.argsort(all_edges[0], kind="stable")]
+        leaving = np.unique(sources, return_index=True)
+        here = slice(first, first + states.last.size)
+        return Grade(here, self._ends(first, states), sources, leaving, *others)
 
     def _ends(self, first: int, states: _States) -> tuple[tuple[frozenset[int], int, Indices], ...]:
         """Return states by the types of their last slices' slots, and by turns."""
@@ -453,7 +411,7 @@ class _Builder:
                     by_end.setdefault((types, share), []).append(which)
         return tuple((*key, np.concatenate(which)) for key, which in by_end.items())
 
-    def _distinct(self, made: list[_Made]) -> tuple[_States, list[Indices]]:
+    def _distinct(self, made: list[_Edges]) -> tuple[_States, list[Indices]]:
         """Return the distinct states that edges lead to, and where those of each move lead."""
         boards = np.concatenate([edges.states.boards for edges in made])
         last = np.concatenate([edges.states.last for edges in made])

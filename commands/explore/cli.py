@@ -60,16 +60,15 @@ def explore(
     Raises:
         RankSliceError: there is no mapping that can run, or no way to find one.
     """
-    from rankslice.commands.explore.explore import ExploreOptions, explore as explore_mappings
+    from rankslice.commands.explore.explore import Explorer
+    from rankslice.session.profiling.span_bench import Listener
 
-    return explore_mappings(
-        model,
-        platform,
-        out,
-        ExploreOptions(search, profile, sizes.given, force, ssh_config),
-        listener=listener,
+    explorer = Explorer(
+        *(model, platform, out, search, profile, sizes.given, force, ssh_config),
+        listener=listener or Listener(),
         on_progress=on_progress,
     )
+    return explorer.explore()
 
 
 @command(

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from rankslice.commands.profile.show import refinement_text
@@ -17,7 +18,7 @@ from rankslice.exploration.problem.make_problem import measured_keys, profiled_p
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.runtime_costs import bounds_text
 from rankslice.exploration.results.answer import answer, routes, routes_text
-from rankslice.exploration.results.candidates import Candidate, Exploration, ScalingPoint
+from rankslice.exploration.results.candidates import Candidate, Exploration
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.search.methods import (
     SearchResult,
@@ -67,92 +68,6 @@ def unfinished_files(out: Path) -> tuple[Path, ...]:
     return tuple(file for name in (PROFILE, RUNS) if (file := _beside(out, name)).exists())
 
 
-@dataclass(frozen=True, slots=True)
-class ExploreOptions:
-    """What the options of ``explore`` say."""
-
-    search: SearchOptions
-    """What to find, and how."""
-    profile: Path | None = None
-    """What layers take, as ``rankslice profile`` measured it; ``None``: it is measured first."""
-    sizes: GivenSizes = NO_SIZES
-    """What is given of sizes that the model leaves open."""
-    force: bool = False
-    """Replace a folder of an older exploration, and go on with what it measured."""
-    ssh_config: Path | None = None
-    """Handed to ssh as ``-F``."""
-
-
-def explore(
-    model: Path,
-    platform: PlatformSource,
-    out: Path,
-    options: ExploreOptions,
-    *,
-    listener: Listener | None = None,
-    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-) -> Exploration:
-    """Find good mappings and write them: files for ``build``, a table, a record and a page.
-
-    Args:
-        platform: a YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine.
-        out: the folder to make; it appears complete or not at all. What was measured lies beside
-            it meanwhile, and the next exploration goes on with it.
-
-    Raises:
-        RankSliceError: there is no mapping that can run, or no way to find one.
-    """
-    loaded, wanted = read_model(model, options.sizes), options.search
-    replaces = _foreign if options.force else None
-    with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
-        explored = _Explored(loaded, model, platform, out, options, listener or Listener())
-        problem = explored.problem
-        more = ("latency",) if wanted.surge_fps is not None else ()
-        names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
-        objectives, left_out = available_objectives(problem, names)
-        result = find_mappings(problem, objectives, wanted, explored.attempt(), on_progress)
-        if not result.candidates:
-            where = platform.name if isinstance(platform, Platform) else str(platform)
-            raise RankSliceError(_nothing(where, problem, result))
-        pair = None
-        about_pair: tuple[str, ...] = ()
-        if wanted.fps is not None and wanted.surge_fps is not None:
-            pair = routes(result.candidates, wanted.fps, wanted.surge_fps)
-            about_pair = (*routes_text(pair, wanted.fps, wanted.surge_fps),)
-        exploration = Exploration(
-            model=problem.model,
-            platform=problem.platform,
-            profile=problem.times_source,
-            method=result.method,
-            objectives=objectives,
-            left_out=left_out,
-            evaluations=result.evaluations,
-            candidates=result.candidates,
-            answer=(
-                *answer(result.candidates, wanted.fps),
-                *about_pair,
-                *replicas_text(problem, result.candidates),
-                *result.notes,
-                *explored.remarks(result.candidates[0]),
-            ),
-            target_fps=wanted.fps,
-            surge_fps=wanted.surge_fps,
-            routes=() if pair is None else tuple(candidate.number for candidate in pair),
-            scaling=explored.scaling(on_progress),
-            tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
-            tried=result.tried,
-            failures=result.failures,
-        )
-        _write(folder, exploration)
-        for name in (PROFILE, RUNS):
-            # What was measured now, or else for the older folder.
-            if file := next(filter(Path.is_file, (_beside(out, name), out / name)), None):
-                shutil.copyfile(file, folder / name)
-    for file in unfinished_files(out):
-        file.unlink()
-    return exploration
-
-
 _ROUGH = 0.5
 """Share of a frame's time from which what the runtime is counted with makes rates rough."""
 
@@ -186,26 +101,102 @@ def _begun(out: Path, name: str) -> Path:
     return file
 
 
-class _Explored:
-    """What is explored: a model with its times on a platform; without a profile, it is measured."""
+@dataclass(frozen=True)
+class Explorer:
+    """Explores mappings of a model on a platform; without a profile, measures its layers first."""
 
-    def __init__(
-        self,
-        model: Model,
-        file: Path,
-        platform: PlatformSource,
-        out: Path,
-        options: ExploreOptions,
-        listener: Listener,
-    ) -> None:
-        self.model, self.file, self.platform, self.out = model, file, platform, out
-        self.options, self.search = options, options.search
-        self.owned = self.boards = read_platform(platform)
-        if self.search.scaling is not None:
-            self.boards = copies(self.owned, self.search.like, self.search.scaling[1])
-        own = options.profile
-        self.profile = self._measure(listener) if own is None else read_profile(own)
-        self.problem = self.problem_on(self.boards)
+    file: Path
+    """Of the model."""
+    platform: PlatformSource
+    """A YAML or AutoDiCE ``.txt`` file, or ``local`` for this machine."""
+    out: Path
+    """The folder to make; it appears complete or not at all. What was measured lies beside it
+    meanwhile, and the next exploration goes on with it."""
+    search: SearchOptions
+    profile_file: Path | None = None
+    sizes: GivenSizes = NO_SIZES
+    """What is given of sizes that the model leaves open."""
+    force: bool = False
+    """Replace a folder of an older exploration, and go on with what it measured."""
+    ssh_config: Path | None = None
+    listener: Listener = field(default_factory=Listener)
+    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None
+
+    @cached_property
+    def model(self) -> Model:
+        return read_model(self.file, self.sizes)
+
+    @cached_property
+    def owned(self) -> Platform:
+        return read_platform(self.platform)
+
+    @cached_property
+    def boards(self) -> Platform:
+        """Those that are explored: with ``--scaling``, copies of one that is owned."""
+        if self.search.scaling is None:
+            return self.owned
+        return copies(self.owned, self.search.like, self.search.scaling[1])
+
+    @cached_property
+    def profile(self) -> Profile:
+        return self._measured() if self.profile_file is None else read_profile(self.profile_file)
+
+    def explore(self) -> Exploration:
+        """Find good mappings and write them: files for ``build``, a table, a record and a page.
+
+        Raises:
+            RankSliceError: there is no mapping that can run, or no way to find one.
+        """
+        wanted, out, platform = self.search, self.out, self.platform
+        self.model  # noqa: B018 - what is wrong with it is said before the folder is begun
+        replaces = _foreign if self.force else None
+        with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
+            problem = self.problem_on(self.boards)
+            more = ("latency",) if wanted.surge_fps is not None else ()
+            names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
+            objectives, left_out = available_objectives(problem, names)
+            attempt = self._attempt(problem)
+            result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
+            if not result.candidates:
+                where = platform.name if isinstance(platform, Platform) else str(platform)
+                raise RankSliceError(_nothing(where, problem, result))
+            pair = None
+            about_pair: tuple[str, ...] = ()
+            if wanted.fps is not None and wanted.surge_fps is not None:
+                pair = routes(result.candidates, wanted.fps, wanted.surge_fps)
+                about_pair = (*routes_text(pair, wanted.fps, wanted.surge_fps),)
+            exploration = Exploration(
+                model=problem.model,
+                platform=problem.platform,
+                profile=problem.times_source,
+                method=result.method,
+                objectives=objectives,
+                left_out=left_out,
+                evaluations=result.evaluations,
+                candidates=result.candidates,
+                answer=(
+                    *answer(result.candidates, wanted.fps),
+                    *about_pair,
+                    *replicas_text(problem, result.candidates),
+                    *result.notes,
+                    *self._remarks(problem, result.candidates[0]),
+                ),
+                target_fps=wanted.fps,
+                surge_fps=wanted.surge_fps,
+                routes=() if pair is None else tuple(candidate.number for candidate in pair),
+                scaling=scaling(self.owned, self.problem_on, wanted, self.on_progress),
+                tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
+                tried=result.tried,
+                failures=result.failures,
+            )
+            _write(folder, exploration)
+            for name in (PROFILE, RUNS):
+                # What was measured now, or else for the older folder.
+                if file := next(filter(Path.is_file, (_beside(out, name), out / name)), None):
+                    shutil.copyfile(file, folder / name)
+        for file in unfinished_files(out):
+            file.unlink()
+        return exploration
 
     def problem_on(self, boards: Platform) -> Problem:
         """Return the problem of putting the model on some boards."""
@@ -226,17 +217,17 @@ class _Explored:
             boards,
             keys=keys or None,
             default_engine=default_engine(format_of(self.model.graph).submodels),
-            source=str(self.options.profile or self.out / PROFILE),
+            source=str(self.profile_file or self.out / PROFILE),
         )
         if fps := self.search.fps:
             problem = replace(problem, between_frames_s=1 / fps)
         return with_turns(problem, self.search.turns) if self.search.turns > 1 else problem
 
-    def _measure(self, listener: Listener) -> Profile:
+    def _measured(self) -> Profile:
         """Return the profile, measured as by ``rankslice profile``, or known already."""
         file = _begun(self.out, PROFILE)
         missing = "missing times of layers" if file.exists() else "the times of all layers"
-        listener.note(
+        self.listener.note(
             f"no --profile is given: {missing} are measured first, and kept as {self.out / PROFILE}"
         )
         profiler = Profiler(
@@ -246,26 +237,26 @@ class _Explored:
             ProfileOptions(
                 accelerators=self.search.accelerators,
                 per_core=self.search.per_core,
-                sizes=OpenSizes(dict(self.options.sizes.fixed), dict(self.options.sizes.at_most)),
-                ssh_config=self.options.ssh_config,
+                sizes=OpenSizes(dict(self.sizes.fixed), dict(self.sizes.at_most)),
+                ssh_config=self.ssh_config,
             ),
-            listener=listener,
+            listener=self.listener,
         )
         with profiler:
             refinement = profile_model(profiler)
         if refinement is not None:
-            listener.note(refinement_text(refinement))
+            self.listener.note(refinement_text(refinement))
         return profiler.profile
 
-    def attempt(self) -> Callable[[Candidate], Candidate] | None:
+    def _attempt(self, problem: Problem) -> Callable[[Candidate], Candidate] | None:
         """Return the evaluator of mappings; ``None``: the cost model, all mappings at once."""
         if self.search.evaluate == "simulator":
             return MappingSimulator(
                 self.model,
                 self.boards,
                 KnownTimes(self.profile),
-                self.problem.times_source,
-                self.problem,
+                problem.times_source,
+                problem,
                 self.search.frames,
             )
         if self.search.evaluate == "run":
@@ -273,23 +264,17 @@ class _Explored:
             return MappingRunner(
                 self.file,
                 self.platform,
-                self.problem,
+                problem,
                 RunCache(_begun(self.out, RUNS), file_sha256(self.file), boards),
                 self.search.frames,
-                self.options.sizes,
-                self.options.ssh_config,
+                self.sizes,
+                self.ssh_config,
             )
         return None
 
-    def scaling(self, on_progress: Callable[[str, int, int], None]) -> tuple[ScalingPoint, ...]:
-        """Return the fastest mapping on each number of equal boards, if that is asked for."""
-        if self.search.scaling is None:
-            return ()
-        return scaling(self.owned, self.problem_on, self.search, on_progress)
-
-    def remarks(self, fastest: Candidate) -> Iterator[str]:
+    def _remarks(self, problem: Problem, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""
-        problem, segments = self.problem, SpanSegments(self.model.graph)
+        segments = SpanSegments(self.model.graph)
         if self.search.scaling is not None and self.owned.default_link is None:
             yield "The boards are taken to be linked at 1000 Mbit/s, with a latency of 0.2 ms."
         keys = {kind.key for kind in problem.kinds}

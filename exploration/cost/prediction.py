@@ -40,7 +40,7 @@ class DeviceCost:
 
     key: str
     board: str
-    layers: int
+    layer_count: int
     compute_s: float
     copy_s: float
     """Copying tensors into and out of the network."""
@@ -226,7 +226,7 @@ class _Explained:
         return DeviceCost(
             key=problem.devices[device].key,
             board=problem.boards[self.board_of[device]].name,
-            layers=sum(len(segment.layers) for segment in own),
+            layer_count=sum(len(segment.layers) for segment in own),
             compute_s=sum(segment.compute_s for segment in own),
             copy_s=sum((shares * sent.costs.copy_s[ends]).tolist()),
             runtime_s=problem.overheads.frame_s

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from rankslice.backend.runtime.job import ALL, Turns
-from rankslice.exploration.cost.prediction import BoardCost, Prediction, predict
+from rankslice.backend.runtime.job.strict import vars_of
+from rankslice.exploration.cost.prediction import BoardCost, DeviceCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.framework.specs.keys import parse_key
@@ -105,17 +105,8 @@ def _loads(problem: Problem, assignment: Assignment, prediction: Prediction) -> 
     for number, (key, layers) in zip(numbers, mapping.items(), strict=True):
         for device in problem.members(number):
             own = costs[problem.devices[device].key]
-            yield RankLoad(
-                key=own.key,
-                board=own.board,
-                layers=tuple(layers),
-                layer_count=own.layers,
-                compute_s=own.compute_s,
-                busy_s=own.busy_s,
-                gpu_bytes=own.gpu_bytes,
-                turns=own.turns,
-                in_turn_key="" if key == own.key else key,
-            )
+            in_turn_key = "" if key == own.key else key
+            yield RankLoad(**vars_of(own), layers=tuple(layers), in_turn_key=in_turn_key)
 
 
 def _traffic(prediction: Prediction) -> Iterator[RankTraffic]:
@@ -147,35 +138,19 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class RankLoad:
-    """What one rank does."""
+class RankLoad(DeviceCost):
+    """What one rank does, predicted."""
 
-    key: str
-    board: str
-    layers: tuple[str, ...]
+    layers: tuple[str, ...] = ()
     """As in the mapping file: names and ranges."""
-    layer_count: int
-    compute_s: float
-    """Computing, predicted, per frame."""
-    busy_s: float
-    """With copying messages, and what the runtime takes of the same cores."""
     measured_s: float | None = None
     """Computing, median of a real run."""
-    gpu_bytes: int | None = None
-    """Memory of the GPU, predicted; ``None``: not measured, or there is none."""
-    turns: Turns = ALL
-    """The frames that it handles; times are for each of them."""
     in_turn_key: str = ""
     """Key of the mapping's entry, if other ranks take turns with it."""
 
     @property
     def entry(self) -> str:
         return self.in_turn_key or self.key
-
-    @property
-    def load_s(self) -> float:
-        """For how long it is busy for each frame of the stream, on average."""
-        return self.busy_s * float(self.turns.share)
 
     @property
     def accelerator(self) -> str:

@@ -319,11 +319,12 @@ def scaling(
     options: SearchOptions,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> tuple[ScalingPoint, ...]:
-    """Return the fastest mapping for each number of boards that the options name.
+    """Return the fastest mapping for each number of boards that the options name, if they do.
 
     Numbers on which no mapping can run, for want of memory, are left out.
     """
-    assert options.scaling is not None
+    if options.scaling is None:
+        return ()
     first, last = options.scaling
     wanted = replace(options, objectives=("throughput",), evaluate="model", keep=1)
     points = []

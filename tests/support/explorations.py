@@ -15,9 +15,9 @@ from rankslice.exploration.results.candidates import (
 
 def load(key: str, layers: int, compute_ms: float, measured_ms: float | None = None) -> RankLoad:
     measured_s = None if measured_ms is None else measured_ms / 1e3
-    board = key.rpartition("_")[0]
+    figures = layers, compute_ms / 1e3, 0.0, 0.0, "profile.json", None
     return RankLoad(
-        key, board, ("conv1..fc",), layers, compute_ms / 1e3, compute_ms / 1e3, measured_s
+        key, key.rpartition("_")[0], *figures, layers=("conv1..fc",), measured_s=measured_s
     )
 
 

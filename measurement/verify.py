@@ -42,13 +42,13 @@ class Verification:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
-        return _plain(self)
+        return _finite(asdict(self))
 
 
-def _plain(record: Verification | Difference) -> dict[str, Any]:
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: None if isinstance(value, float) and not np.isfinite(value) else value
-        for name, value in asdict(record).items()
+        for name, value in values.items()
     }
 
 
@@ -76,46 +76,31 @@ def explained(verification: Verification, by_engine: Verification) -> Verificati
     return replace(verification, complaint=f"{verification.complaint}; {why}; {hint}")
 
 
-@dataclass(frozen=True, slots=True)
 class Difference:
-    """How two versions of a tensor differ, over some frames."""
-
-    frames: int
-    bit_equal: bool
-    absolute: float
-    """Largest difference of two values; infinite where one of them is no number."""
-    relative: float
-    """The same / (max - min of the first version over all frames); infinite if that is constant."""
-    first: int | None
-    other_shapes: int
-    """Frames with other shapes, whose values are not compared."""
-
-    def to_json(self) -> dict[str, Any]:
-        return _plain(self)
-
-
-class Differences:
-    """Collects two versions of a tensor frame by frame, in constant memory."""
+    """How two versions of a tensor differ, collected frame by frame in constant memory."""
 
     def __init__(self) -> None:
         self.is_float = False
-        self.low, self.high, self.absolute = np.inf, -np.inf, 0.0
+        self.low, self.high = np.inf, -np.inf
+        self.absolute = 0.0
+        """Largest difference of two values; infinite where one of them is no number."""
         self.other_shapes = 0
+        """Frames with other shapes, whose values are not compared."""
         self.tolerance = 0.0
         """For its type; 0 of integers."""
-        self._frames = 0
-        self._first: int | None = None
+        self.frames = 0
+        self.first: int | None = None
         """The first frame that is not bit-equal."""
 
     def add(self, frame: int, expected: NDArray[Any], actual: NDArray[Any]) -> None:
         """Compare a frame: arrays of equal type. Values that are no numbers may be expected."""
-        self._frames += 1
+        self.frames += 1
         self.is_float = expected.dtype.kind in "fc"
         if self.is_float:
             self.tolerance = HALF_TOLERANCE if expected.dtype == np.float16 else TOLERANCE
         is_equal = expected.shape == actual.shape and expected.tobytes() == actual.tobytes()
-        if not is_equal and self._first is None:
-            self._first = frame
+        if not is_equal and self.first is None:
+            self.first = frame
         if expected.shape != actual.shape:
             self.other_shapes += 1
             return
@@ -138,23 +123,21 @@ class Differences:
 
     @property
     def bit_equal(self) -> bool:
-        return self._first is None
+        return self.first is None
 
     @property
     def relative(self) -> float:
+        """Largest difference / (max - min of the first version over all frames).
+
+        Infinite if that is constant.
+        """
         if not self.absolute:
             return 0.0
         return self.absolute / (self.high - self.low) if self.high > self.low else np.inf
 
-    def result(self) -> Difference:
-        return Difference(
-            frames=self._frames,
-            bit_equal=self.bit_equal,
-            absolute=self.absolute,
-            relative=self.relative,
-            first=self._first,
-            other_shapes=self.other_shapes,
-        )
+    def to_json(self) -> dict[str, Any]:
+        names = ("frames", "bit_equal", "absolute", "relative", "first", "other_shapes")
+        return _finite({name: getattr(self, name) for name in names})
 
     def differs(self, allowed: float | None) -> bool:
         """Whether values differ by more than a share of the range; ``None``: by the type's own."""
@@ -179,7 +162,7 @@ def _first(frames: Iterable[int | None]) -> int | None:
     return min((frame for frame in frames if frame is not None), default=None)
 
 
-class _OutputComparison(Differences):
+class _OutputComparison(Difference):
     """Differences of one output, and what its values prove."""
 
     def __init__(self, name: str) -> None:
@@ -256,7 +239,7 @@ class _OutputComparison(Differences):
 
     def first_frame(self, allowed: float | None, *, exact: bool) -> int | None:
         if exact or (allowed is None and not self.is_float):
-            differing = self._first
+            differing = self.first
         else:
             share = self.tolerance if allowed is None else allowed
             limit = share * (self.high - self.low)

@@ -24,7 +24,6 @@ from rankslice.session.bench.co_runner import beside_loads, run_beside
 from rankslice.session.bench.starts import Measured, is_live, other_boards
 from rankslice.session.bench.unsliced import build_unsliced
 from rankslice.session.build_folder import read_plan
-from rankslice.session.run import PreparedRun
 from rankslice.session.shared_options import refuse_with
 from rankslice.session.versions import versions
 
@@ -72,33 +71,11 @@ def bench(
     first = _first_loads(wanted, live=live)
     levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
     with _measured(folder, against, wanted) as jobs:
-        subjects = [job.subject for job in jobs]
-        _refuse_too_few(wanted.frames, max(subject.window for subject in subjects))
-        prepared = [job.check() for job in jobs]
-        boards: dict[str, BoardFacts] = {}
-        for board in (board for job in prepared for board in other_boards(job)):
-            boards.setdefault(board.name, board)
-        loads, load_before, installed = [*first], os.getloadavg()[0], versions().items()
-        turns = _Turns(jobs, prepared, wanted, len(first) + levels, on_progress)
-
-        def so_far() -> Bench:
-            return Bench(
-                inputs=wanted.inputs,
-                frames=wanted.frames,
-                seed=wanted.seed,
-                machine=machine_facts(installed, load_before),
-                boards=tuple(boards.values()),
-                subjects=tuple(subjects),
-                loads=tuple(loads),
-                starts=tuple(turns.starts),
-            )
-
-        for _ in turns.take(first, first=0):
-            on_turn(so_far())
-        loads += _open_loads(so_far(), wanted) if levels else []
-        for _ in turns.take(loads[len(first) :], first=len(first)):
-            on_turn(so_far())
-    return so_far()
+        measuring = _Measuring(jobs, wanted, len(first) + levels, on_progress, on_turn)
+        measuring.take(first)
+        if levels:
+            measuring.take(_open_loads(measuring.so_far(), wanted))
+    return measuring.so_far()
 
 
 @contextmanager
@@ -137,41 +114,62 @@ def _refuse_rates_of_camera(options: BenchOptions) -> bool:
     return True
 
 
-class _Turns:
-    """The starts of all jobs, turn by turn."""
+class _Measuring:
+    """Starts jobs under loads, turn by turn."""
 
     def __init__(
         self,
         jobs: Sequence[Measured],
-        prepared: Sequence[PreparedRun],
         options: BenchOptions,
         loads: int,
         on_progress: Progress,
+        on_turn: Callable[[Bench], None],
     ) -> None:
-        self._jobs, self._prepared = jobs, prepared
-        self._options, self._on_progress = options, on_progress
+        """Check that the jobs can run; ``loads``: how many there will be."""
+        self._jobs, self._options = jobs, options
+        self._on_progress, self._on_turn = on_progress, on_turn
+        self._subjects = tuple(job.subject for job in jobs)
+        most = max(subject.window for subject in self._subjects)
+        _refuse_too_few(options.frames, most)
+        self._prepared = [job.check() for job in jobs]
+        self._boards: dict[str, BoardFacts] = {}
+        for board in (board for job in self._prepared for board in other_boards(job)):
+            self._boards.setdefault(board.name, board)
+        self._load_before, self._versions = os.getloadavg()[0], versions()
         self._order = Random(options.seed)
         self._total = options.starts * len(jobs) * loads
-        self._done = 0
-        self.starts: list[Start] = []
-        """Those that have ended, in the order of time."""
+        self._loads: list[Load] = []
+        self._starts: list[Start] = []
 
-    def take(self, loads: Sequence[Load], first: int) -> Iterator[int]:
-        """Start the jobs under loads, numbered from ``first``; yield the number of each turn."""
-        for turn in range(self._options.starts if loads else 0):
+    def take(self, loads: Sequence[Load]) -> None:
+        """Start the jobs under more loads."""
+        first = len(self._loads)
+        self._loads += loads
+        for turn in range(self._options.starts):
             for place in self._shuffled(len(loads)):
                 for subject in self._shuffled(len(self._jobs)):
                     job, load = self._jobs[subject], loads[place]
-                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
+                    self._on_progress(f"{job.name}, {load.name}", len(self._starts), self._total)
                     start = run_beside(job, self._prepared[subject], load)
                     start = replace(start, subject=subject, load=first + place, turn=turn)
-                    self.starts.append(start)
-                    self._done += 1
-                    self._on_progress(f"{job.name}, {load.name}", self._done, self._total)
-            yield turn
+                    self._starts.append(start)
+                    self._on_progress(f"{job.name}, {load.name}", len(self._starts), self._total)
+            self._on_turn(self.so_far())
 
     def _shuffled(self, count: int) -> list[int]:
         return self._order.sample(range(count), count)
+
+    def so_far(self) -> Bench:
+        return Bench(
+            inputs=self._options.inputs,
+            frames=self._options.frames,
+            seed=self._options.seed,
+            machine=machine_facts(self._versions.items(), self._load_before),
+            boards=tuple(self._boards.values()),
+            subjects=self._subjects,
+            loads=tuple(self._loads),
+            starts=tuple(self._starts),
+        )
 
 
 def _first_loads(options: BenchOptions, *, live: bool) -> list[Load]:

@@ -27,7 +27,7 @@ from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import SpanSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
-from rankslice.measurement.verify import HALF_TOLERANCE, Differences
+from rankslice.measurement.verify import HALF_TOLERANCE, Difference
 from rankslice.session.build_folder import built_model, converted_name
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
@@ -278,10 +278,9 @@ class _Search:
     def _differs(self, name: str) -> str:
         """Say how a tensor differs as it was made; empty: it agrees."""
         expected, found = self._expected[name], self._recorded.made(name)
-        differences = Differences()
-        differences.add(self._frame, expected, found)
-        result = differences.result()
-        if differences.agree(exact=self._exact, tolerance=self._tolerance):
+        result = Difference()
+        result.add(self._frame, expected, found)
+        if result.agree(exact=self._exact, tolerance=self._tolerance):
             self._worst = max(self._worst, result.relative)
             return ""
         if result.other_shapes:

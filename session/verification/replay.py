@@ -26,7 +26,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.wording import joined, quoted
 from rankslice.measurement.recorded_tensors import RankTensors, read_rank_tensors
-from rankslice.measurement.verify import Difference, Differences
+from rankslice.measurement.verify import Difference
 from rankslice.session.build_folder import read_plan
 from rankslice.session.prepare import as_user_errors
 from rankslice.session.recording_folder import (
@@ -236,7 +236,7 @@ class _SegmentRun:
         engine.load(place[segment.index], inputs, outputs)
         self._inputs = [make_slot(spec) for spec in inputs]
         self._outputs = [make_slot(spec) for spec in outputs]
-        self._differences = {spec.name: (spec.dtype, Differences()) for spec in outputs}
+        self._differences = {spec.name: (spec.dtype, Difference()) for spec in outputs}
         self._seconds: list[float] = []
 
     def pass_frame(self, frame: int, tensors: RankTensors) -> None:
@@ -252,12 +252,12 @@ class _SegmentRun:
             raise RankSliceError(Mistake(where, " ".join(str(error).split()))) from None
         self._seconds.append(time.perf_counter() - begin)
         for name, slot in zip(self.segment.outputs, self._outputs, strict=True):
-            _, differences = self._differences[name]
-            differences.add(frame, tensors.values(frame, name), values_in(slot))
+            _, difference = self._differences[name]
+            difference.add(frame, tensors.values(frame, name), values_in(slot))
 
     def found(self) -> Iterator[ReplayedTensor]:
-        for name, (dtype, differences) in self._differences.items():
-            yield ReplayedTensor(self.segment.index, name, dtype, differences.result())
+        for name, (dtype, difference) in self._differences.items():
+            yield ReplayedTensor(self.segment.index, name, dtype, difference)
 
     def times(self) -> ReplayedSegment:
         """Return statistics of its times; the first frame counts only if there is no other."""

@@ -22,7 +22,7 @@ from rankslice.frontend.formats.keras.tensorflow import quiet, tensorflow
 from rankslice.frontend.formats.keras.writer import keras_submodel
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.models.train_digits import load, network_input
 
 __all__ = ["keras_model", "main"]
@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
         for suffix in ("keras", "h5"):
             model.save(folder / f"digits.{suffix}")
     read = read_keras(folder / "digits.keras")
-    whole = SpanSegment(read.graph.layers, read.graph.inputs, read.graph.outputs)
+    whole = PartitionSegment(read.graph.layers, read.graph.inputs, read.graph.outputs)
     for name, conversion in (
         ("digits.tflite", Conversion()),
         ("digits-int8.tflite", Conversion("int8", _calibration)),

@@ -37,7 +37,7 @@ from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind
 from rankslice.frontend.costs.costs import held_by
-from rankslice.frontend.partition.partition import crossing_fault
+from rankslice.frontend.partition.crossing import crossing_fault
 
 
 def make_problem(

@@ -21,7 +21,7 @@ from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Layer, constant_layers
 from rankslice.framework.quantisers import copied_layers
-from rankslice.frontend.partition.partition import Grouping, Reads, layer_reads, used_layers
+from rankslice.frontend.partition.partition import Grouping, Reads, layer_reads, placed_and_copied
 
 MODEL_INPUT = -1
 
@@ -236,8 +236,7 @@ def explored_layers(graph: Graph) -> tuple[Layer, ...]:
     Left out are layers that are copied to their readers (see
     :func:`rankslice.framework.quantisers.copied_layers`), and those that no output needs.
     """
-    kept = used_layers(graph) - copied_layers(graph, ())
-    return tuple(layer for layer in graph.layers if layer.name in kept)
+    return placed_and_copied(graph)[0]
 
 
 def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
@@ -245,9 +244,8 @@ def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
     return layer_reads(layers, copies_in(graph))
 
 
-def copies_in(graph: Graph) -> list[Layer]:
-    copies = copied_layers(graph, ())
-    return [layer for layer in graph.layers if layer.name in copies]
+def copies_in(graph: Graph) -> tuple[Layer, ...]:
+    return placed_and_copied(graph)[1]
 
 
 def with_turns(problem: Problem, most_turns: int) -> Problem:

@@ -9,7 +9,7 @@ from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.costs.costs import LayerCost, total_size
 from rankslice.frontend.costs.liveness import lifetimes, running_layers
-from rankslice.frontend.partition.partition import crossing_fault
+from rankslice.frontend.partition.crossing import crossing_fault
 
 
 @dataclass(frozen=True, slots=True)

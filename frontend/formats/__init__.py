@@ -10,8 +10,9 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format, Model, Part
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format, Model
 from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.partition.partition import PartitionSegment
 
 __all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]
 
@@ -52,7 +53,7 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
 
 
 def submodel_files(
-    model: Model, part: Part, *, name: str, conversion: Conversion = FLOAT32
+    model: Model, part: PartitionSegment, *, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
     """Return the files of a sub-model of some of a model's layers."""
     return format_of(model.graph).submodel_files(model, part, name, conversion)

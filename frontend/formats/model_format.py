@@ -14,7 +14,7 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Graph, Layer
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
-from rankslice.frontend.partition.partition import Partition, PartitionSegment, SpanSegment
+from rankslice.frontend.partition.partition import Partition, PartitionSegment
 
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,
@@ -52,11 +52,6 @@ class Model(Protocol):
 _M = TypeVar("_M", bound=Model)
 
 
-Part: TypeAlias = PartitionSegment | SpanSegment
-"""Layers of a model, in a topological order, and what they exchange with others: names of inputs
-and outputs keep their order in the sub-model's file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """A model and the ranks of its layers, as a format's conversion needs them."""
@@ -90,7 +85,7 @@ class Format(Generic[_M]):
     run."""
     read: Callable[[Path, GivenSizes], _M]
     """Reads a file: see :func:`rankslice.frontend.formats.read_model`."""
-    submodel_files: Callable[[_M, Part, str, Conversion], SubModelFiles]
+    submodel_files: Callable[[_M, PartitionSegment, str, Conversion], SubModelFiles]
     """Gives what to write for a part: see :func:`rankslice.frontend.formats.submodel_files`."""
     macs: Callable[[Layer], int | None]
     """Counts the multiply-accumulate operations of a layer for one frame; ``None``: not known."""

@@ -9,64 +9,44 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import Graph, Layer, Tensor, dtype_bits
+from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.quantisers import copied_layers
-from rankslice.framework.wording import listed, quoted, size_option
+from rankslice.framework.wording import listed, quoted
 from rankslice.frontend.partition.bonds import between_items, bond_mistakes, bonded, bound_items
+from rankslice.frontend.partition.crossing import crossing_fault, remedy
 from rankslice.frontend.partition.segments import BUDGET, fewest_blocks
-
-_MAX_BYTES = 2**31 - 1
-"""What one MPI message of bytes can carry: its count is a C int."""
-
-HEADER_BYTES, MAX_DIMENSIONS = 64, 12
-"""Of messages of tensors with open sizes: what they begin with, and what it has room for."""
-
-_AN_EXAMPLE = (100, 4)
-"""What messages suggest as sizes of a tensor of which nothing is known."""
-
-_NO_TENSORS = {
-    "map": "a map",
-    "optional": "an optional value",
-    "sequence": "a sequence",
-    "sparse_tensor": "a sparse tensor",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSegment:
     """Layers of one rank that run together, and what they exchange with the others."""
 
-    rank: int
-    index: int
-    """Number within the rank, from 0, in the order in which a frame passes them."""
     layers: tuple[Layer, ...]
     """What it runs, in the graph's order: its own layers and copies of others."""
-    copies: tuple[str, ...]
-    """Names of those of its layers that other segments may have as well: constant ones, and
-    dequantisers."""
     inputs: tuple[Tensor, ...]
     """Model inputs and outputs of other segments that it reads, by first use. One that reads
     nothing is given the smallest model input: that is how it knows of a frame."""
     outputs: tuple[Tensor, ...]
     """What other segments read, of whatever rank, and model outputs, in the layers' order; then
     weights that are model outputs, if it is the one that gives them out."""
+    copies: tuple[str, ...] = ()
+    """Names of those of its layers that other segments may have as well: constant ones, and
+    dequantisers."""
+    rank: int = 0
+    index: int = 0
+    """Number within the rank, from 0, in the order in which a frame passes them."""
 
-
-@dataclass(frozen=True, slots=True)
-class SpanSegment:
-    """What a rank runs that has these layers and no others."""
-
-    layers: tuple[Layer, ...]
-    """In the graph's order, with the copies that they need."""
-    inputs: tuple[Tensor, ...]
-    """By first use."""
-    outputs: tuple[Tensor, ...]
-    """In the layers' order."""
+    def reads_from_elsewhere(self) -> Iterator[tuple[Layer, Tensor]]:
+        inputs = {tensor.name for tensor in self.inputs}
+        for layer in self.layers:
+            for tensor in layer.inputs:
+                if tensor.name in inputs:
+                    yield layer, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +81,21 @@ def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
     return frozenset(used)
 
 
+def placed_and_copied(
+    graph: Graph, placed: Collection[str] = ()
+) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """Return the layers that get a rank, and those that are copied to their readers.
+
+    Layers that no output needs are not among the former.
+    """
+    copies = copied_layers(graph, placed)
+    kept = used_layers(graph) - copies
+    return (
+        tuple(layer for layer in graph.layers if layer.name in kept),
+        tuple(layer for layer in graph.layers if layer.name in copies),
+    )
+
+
 def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET) -> Partition:
     """Return the model cut into as few segments as can be found, of one rank each.
 
@@ -123,21 +118,23 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
             mistakes at once.
     """
     raise_mistakes(_output_mistakes(graph))
-    copies = copied_layers(graph, rank_of)
-    copied = [layer for layer in graph.layers if layer.name in copies]
-    kept = used_layers(graph) - copies
-    layers = [layer for layer in graph.layers if layer.name in kept]
+    maker = SegmentMaker(graph, rank_of)
+    layers = maker.layers
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
-    maker = SegmentMaker(graph, layers, copied)
     grouping = Grouping(graph, layers, maker.reads)
     raise_mistakes(bond_mistakes(graph, layers, grouping.items, rank_of))
     positions, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
-    blocks = [tuple(layers[position] for position in block) for block in positions]
-    segments = tuple(_segments(rank_of, blocks, maker))
-    segments = _with_given_weights(graph, segments)
+    count: Counter[int] = Counter()
+    segments: list[PartitionSegment] = []
+    for block in positions:
+        rank = rank_of[layers[block[0]].name]
+        made = maker.segment([layers[position] for position in block])
+        segments.append(replace(made, rank=rank, index=count[rank]))
+        count[rank] += 1
+    _give_out_weights(graph, segments)
     raise_mistakes(_tensor_mistakes(graph, segments))
-    return Partition(graph, segments, is_minimal)
+    return Partition(graph, tuple(segments), is_minimal)
 
 
 Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
@@ -173,9 +170,9 @@ def _through_copies(
 class SegmentMaker:
     """Makes segments of layers, each with the copies that it needs."""
 
-    def __init__(self, graph: Graph, layers: Sequence[Layer], copied: Sequence[Layer]) -> None:
-        """Take the layers that get a rank, and those that are copied, both in the graph's order."""
-        self.reads, self._copies = _through_copies(layers, copied)
+    def __init__(self, graph: Graph, placed: Collection[str] = ()) -> None:
+        self.layers, copied = placed_and_copied(graph, placed)
+        self.reads, self._copies = _through_copies(self.layers, copied)
         self._graph = graph
         self._given = {tensor.name for tensor in graph.outputs}
         self._position = {layer.name: number for number, layer in enumerate(graph.layers)}
@@ -184,7 +181,7 @@ class SegmentMaker:
             for tensor in reads:
                 self._readers[tensor.name].add(name)
 
-    def segment(self, block: Sequence[Layer]) -> SpanSegment:
+    def segment(self, block: Sequence[Layer]) -> PartitionSegment:
         """Return the segment of some layers; one that reads nothing gets a model input."""
         names = {layer.name for layer in block}
         made = {tensor.name: tensor for layer in block for tensor in layer.outputs}
@@ -192,14 +189,17 @@ class SegmentMaker:
         inputs = {tensor.name: tensor for tensor in read if tensor.name not in made}
         copies = {name for layer in block for name in self._copies[layer.name]}
         positions = sorted(self._position[name] for name in names | copies)
-        return SpanSegment(
-            tuple(self._graph.layers[position] for position in positions),
-            tuple(inputs.values()) or (smallest(self._graph.inputs),),
+        layers = tuple(self._graph.layers[position] for position in positions)
+        smallest = min(self._graph.inputs, key=lambda tensor: tensor.nbytes or math.inf)
+        return PartitionSegment(
+            layers,
+            tuple(inputs.values()) or (smallest,),
             tuple(
                 tensor
                 for name, tensor in made.items()
                 if name in self._given or self._readers.get(name, names) - names
             ),
+            tuple(layer.name for layer in layers if layer.name not in names),
         )
 
 
@@ -253,43 +253,14 @@ def _makers(layers: Iterable[Layer]) -> dict[str, int]:
     return {t.name: position for position, layer in enumerate(layers) for t in layer.outputs}
 
 
-def _segments(
-    rank_of: Mapping[str, int], blocks: Sequence[tuple[Layer, ...]], maker: SegmentMaker
-) -> Iterator[PartitionSegment]:
-    count: Counter[int] = Counter()
-    for block in blocks:
-        rank = rank_of[block[0].name]
-        names = {layer.name for layer in block}
-        part = maker.segment(block)
-        yield PartitionSegment(
-            rank=rank,
-            index=count[rank],
-            layers=part.layers,
-            copies=tuple(layer.name for layer in part.layers if layer.name not in names),
-            inputs=part.inputs,
-            outputs=part.outputs,
-        )
-        count[rank] += 1
-
-
-def _with_given_weights(
-    graph: Graph, segments: tuple[PartitionSegment, ...]
-) -> tuple[PartitionSegment, ...]:
+def _give_out_weights(graph: Graph, segments: list[PartitionSegment]) -> None:
     """Let the last segment that makes a model output give out the weights that are outputs, too."""
     stored = {weight.name for weight in graph.weights}
     passed_on = tuple(tensor for tensor in graph.outputs if tensor.name in stored)
-    output_names = {tensor.name for tensor in graph.outputs}
-    last = max(
-        (n for n, s in enumerate(segments) if any(t.name in output_names for t in s.outputs)),
-        default=0,
-    )
-    giver = replace(segments[last], outputs=(*segments[last].outputs, *passed_on))
-    return (*segments[:last], giver, *segments[last + 1 :])
-
-
-def smallest(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the tensor with the fewest bytes, those of unknown size last."""
-    return min(tensors, key=lambda tensor: tensor.nbytes or math.inf)
+    given = {tensor.name for tensor in graph.outputs}
+    makers = [n for n, s in enumerate(segments) if any(t.name in given for t in s.outputs)]
+    last = max(makers, default=0)
+    segments[last] = replace(segments[last], outputs=(*segments[last].outputs, *passed_on))
 
 
 def _output_mistakes(graph: Graph) -> Iterator[Mistake]:
@@ -312,9 +283,12 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
     maker = {tensor.name: layer for layer in graph.layers for tensor in layer.outputs}
     for tensor in graph.inputs:
         if fault := crossing_fault(tensor):
-            remedy = _remedy([tensor]) if tensor.is_open else ""
-            yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault, remedy)
-    readers = _readers_elsewhere(segments)
+            hint = remedy([tensor]) if tensor.is_open else ""
+            yield Mistake(f"{graph.name}: input {quoted(tensor.name)}", fault, hint)
+    readers: dict[str, list[Layer]] = defaultdict(list)
+    for segment in segments:
+        for layer, tensor in segment.reads_from_elsewhere():
+            readers[tensor.name].append(layer)
     position = {layer.name: number for number, layer in enumerate(graph.layers)}
     spans = []
     for segment in segments:
@@ -324,19 +298,10 @@ def _tensor_mistakes(graph: Graph, segments: Sequence[PartitionSegment]) -> Iter
                 last = max(readers[tensor.name], key=lambda layer: position[layer.name])
                 spans.append(_Span(position[first.name], position[last.name], (tensor,)))
             else:
-                yield _output_mistake(graph, tensor, first)
+                made = f"tensor {quoted(tensor.name)}, made by layer {quoted(first.name)}"
+                found = f"{crossing_fault(tensor)}: it cannot be a model output"
+                yield Mistake(f"{graph.name}: {made}", found, remedy([tensor]))
     yield from (_span_mistake(graph, span) for span in _joined(spans))
-
-
-def _readers_elsewhere(segments: Sequence[PartitionSegment]) -> dict[str, list[Layer]]:
-    readers: dict[str, list[Layer]] = defaultdict(list)
-    for segment in segments:
-        inputs = {tensor.name for tensor in segment.inputs}
-        for layer in segment.layers:
-            for tensor in layer.inputs:
-                if tensor.name in inputs:
-                    readers[tensor.name].append(layer)
-    return readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,12 +324,6 @@ def _joined(spans: Iterable[_Span]) -> list[_Span]:
     return disjoint
 
 
-def _output_mistake(graph: Graph, tensor: Tensor, maker: Layer) -> Mistake:
-    made = f"tensor {quoted(tensor.name)}, made by layer {quoted(maker.name)}"
-    found = f"{crossing_fault(tensor)}: it cannot be a model output"
-    return Mistake(f"{graph.name}: {made}", found, _remedy([tensor]))
-
-
 def _span_mistake(graph: Graph, span: _Span) -> Mistake:
     first, last = (quoted(graph.layers[number].name) for number in (span.first, span.last))
     tensor = span.tensors[0]
@@ -378,44 +337,8 @@ def _span_mistake(graph: Graph, span: _Span) -> Mistake:
         why = f"the first because {crossing_fault(tensor)}"
         found = f"tensors between them cannot be sent ({names}), {why}"
         layers = "them and those between"
-    remedy = _remedy(span.tensors)
-    return Mistake(
-        f"{graph.name}: {where}",
-        found,
-        f"map {layers} to one key{f', or {remedy}' if remedy else ''}",
-    )
-
-
-def _remedy(tensors: Sequence[Tensor]) -> str:
-    """Say what lets tensors be handed over; empty: nothing, or they are of different kinds."""
-    if not all(dtype_bits(tensor.dtype) for tensor in tensors):
-        whose = "its type and shape" if len(tensors) == 1 else "types and shapes"
-        is_unknown = any(not tensor.dtype for tensor in tensors)
-        return f"state {whose} in the model file if they are fixed" if is_unknown else ""
-    bounds = {tensor.name: _better_bound(tensor) for tensor in tensors}
-    if not all(bounds.values()):
-        return ""
-    whose = "its" if len(tensors) == 1 else "their"
-    which = "smaller" if all(tensor.shape for tensor in tensors) else f"{whose} largest"
-    options = [size_option("--at-most", name, bound) for name, bound in bounds.items()]
-    return f"give {which} sizes, such as {' '.join(options)}"
-
-
-def _better_bound(tensor: Tensor) -> tuple[int, ...]:
-    """Return an example of a bound that lets a tensor be handed over; ``()``: no bound does."""
-    if tensor.shape is None:
-        return () if dtype_bits(tensor.dtype) % 8 else _AN_EXAMPLE
-    smaller = tensor
-    while _is_too_large(smaller):
-        shape = smaller.shape or ()
-        axis = max(range(len(shape)), key=lambda axis: bool(tensor.symbols[axis]) * shape[axis])
-        shape = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
-        smaller = replace(smaller, shape=shape)
-    return (smaller.shape or ()) if not crossing_fault(smaller) else ()
-
-
-def _is_too_large(tensor: Tensor) -> bool:
-    return tensor.is_open and (tensor.nbytes or 0) > _MAX_BYTES - HEADER_BYTES
+    hint = f", or {text}" if (text := remedy(span.tensors)) else ""
+    return Mistake(f"{graph.name}: {where}", found, f"map {layers} to one key{hint}")
 
 
 class SpanSegments:
@@ -426,26 +349,20 @@ class SpanSegments:
     """
 
     def __init__(self, graph: Graph) -> None:
-        copied = copied_layers(graph, ())
-        used = used_layers(graph)
-        self.layers = tuple(
-            layer for layer in graph.layers if layer.name in used and layer.name not in copied
-        )
+        self._maker = SegmentMaker(graph)
+        self.layers = self._maker.layers
         """Those that spans count, in a topological order."""
-        self._maker = SegmentMaker(
-            graph, self.layers, [layer for layer in graph.layers if layer.name in copied]
-        )
         number = {layer.name: number for number, layer in enumerate(self.layers)}
         self._bonds = [
             sorted(number[name] for name in bond.layers if name in number) for bond in graph.bonds
         ]
 
-    def segment(self, first: int, last: int) -> SpanSegment:
+    def segment(self, first: int, last: int) -> PartitionSegment:
         return self._maker.segment(self.layers[first : last + 1])
 
     def fault(self, first: int, last: int) -> str:
         for bond in self._bonds:
-            if bond and _separates(first, last, bond):
+            if 0 < sum(first <= number <= last for number in bond) < len(bond):
                 names = " and ".join(quoted(self.layers[n].name) for n in (bond[0], bond[-1]))
                 return f"layers {names} cannot be apart"
         segment = self.segment(first, last)
@@ -455,11 +372,6 @@ class SpanSegments:
         return ""
 
 
-def _separates(first: int, last: int, bond: Sequence[int]) -> bool:
-    inside = sum(first <= number <= last for number in bond)
-    return 0 < inside < len(bond)
-
-
 def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
     """Return a partition in which each rank has segments of its own.
 
@@ -467,23 +379,16 @@ def in_turns(cut: Partition, ranks: Sequence[Sequence[int]]) -> Partition:
         cut: the rank of its segments is the number of their entry in the mapping.
         ranks: by entry: those that handle its frames in turn, or a single one.
     """
-    raise_mistakes(_kept(cut, ranks))
+    shared = (s for s in cut.segments if len(ranks[s.rank]) > 1)
+    layers = (layer for segment in shared for layer in segment.layers)
+    hint = "map it to a key of one rank"
+    raise_mistakes(kept(cut.graph, layers, "ranks that take turns", hint))
     return replace(
         cut,
         segments=tuple(
             replace(segment, rank=rank) for segment in cut.segments for rank in ranks[segment.rank]
         ),
     )
-
-
-def _kept(cut: Partition, ranks: Sequence[Sequence[int]]) -> Iterator[Mistake]:
-    layers = (
-        layer
-        for segment in cut.segments
-        if len(ranks[segment.rank]) > 1
-        for layer in segment.layers
-    )
-    return kept(cut.graph, layers, "ranks that take turns", "map it to a key of one rank")
 
 
 def kept(graph: Graph, layers: Iterable[Layer], where: str, hint: str) -> Iterator[Mistake]:
@@ -498,29 +403,3 @@ def kept(graph: Graph, layers: Iterable[Layer], where: str, hint: str) -> Iterat
                 f"it keeps {layer.lasting[0]} from frame to frame, and {where} share no state",
                 hint,
             )
-
-
-def crossing_fault(tensor: Tensor) -> str:
-    """Return the reason why a tensor cannot be sent to another rank; empty if it can."""
-    size = tensor.nbytes
-    if not tensor.dtype:
-        return "it is not a tensor of a known element type"
-    if tensor.dtype in _NO_TENSORS:
-        return f"it is {_NO_TENSORS[tensor.dtype]}, not a tensor"
-    if not dtype_bits(tensor.dtype):
-        return f"its elements ({tensor.dtype}) have no fixed size"
-    if size is None:
-        return "its sizes have no known bound"
-    if not size and not tensor.is_open:
-        return "it has no elements"
-    if tensor.is_open and len(tensor.shape or ()) > MAX_DIMENSIONS:
-        return f"it has open sizes and more than {MAX_DIMENSIONS} dimensions"
-    if tensor.is_open and dtype_bits(tensor.dtype) % 8:
-        return f"it has open sizes, and its elements ({tensor.dtype}) are packed into bytes"
-    if _is_too_large(tensor):
-        sizes = " x ".join(map(str, tensor.shape or ()))
-        most = _MAX_BYTES - HEADER_BYTES
-        return f"it may have {size} bytes ({sizes}), but a message holds at most {most}"
-    if size > _MAX_BYTES:
-        return f"it has {size} bytes, but a message holds at most {_MAX_BYTES}"
-    return ""

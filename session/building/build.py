@@ -33,7 +33,7 @@ from rankslice.frontend.formats import Model, find_format, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.frontend.plan.make_plan import with_facts
 from rankslice.frontend.plan.tables import write_tables
 from rankslice.session.build_folder import (
@@ -348,5 +348,5 @@ def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
     graph = model.graph
     brought = {tensor.name for tensor in graph.inputs}
     outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
-    whole = SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+    whole = PartitionSegment(graph.layers, graph.inputs, tuple(outputs))
     write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)

@@ -26,7 +26,7 @@ from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import KINDS, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.session.building.build_options import Quantisation
 
 _MAX_FRAMES = 1000
@@ -177,7 +177,7 @@ def _shapes(model: Model, tensors: Sequence[Tensor], source: Source) -> dict[str
     inputs = model.graph.inputs
     slots = {tensor.name: make_slot(tensor.in_job()) for tensor in inputs}
     names = [tensor.name for tensor in tensors]
-    part = SpanSegment(model.graph.layers, inputs, tuple(tensors))
+    part = PartitionSegment(model.graph.layers, inputs, tuple(tensors))
     shapes: dict[str, list[_Shape]] = defaultdict(list)
     with temporary_folder() as folder:
         path = folder.path / f"model.{model.graph.format}"

@@ -25,7 +25,7 @@ from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import on_one_line
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment, SpanSegments
+from rankslice.frontend.partition.partition import PartitionSegment, SpanSegments
 from rankslice.session.profiling.profile_options import ProfileOptions
 
 _MAX_FRAMES = 100
@@ -46,7 +46,7 @@ class SeenFrames:
     values: tuple[Mapping[str, bytes], ...] = ()
     """By frame: small tensors of whole numbers, little-endian."""
 
-    def inputs_of(self, segment: SpanSegment) -> tuple[tuple[InputOfFrame, ...], ...]:
+    def inputs_of(self, segment: PartitionSegment) -> tuple[tuple[InputOfFrame, ...], ...]:
         """Return the inputs with which a span is measured, by frame; none: any will do."""
         if not any(tensor.is_open for tensor in (*segment.inputs, *segment.outputs)):
             return ()

@@ -25,7 +25,7 @@ from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Difference
 from rankslice.session.build_folder import built_model, converted_name
@@ -215,7 +215,7 @@ def _unsliced(
     return tensors | dict(zip(inputs, map(values_in, slots), strict=True))
 
 
-def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
+def _whole(model: Model, wanted: Sequence[str]) -> PartitionSegment:
     graph = model.graph
     made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
     outputs: list[Tensor] = []
@@ -223,7 +223,7 @@ def _whole(model: Model, wanted: Sequence[str]) -> SpanSegment:
         if name not in made:
             raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
         outputs.append(made[name])
-    return SpanSegment(graph.layers, graph.inputs, tuple(outputs))
+    return PartitionSegment(graph.layers, graph.inputs, tuple(outputs))
 
 
 class _Search:

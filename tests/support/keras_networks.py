@@ -16,7 +16,7 @@ from rankslice.frontend.formats.keras.tensorflow import quiet
 from rankslice.frontend.formats.keras.writer import keras_submodel
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment, partition
+from rankslice.frontend.partition.partition import PartitionSegment, partition
 
 Array = NDArray[Any]
 
@@ -317,7 +317,7 @@ class Sliced:
             write_submodel(keras_submodel(model, segment, file.name, conversion), file)
             self._parts.append(Runner(file, xnnpack=True))
         file = folder / "whole.tflite"
-        whole = SpanSegment(graph.layers, graph.inputs, graph.outputs)
+        whole = PartitionSegment(graph.layers, graph.inputs, graph.outputs)
         write_submodel(keras_submodel(model, whole, file.name, conversion), file)
         self._whole = Runner(file, xnnpack=True)
 

@@ -15,7 +15,7 @@ from rankslice.framework.graph import Layer, Tensor
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.writer import onnx_submodel
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 
 onnxruntime = load_onnxruntime()
 
@@ -54,7 +54,7 @@ def write_segment(
 ) -> Path:
     """Write some layers of a model as a sub-model that gives out every tensor they make."""
     inputs, outputs = borders(model, layers)
-    part = SpanSegment(tuple(layers), inputs, outputs)
+    part = PartitionSegment(tuple(layers), inputs, outputs)
     write_submodel(onnx_submodel(model, part, path.name, limit=limit), path)
     return path
 

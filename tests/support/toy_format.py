@@ -13,8 +13,9 @@ from onnx import TensorProto, ValueInfoProto, helper
 
 from rankslice.framework.graph import ByteRange, Graph, Layer, Tensor
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
-from rankslice.frontend.formats.model_format import Conversion, Format, Part
+from rankslice.frontend.formats.model_format import Conversion, Format
 from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.partition.partition import PartitionSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def read(path: Path, sizes: GivenSizes = NO_SIZES) -> ToyModel:
     return ToyModel(path, Graph(path.name, "toy", tuple(layers), tuple(inputs), tuple(outputs), ()))
 
 
-def submodel_files(model: ToyModel, part: Part, name: str, conversion: Conversion) -> SubModelFiles:
+def submodel_files(
+    model: ToyModel, part: PartitionSegment, name: str, conversion: Conversion
+) -> SubModelFiles:
     nodes = [
         helper.make_node(layer.op, [tensor.name for tensor in layer.inputs], [layer.name])
         for layer in part.layers

@@ -17,14 +17,15 @@ from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.keras.calls import Call, function_of
 from rankslice.frontend.formats.keras.reader import KerasModel
 from rankslice.frontend.formats.keras.tensorflow import first_line, quiet, tensorflow
-from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import SubModelFiles, piece_bytes
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.frontend.formats.tflite.renamed import renamed_model
+from rankslice.frontend.partition.partition import PartitionSegment
 
 
 def keras_submodel(
-    model: KerasModel, part: Part, name: str, conversion: Conversion = FLOAT32
+    model: KerasModel, part: PartitionSegment, name: str, conversion: Conversion = FLOAT32
 ) -> SubModelFiles:
     """Return a ``.tflite`` file that does some calls of a Keras model."""
     lite = tensorflow(name).lite

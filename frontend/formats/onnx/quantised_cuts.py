@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankslice.framework.graph import Layer, Tensor
+from rankslice.framework.graph import Layer
 from rankslice.framework.quantisers import is_dequantiser, is_quantiser
 from rankslice.framework.wording import listed
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
@@ -42,19 +42,11 @@ def parted_groups(cut: Partition) -> tuple[str, ...]:
     names = {
         name
         for segment in cut.segments
-        for layer, tensor in _read_from_elsewhere(segment)
+        for layer, tensor in segment.reads_from_elsewhere()
         if (made := maker.get(tensor.name))
         for name in _parted(made, layer)
     }
     return tuple(layer.name for layer in cut.graph.layers if layer.name in names)
-
-
-def _read_from_elsewhere(segment: PartitionSegment) -> Iterator[tuple[Layer, Tensor]]:
-    brought = {tensor.name for tensor in segment.inputs}
-    for layer in segment.layers:
-        for tensor in layer.inputs:
-            if tensor.name in brought:
-                yield layer, tensor
 
 
 def _parted(made: Layer, reader: Layer) -> Iterator[str]:

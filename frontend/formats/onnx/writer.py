@@ -17,7 +17,7 @@ from onnx import (
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
-from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_facts
 from rankslice.frontend.formats.onnx.reader import OnnxModel
 from rankslice.frontend.formats.onnx.types import element_type
@@ -31,6 +31,7 @@ from rankslice.frontend.formats.pieces import (
     piece_bytes,
     pieces_length,
 )
+from rankslice.frontend.partition.partition import PartitionSegment
 
 SINGLE_FILE_LIMIT = 1_000_000_000
 """Bytes; a sub-model that would be longer keeps its weights in a second file."""
@@ -42,7 +43,7 @@ _LISTS_WEIGHTS_AS_INPUTS = 3  # the last ir_version that does
 
 def onnx_submodel(
     model: OnnxModel,
-    part: Part,
+    part: PartitionSegment,
     name: str,
     conversion: Conversion = FLOAT32,
     *,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.input_shapes import replace_open
-from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Part
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.operators import tflite_facts
 from rankslice.frontend.formats.tflite.reader import TfliteModel
 from rankslice.frontend.formats.tflite.references import MAIN, referred, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed
+from rankslice.frontend.partition.partition import PartitionSegment
 
 _MAX_TABLES_SIZE = 1 << 26
 FLATBUFFER_LIMIT = (1 << 31) - _MAX_TABLES_SIZE
@@ -39,7 +40,7 @@ class _Numbers:
 
 def tflite_submodel(
     model: TfliteModel,
-    part: Part,
+    part: PartitionSegment,
     name: str,
     conversion: Conversion = FLOAT32,
     *,

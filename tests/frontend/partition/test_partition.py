@@ -11,12 +11,8 @@ from strategies import mapped_graphs
 from rankslice.backend.runtime import sizes
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Tensor, Weight, constant_layers
-from rankslice.frontend.partition.partition import (
-    HEADER_BYTES,
-    MAX_DIMENSIONS,
-    partition,
-    used_layers,
-)
+from rankslice.frontend.partition.crossing import HEADER_BYTES, MAX_DIMENSIONS
+from rankslice.frontend.partition.partition import partition, used_layers
 
 
 def names(items):

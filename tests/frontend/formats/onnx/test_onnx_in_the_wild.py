@@ -15,7 +15,7 @@ from slices import check_slices, in_turn, random_values, run_sliced, run_whole
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.writer import onnx_submodel
 from rankslice.frontend.formats.pieces import pieces_length, write_submodel
-from rankslice.frontend.partition.partition import Partition, SpanSegment, partition
+from rankslice.frontend.partition.partition import Partition, PartitionSegment, partition
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
 
@@ -31,7 +31,7 @@ def write_part(model: OnnxModel, names: list[str], folder: Path) -> Path:
     outputs = tuple(tensor for item in layers for tensor in item.outputs)
     made = {tensor.name for tensor in outputs}
     inputs = {t.name: t for item in layers for t in item.inputs if t.name not in made}
-    part = SpanSegment(layers, tuple(inputs.values()), outputs)
+    part = PartitionSegment(layers, tuple(inputs.values()), outputs)
     write_submodel(onnx_submodel(model, part, "part.onnx"), folder / "part.onnx")
     return folder / "part.onnx"
 

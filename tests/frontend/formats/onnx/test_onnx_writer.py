@@ -13,7 +13,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.onnx.reader import OnnxModel, read_onnx
 from rankslice.frontend.formats.onnx.writer import onnx_submodel
-from rankslice.frontend.partition.partition import SpanSegment
+from rankslice.frontend.partition.partition import PartitionSegment
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 BRANCHED = (
@@ -195,7 +195,9 @@ def test_a_tensor_of_unknown_type_cannot_cross(tmp_path):
     model = read_onnx(save(tmp_path, text))
     custom = model.graph.layers[0]
     with pytest.raises(RankSliceError, match="tensor 'h': its element type is unknown"):
-        onnx_submodel(model, SpanSegment((custom,), custom.inputs, custom.outputs), "part.onnx")
+        onnx_submodel(
+            model, PartitionSegment((custom,), custom.inputs, custom.outputs), "part.onnx"
+        )
 
 
 TWO_RATES = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>

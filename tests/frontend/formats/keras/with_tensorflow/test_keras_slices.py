@@ -16,7 +16,7 @@ from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.keras.reader import KerasModel, read_keras
 from rankslice.frontend.formats.keras.tensorflow import load_keras
 from rankslice.frontend.formats.keras.writer import keras_submodel
-from rankslice.frontend.partition.partition import SpanSegment, partition
+from rankslice.frontend.partition.partition import PartitionSegment, partition
 
 TOLERANCE = 1e-5
 """Of the range of an output: engines fuse across what a cut separates."""
@@ -176,7 +176,7 @@ def test_slices_give_the_numbers_of_the_whole_at_all_sizes(network, bounds, tmp_
         return Run(file, part.inputs, part.outputs)
 
     cut = partition(graph, {layer.name: n % 2 for n, layer in enumerate(graph.layers)})
-    whole = converted("whole.tflite", SpanSegment(graph.layers, graph.inputs, graph.outputs))
+    whole = converted("whole.tflite", PartitionSegment(graph.layers, graph.inputs, graph.outputs))
     parts = [converted(f"{n}.tflite", part) for n, part in enumerate(cut.segments)]
     random = np.random.default_rng(0)
     for _ in range(6):
@@ -210,7 +210,7 @@ def test_what_cannot_be_converted_with_open_sizes_is_told(tmp_path):
     path = saved(Model(text, layers.LSTM(3, name="lstm")(text)), tmp_path / "open.keras")
     model = read_keras(path, GivenSizes(at_most={"text": (3, 20, 4)}))
     graph = model.graph
-    whole = SpanSegment(graph.layers, graph.inputs, graph.outputs)
+    whole = PartitionSegment(graph.layers, graph.inputs, graph.outputs)
     with pytest.raises(RankSliceError, match=r"layers 'lstm' to 'lstm': .*fixed sizes"):
         keras_submodel(model, whole, "part.tflite")
 

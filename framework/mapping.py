@@ -41,26 +41,3 @@ class Placements:
 
     def ranks_of(self, entry: int) -> tuple[int, ...]:
         return tuple(rank for rank, number in enumerate(self.entries) if number == entry)
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Which layers each entry of a mapping has, ranges and output names resolved.
-
-    Constant layers are in it only where the mapping names them, and so are dequantisers that
-    make no model output.
-    """
-
-    layers: tuple[tuple[str, ...], ...]
-    """By entry: the names of its layers, once each, in the graph's order."""
-
-    def entries(self) -> dict[str, tuple[int, ...]]:
-        """Return the entries that name each layer, in ascending order.
-
-        In this version there is exactly one, except for constant layers.
-        """
-        entries: dict[str, tuple[int, ...]] = {}
-        for entry, layers in enumerate(self.layers):
-            for layer in layers:
-                entries[layer] = (*entries.get(layer, ()), entry)
-        return entries

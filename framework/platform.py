@@ -68,10 +68,15 @@ class Board:
         return self.cpu if name == "cpu" else units.get(name) or units.get(name.removesuffix("0"))
 
     @property
+    def known_cores(self) -> tuple[int, ...]:
+        """Its cores; core 0, which each board has, if the file does not name them."""
+        return self.cores or (0,)
+
+    @property
     def cpus(self) -> tuple[tuple[int, ...], ...]:
-        """The cores of each cluster, the fastest first; without clusters all known cores."""
+        """The cores of each cluster, the fastest first; without clusters all of them."""
         by_speed = sorted(self.clusters, key=lambda cluster: -(cluster.max_mhz or 0))
-        return tuple(cluster.cores for cluster in by_speed) or ((self.cores,) if self.cores else ())
+        return tuple(cluster.cores for cluster in by_speed) or (self.known_cores,)
 
     def clusters_of(self, cores: Iterable[int]) -> tuple[Cluster, ...]:
         """The clusters that have some of these cores."""

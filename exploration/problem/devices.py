@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -72,17 +71,10 @@ def default_keys(platform: Platform, *, per_core: bool = False) -> tuple[str, ..
 
 def _units(board: Board, per_core: bool) -> Iterator[str]:
     if per_core:
-        yield from (f"cpu{core}" for core in _cores_of(board))
+        yield from (f"cpu{core}" for core in board.known_cores)
     else:
-        yield from (f"cpu{core_ranges(cores)}" for cores in board.cpus or (_cores_of(board),))
+        yield from (f"cpu{core_ranges(cores)}" for cores in board.cpus)
     yield from board.gpus_and_npus
-
-
-def _cores_of(board: Board) -> tuple[int, ...]:
-    """Return the cores of a board; those of this machine are known without a platform file."""
-    if board.cores is not None:
-        return board.cores
-    return tuple(sorted(os.sched_getaffinity(0))) if board.name == "local" else (0,)
 
 
 def kinds_and_devices(
@@ -148,7 +140,7 @@ def _likeness(placement: Rank, board: Board, platform: Platform) -> object:
 def _device(placement: Rank, board: Board, number: int, kind: int) -> Device:
     units = 1 + len(board.gpus) + len(board.npus)
     is_cpu = placement.accelerator == "cpu"
-    share = len(placement.cores) / len(_cores_of(board)) if is_cpu else 1.0
+    share = len(placement.cores) / len(board.known_cores) if is_cpu else 1.0
     return Device(
         key=placement.key,
         board=number,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
-from rankslice.framework.mapping import Assignment, Mapping
+from rankslice.framework.mapping import Mapping
 from rankslice.framework.quantisers import copied_layers, is_quantiser, quantiser_ranks
 from rankslice.framework.wording import bare, listed, quoted
 
@@ -42,8 +42,8 @@ class _UnknownError(RankSliceError):
     """A text names no layer of the model."""
 
 
-def assign(mapping: Mapping, graph: Graph) -> Assignment:
-    """Return the layers of each entry: names, names of output tensors and ranges resolved.
+def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
+    """Return by entry the names of its layers, once each, in the graph's order.
 
     A text is a layer's name; if there is none of this name, the name of a tensor that a layer
     makes; if it is neither, it can be a range ``first..last`` in the graph's order. Every layer
@@ -63,12 +63,19 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     raise_mistakes(mistakes)
     for layer, entry in served.items():
         items.append(_Item(entry, mapping.entries[entry].key, mapping.name, (layer,)))
-    return Assignment(
-        tuple(
-            tuple(sorted(_layers_of(entry, items), key=names.position.__getitem__))
-            for entry in range(len(mapping.entries))
-        )
+    return tuple(
+        tuple(sorted(_layers_of(entry, items), key=names.position.__getitem__))
+        for entry in range(len(mapping.entries))
     )
+
+
+def entry_of(assigned: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Return the entry of each layer: the first, of a constant layer that is in several."""
+    entries: dict[str, int] = {}
+    for entry, layers in enumerate(assigned):
+        for layer in layers:
+            entries.setdefault(layer, entry)
+    return entries
 
 
 def _names(graph: Graph) -> _Names:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterator, Mapping as Dictionary
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from rankslice.backend.runtime.job import Rank, Turns
 from rankslice.framework.engines import ENGINES, USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import Mapping, Placements
-from rankslice.framework.platform import Accelerator, Board, Cluster, Platform
+from rankslice.framework.platform import Accelerator, Board, Platform
 from rankslice.framework.specs.core_lists import each_once, format_cores
 from rankslice.framework.specs.keys import Key, parse_key, read_cores, split_turns
 from rankslice.framework.wording import bare, joined, quoted
@@ -22,12 +21,13 @@ from rankslice.framework.wording import bare, joined, quoted
 class _Claim:
     """What one rank asks of its board."""
 
-    rank: int
     key: Key
     where: str
+    entry: int
+    """Of the mapping."""
     turns: Turns
     board: Board
-    cores: tuple[int, ...]
+    cores: tuple[int, ...] = ()
     """Empty for a GPU or NPU whose host core is still to be chosen."""
 
     @property
@@ -51,34 +51,38 @@ def place_ranks(
         mapping: Its entries have the ranks in their order; one of several keys has several ranks.
         default_engine: Engine of CPU ranks on boards whose platform names none.
     """
-    keys, mistakes = _keys(mapping, {board.name for board in platform.boards})
-    mistakes += _unknown_boards([keyed.key for keyed in keys], mapping, platform)
     boards = {board.name: board for board in platform.boards}
+    asked, mistakes = _asked(mapping, boards)
+    mistakes += _unknown_boards([claim.key for claim in asked], mapping, platform)
     claims: list[_Claim] = []
-    for rank, (_, turns, key) in enumerate(keys):
-        if key.board in boards:
+    for claim in asked:
+        if claim.key.board in boards:
             try:
-                claims.append(_claim(rank, key, turns, boards[key.board], mapping, platform))
+                claims.append(replace(claim, cores=_cores(claim, platform)))
             except RankSliceError as error:
                 mistakes += error.mistakes
-    mistakes += _repeated_cores(claims) if not share_cores else []
-    mistakes += _clashes(claims) if not share_cores else []
+    if not share_cores:
+        mistakes += [*_repeated_cores(claims), *_clashes(claims)]
     raise_mistakes(mistakes)
-    entries = tuple(keyed.entry for keyed in keys)
-    return replace(_placements(claims, default_engine), entries=entries)
+    chosen, warnings = _with_host_cores(claims)
+    users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
+    return Placements(
+        tuple(_rank(rank, claim, users, default_engine) for rank, claim in enumerate(chosen)),
+        (*warnings, *_mixing_warnings(chosen)),
+        tuple(claim.entry for claim in chosen),
+    )
 
 
-class _Keyed(NamedTuple):
-    """The key of a rank, the entry that it is from, and the frames that the rank handles."""
-
-    entry: int
-    turns: Turns
-    key: Key
+_NOWHERE = Board("", "")
+"""Of a key that names no board of the platform."""
 
 
-def _keys(mapping: Mapping, boards: Collection[str]) -> tuple[list[_Keyed], list[Mistake | str]]:
-    keys: list[_Keyed] = []
+def _asked(
+    mapping: Mapping, boards: Dictionary[str, Board]
+) -> tuple[list[_Claim], list[Mistake | str]]:
+    claims: dict[str, _Claim] = {}
     mistakes: list[Mistake | str] = []
+    times: Counter[str] = Counter()
     for number, entry in enumerate(mapping.entries):
         where = _where(mapping, entry.key)
         try:
@@ -88,18 +92,18 @@ def _keys(mapping: Mapping, boards: Collection[str]) -> tuple[list[_Keyed], list
             continue
         for text, turns in parts:
             try:
-                keys.append(_Keyed(number, turns, parse_key(text, where, boards)))
+                key = parse_key(text, where, boards)
             except RankSliceError as error:
                 mistakes += error.mistakes
-    first: dict[str, _Keyed] = {}
-    for keyed in keys:
-        first.setdefault(keyed.key.text, keyed)
-    times = Counter(keyed.key.text for keyed in keys)
-    for key in (key for key, count in times.items() if count > 1):
-        found = f"appears {times[key]} times"
-        hint = f"give each rank its own key: {bare(key)}.2 shares what {bare(key)} names"
-        mistakes.append(Mistake(_where(mapping, key), found, hint))
-    return [*first.values()], mistakes
+                continue
+            times[text] += 1
+            board = boards.get(key.board, _NOWHERE)
+            claims.setdefault(text, _Claim(key, _where(mapping, text), number, turns, board))
+    for text, count in times.items():
+        if count > 1:
+            hint = f"give each rank its own key: {bare(text)}.2 shares what {bare(text)} names"
+            mistakes.append(Mistake(_where(mapping, text), f"appears {count} times", hint))
+    return [*claims.values()], mistakes
 
 
 def _where(mapping: Mapping, key: str) -> str:
@@ -115,32 +119,23 @@ def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> li
         found = f"no board {quoted(board)} in {platform.name}"
         if count > 1:
             found += f" ({count} keys name it)"
-        expected = nearest(board, known) or f"it has {_some(known)}"
+        shown = [*known[:8], f"{len(known) - 8} more"] if len(known) > 9 else known
+        expected = nearest(board, known) or f"it has {joined(shown)}"
         mistakes.append(Mistake(_where(mapping, first.text), found, expected))
     return mistakes
 
 
-def _some(names: list[str]) -> str:
-    shown = [*names[:8], f"{len(names) - 8} more"] if len(names) > 9 else names
-    return joined(shown)
-
-
-def _claim(
-    rank: int, key: Key, turns: Turns, board: Board, mapping: Mapping, platform: Platform
-) -> _Claim:
-    where = _where(mapping, key.text)
+def _cores(claim: _Claim, platform: Platform) -> tuple[int, ...]:
+    key, board, where = claim.key, claim.board, claim.where
     if key.kind == "cpu":
-        cores = read_cores(key.unit, board.cores, where) if key.unit else board.cores or (0,)
+        cores = read_cores(key.unit, board.cores, where) if key.unit else board.known_cores
     else:
         _check_accelerator(key, board, where, platform.name)
         cores = () if key.host_core is None else (key.host_core,)
-    if board.cores is not None:
-        lacking = tuple(sorted(set(cores) - set(board.cores)))
-        if lacking:
-            found = f"board {board.name} has no {format_cores(lacking)}"
-            expected = f"it has {format_cores(board.cores)}"
-            raise RankSliceError(Mistake(where, found, expected))
-    return _Claim(rank, key, where, turns, board, cores)
+    if board.cores is not None and (lacking := tuple(sorted(set(cores) - set(board.cores)))):
+        found = f"board {board.name} has no {format_cores(lacking)}"
+        raise RankSliceError(Mistake(where, found, f"it has {format_cores(board.cores)}"))
+    return cores
 
 
 def _accelerators(kind: str, board: Board) -> tuple[Accelerator, ...]:
@@ -209,22 +204,13 @@ def _taken(claim: _Claim, owners: dict[tuple[str, str, int], str]) -> list[str]:
     return clashes
 
 
-def _placements(claims: list[_Claim], default_engine: str) -> Placements:
-    chosen, warnings = _with_host_cores(claims)
-    users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
-    ranks = tuple(_placement(claim, users, default_engine) for claim in chosen)
-    warnings += [_mixing(claim, own) for claim in chosen if len(own := _own_clusters(claim)) > 1]
-    return Placements(ranks, tuple(warnings))
-
-
-def _own_clusters(claim: _Claim) -> tuple[Cluster, ...]:
-    return claim.board.clusters_of(claim.cores) if claim.key.kind == "cpu" else ()
-
-
-def _mixing(claim: _Claim, clusters: tuple[Cluster, ...]) -> str:
-    names = joined([quoted(cluster.name) for cluster in clusters])
-    found = f"{format_cores(claim.cores)} are of the clusters {names}"
-    return str(Mistake(claim.where, found, "a rank is as fast as the slowest of its cores"))
+def _mixing_warnings(claims: list[_Claim]) -> Iterator[str]:
+    for claim in claims:
+        clusters = claim.board.clusters_of(claim.cores) if claim.key.kind == "cpu" else ()
+        if len(clusters) > 1:
+            names = joined([quoted(cluster.name) for cluster in clusters])
+            found = f"{format_cores(claim.cores)} are of the clusters {names}"
+            yield str(Mistake(claim.where, found, "a rank is as fast as the slowest of its cores"))
 
 
 def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:
@@ -236,39 +222,28 @@ def _with_host_cores(claims: list[_Claim]) -> tuple[list[_Claim], list[str]]:
             chosen.append(claim)
             continue
         name = claim.board.name
-        core = _least_used(claim.board, users)
-        if users[name, core]:
-            warnings.append(_sharing(claim, core))
+        cores = claim.board.cores or itertools.count()
+        free = (core for core in cores if not users[name, core])
+        core = next(free, None)
+        if core is None:
+            core = min(claim.board.known_cores, key=lambda core: (users[name, core], core))
+            found = f"no core of board {name} is free to drive the {claim.key.kind.upper()}"
+            expected = f"it shares core {core} with another rank; leave a core free to avoid that"
+            warnings.append(str(Mistake(claim.where, found, expected)))
         users[name, core] += 1
         chosen.append(replace(claim, cores=(core,)))
     return chosen, warnings
 
 
-def _least_used(board: Board, users: Counter[tuple[str, int]]) -> int:
-    if board.cores is None:
-        return next(core for core in itertools.count() if not users[board.name, core])
-    return min(board.cores, key=lambda core: (users[board.name, core], core))
-
-
-def _sharing(claim: _Claim, core: int) -> str:
-    found = f"no core of board {claim.board.name} is free to drive the {claim.key.kind.upper()}"
-    expected = f"it shares core {core} with another rank; leave a core free to avoid that"
-    return str(Mistake(claim.where, found, expected))
-
-
-def _usual_accelerator(engine: str) -> Accelerator:
-    """What drives a GPU of which only the library, Vulkan or OpenCL, is known."""
-    return Accelerator(engine, tuple(ENGINES[engine].any_gpu.items()))
-
-
-def _placement(claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Rank:
+def _rank(rank: int, claim: _Claim, users: Counter[tuple[str, int]], default_engine: str) -> Rank:
     board, kind = claim.board, claim.key.kind
     accelerators = _accelerators(kind, board)
     cpu = board.cpu or Accelerator(board.engine or default_engine)
     driver = accelerators[claim.number] if accelerators else cpu
-    driver = driver if driver.engine else _usual_accelerator(default_engine)
+    if not driver.engine:  # a GPU of which only the library, Vulkan or OpenCL, is known
+        driver = Accelerator(default_engine, tuple(ENGINES[default_engine].any_gpu.items()))
     return Rank(
-        rank=claim.rank,
+        rank=rank,
         key=claim.key.text,
         board=board.name,
         host=board.host,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -71,8 +70,7 @@ def _mistakes(graph: Graph, cuts: Sequence[int]) -> Iterator[Mistake]:
 def _keys(platform: Platform, count: int, share_cores: bool) -> list[str]:
     is_local = platform.name == "local"
     if is_local:
-        cores = platform.boards[0].cores or tuple(sorted(os.sched_getaffinity(0)))
-        keys = [f"local_cpu{core}" for core in cores]
+        keys = [f"local_cpu{core}" for core in platform.boards[0].known_cores]
     else:
         keys = _accelerator_keys(platform.boards, count)
     if share_cores:
@@ -93,7 +91,7 @@ def _accelerator_keys(boards: Sequence[Board], count: int) -> list[str]:
     """
     units: list[tuple[Board, str, tuple[int, ...]]] = []
     for board in boards:
-        units += ((board, "cpu", cores) for cores in board.cpus or ((0,),))
+        units += ((board, "cpu", cores) for cores in board.cpus)
         units += ((board, unit, ()) for unit in board.gpus_and_npus)
     units = units[:count]
     driven = Counter(board.name for board, _, cores in units if not cores)

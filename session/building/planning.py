@@ -20,11 +20,11 @@ from rankslice.framework.errors import (
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
+from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
-from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.assign import assign, entry_of
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
@@ -74,7 +74,8 @@ class _Placed:
 
     mapping: LayerMapping
     placements: Placements
-    assignment: Assignment
+    layers: tuple[tuple[str, ...], ...]
+    """By entry of the mapping."""
 
     def weighed(
         self, plan: Plan, times: KnownTimes, source: str
@@ -117,8 +118,8 @@ def plan_model(
 
     def placed(wanted: LayerMapping) -> _Placed | None:
         placements = specs.catch(lambda: where(wanted, boards)) if boards else None
-        assignment = specs.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
-        return _Placed(wanted, placements, assignment) if placements and assignment else None
+        layers = specs.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
+        return _Placed(wanted, placements, layers) if placements and layers else None
 
     usual, other = (placed(one) if one else None for one in (wanted, other_mapping))
     specs.raise_all()
@@ -218,10 +219,9 @@ def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally
 
 
 def _cut(loaded: Model, placed: _Placed, literally: bool) -> tuple[Partition, tuple[str, ...]]:
-    entries = {layer: entries[0] for layer, entries in placed.assignment.entries().items()}
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
-    arranged = arrange(loaded.graph, entries)
-    ranks = [placed.placements.ranks_of(at) for at in range(len(placed.assignment.layers))]
+    arranged = arrange(loaded.graph, entry_of(placed.layers))
+    ranks = [placed.placements.ranks_of(at) for at in range(len(placed.layers))]
     cut = in_turns(partition(arranged.graph, arranged.rank_of), ranks)
     return cut, tuple(arranged.warnings)
 

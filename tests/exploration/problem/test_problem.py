@@ -17,7 +17,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Bond
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
-from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.assign import assign, entry_of
 
 
 def devices(*keys, boards=None):
@@ -168,9 +168,9 @@ def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
     text = json.loads(json.dumps(mapping_of(found, chosen)))
     mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
-    ranks = assign(mapping, graph).entries()
+    ranks = entry_of(assign(mapping, graph))
     keys = [found.devices[device].key for device in chosen]
-    assert keys == [mapping.entries[ranks[layer.name][0]].key for layer in layers]
+    assert keys == [mapping.entries[ranks[layer.name]].key for layer in layers]
 
 
 def test_a_mapping_needs_a_model():

@@ -7,8 +7,8 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from rankslice.framework.wording import digits, joined, number_text
-from rankslice.measurement.bench.bench_records import Bench, BoardFacts
+from rankslice.framework.wording import digits, joined
+from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.duration_histogram import DurationHistogram
 from rankslice.measurement.bench.series import (
     Ratio,
@@ -22,6 +22,7 @@ from rankslice.views.bench_tables import (
     advice,
     latency_table,
     machine_warnings,
+    milliseconds,
     names_of,
     notes,
     percentile_table,
@@ -29,16 +30,8 @@ from rankslice.views.bench_tables import (
     ratio_figure,
     ratio_table,
 )
-from rankslice.views.charts import (
-    Bin,
-    Mark,
-    Point,
-    Series,
-    histogram_figure,
-    line_figure,
-)
-from rankslice.views.content import Figure, Page, Part, Section, Table
-from rankslice.views.scales import Axis
+from rankslice.views.charts import Axis, Bin, Mark, Point, Series, histogram_figure, line_figure
+from rankslice.views.content import Figure, Page, Section, Table
 
 _MAX_POINTS = 240
 _BINS = 40
@@ -61,25 +54,18 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
     for number, load in enumerate(bench.loads):
         own = [series for series in measured if series.load == number]
         if own:
-            rate = load.fps
-            text = "" if rate is None else f"{digits(rate, 4)} frames arrive per second."
-            text = "Frames arrive when the camera makes them." if load.is_live else text
-            parts = (*_load_figures(own, names),)
-            sections.append(
-                Section(f"{load.name[:1].upper()}{load.name[1:]}", (text,) if text else (), parts)
-            )
+            text = [] if load.fps is None else [f"{digits(load.fps, 4)} frames arrive per second."]
+            text = ["Frames arrive when the camera makes them."] if load.is_live else text
+            title = f"{load.name[:1].upper()}{load.name[1:]}"
+            sections.append(Section(title, (*text,), (*_load_figures(own, names),)))
     sections.append(_stage_section(bench, measured[0]))
-    sections.append(Section("Accuracy", parts=_accuracy(bench, measured)))
+    accuracy = percentile_table(bench, measured), advice(bench, measured)
+    parts = accuracy if len(measured[0].starts) > 1 else ()
+    sections.append(Section("Accuracy", parts=parts))
     sections.append(Section("Machine", parts=(_machine(bench),)))
     facts = f"{bench.machine.processor}, {bench.machine.cores} cores"
     starts = f"{len(measured[0].starts)} starts of {bench.frames} frames each"
     return Page(f"Benchmark of {joined(names)}", f"{facts}; {starts}", tuple(sections))
-
-
-def _accuracy(bench: Bench, measured: Sequence[SeriesFigures]) -> tuple[Part, ...]:
-    if len(measured[0].starts) < 2:
-        return ()
-    return percentile_table(bench, measured), advice(bench, measured)
 
 
 def _ratio_section(names: Sequence[str], ratios: Sequence[Ratio]) -> Section:
@@ -103,9 +89,8 @@ def _load_figures(own: Sequence[SeriesFigures], names: Sequence[str]) -> Iterato
         for one in own
     ]
     marks = [Mark(_MS * one.mean_ns.value, f"mean of {names[one.subject]}") for one in own]
-    mean = Axis("mean latency, ms")
-    marks = marks if len(own) == 1 else []
-    yield line_figure("mean latency of each start", starts, Axis("turn"), mean, y_marks=marks)
+    caption, mean = "mean latency of each start", Axis("mean latency, ms")
+    yield line_figure(caption, starts, Axis("turn"), mean, y_marks=marks[: len(own) == 1])
     yield _warm_up_figure(own, names)
 
 
@@ -141,19 +126,14 @@ def _stage_section(bench: Bench, series: SeriesFigures) -> Section:
     name, load = names_of(bench)[series.subject], bench.loads[series.load].name
     head = ("segment", "accelerator", "mean ms", "p50", "p99", "p99.99", "jitter")
     shown = [stage for stage in series.stages if stage.histogram.count]
-    rows = tuple(
-        (_stage_name(stage), ranks[stage.rank].key, *map(number_text, _stage_times(stage)))
-        for stage in shown
-    )
-    table = Table("times of computing, ms", head, rows)
+    rows = []
+    for stage in shown:
+        percentiles = map(stage.histogram.percentile_ns, (50, 99, 99.99))
+        times = (stage.mean_ns.value, *percentiles, stage.histogram.jitter_ns)
+        rows.append((_stage_name(stage), ranks[stage.rank].key, *map(milliseconds, times)))
+    table = Table("times of computing, ms", head, tuple(rows))
     figures = [_histogram_figure(_stage_name(stage), stage.histogram) for stage in shown]
     return Section(f"Stages of {name}", (f"In the {load}.",), (table, *figures))
-
-
-def _stage_times(stage: StageFigures) -> list[float]:
-    histogram = stage.histogram
-    percentiles = (histogram.percentile_ns(percent) for percent in (50, 99, 99.99))
-    return [_MS * value for value in (stage.mean_ns.value, *percentiles, histogram.jitter_ns)]
 
 
 def _stage_name(stage: StageFigures) -> str:
@@ -185,14 +165,12 @@ def _machine(bench: Bench) -> Table:
         ("governor", machine.governor or "unknown"),
         ("load before and after", f"{machine.load_before:g}, {machine.load_after:g}"),
         *machine.versions,
-        *((f"board {board.name}", _board_text(board)) for board in bench.boards),
     ]
+    for board in bench.boards:
+        governor = f"governor {board.governor or 'unknown'}"
+        text = f"{board.cores} cores, {governor}, load before {board.load_before:g}"
+        rows.append((f"board {board.name}", text))
     for subject in bench.subjects:
         where = ", ".join(f"{rank.key} ({rank.engine})" for rank in subject.ranks)
         rows.append((f"job {subject.name}", f"{subject.model} on {where}, window {subject.window}"))
     return Table("machine, versions, jobs", ("what", ""), tuple(rows))
-
-
-def _board_text(board: BoardFacts) -> str:
-    governor = board.governor or "unknown"
-    return f"{board.cores} cores, governor {governor}, load before {board.load_before:g}"

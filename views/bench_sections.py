@@ -12,9 +12,8 @@ from rankslice.measurement.bench.scenarios import ScenarioFigures
 from rankslice.measurement.bench.series import BesideFigures, SeriesFigures, all_series
 from rankslice.measurement.bench.variance import VarianceParts, explanation, variance_parts
 from rankslice.views.bench_tables import milliseconds, names_of
-from rankslice.views.charts import Bar, Point, Series, bar_figure, line_figure
+from rankslice.views.charts import Axis, Bar, Point, Series, bar_figure, line_figure
 from rankslice.views.content import Notice, Section, Table
-from rankslice.views.scales import Axis
 
 _UNKNOWN = "-"
 _MS = 1e-6
@@ -108,10 +107,10 @@ def beside_section(measured: Sequence[BesideFigures]) -> Section:
         ),
     ]
     figures = [line_figure("latency", lines, work, Axis("latency, ms"))]
-    for place, label in enumerate(("frequency, MHz", "temperature, °C")):
-        values = [(100 * one.load.busy, _hardware(one)[place]) for one in measured]
+    for label in _hardware(measured[0]):
+        values = [(100 * one.load.busy, _hardware(one)[label]) for one in measured]
+        caption = label.partition(",")[0]
         if points := tuple(Point(x, y) for x, y in values if y is not None):
-            caption = label.partition(",")[0]
             figures.append(line_figure(caption, [Series(label, points)], work, Axis(label)))
     head = ("busy", "cores", "mean ms", "p50", "p99", "times the mean alone", "MHz", "°C")
     table = Table("beside a co-runner", head, tuple(map(beside_row, measured)))
@@ -127,7 +126,7 @@ def beside_row(measured: BesideFigures) -> tuple[str, ...]:
         milliseconds(own.mean_ns.value),
         *(milliseconds(own.histogram.percentile_ns(percent)) for percent in _PERCENTS),
         _UNKNOWN if measured.ratio is None else _ratio_text(measured.ratio.ratio),
-        *(_UNKNOWN if one is None else number_text(one) for one in _hardware(measured)),
+        *(_UNKNOWN if one is None else number_text(one) for one in _hardware(measured).values()),
     )
 
 
@@ -137,8 +136,8 @@ def _cores_text(cores: dict[str, float]) -> str:
     return ", ".join(f"{fixed_text(value)} ({name or 'here'})" for name, value in cores.items())
 
 
-def _hardware(measured: BesideFigures) -> tuple[float | None, float | None]:
-    return measured.frequency_mhz, measured.temperature_c
+def _hardware(measured: BesideFigures) -> dict[str, float | None]:
+    return {"frequency, MHz": measured.frequency_mhz, "temperature, °C": measured.temperature_c}
 
 
 def _ratio_text(ratio: Interval) -> str:
@@ -164,19 +163,11 @@ def beside_lines(measured: Sequence[BesideFigures]) -> Iterator[str]:
             )
         else:
             yield f"{beside} the mean latency does not differ significantly"
-    for name, absent in (
-        ("frequency", all(one.frequency_mhz is None for one in measured)),
-        ("temperature", all(one.temperature_c is None for one in measured)),
-    ):
-        if absent:
-            yield f"{name}: absent, the board does not provide it"
+    for label in _hardware(measured[0]):
+        if all(_hardware(one)[label] is None for one in measured):
+            yield f"{label.partition(',')[0]}: absent, the board does not provide it"
 
 
 def _point(measured: BesideFigures, value: Interval) -> Point:
-    low, high = (value.low, value.high) if value.is_known else (None, None)
-    return Point(
-        100 * measured.load.busy,
-        _MS * value.value,
-        None if low is None else _MS * low,
-        None if high is None else _MS * high,
-    )
+    ends = (_MS * value.low, _MS * value.high) if value.is_known else ()
+    return Point(100 * measured.load.busy, _MS * value.value, *ends)

@@ -14,9 +14,8 @@ from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import LIVE_NOTE, unquiet, unseen
 from rankslice.measurement.bench.series import Ratio, SeriesFigures
-from rankslice.views.charts import Estimate, Mark, interval_figure
+from rankslice.views.charts import Axis, Estimate, Mark, interval_figure
 from rankslice.views.content import Figure, Notice, Table
-from rankslice.views.scales import Axis
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
 RATIO_HEAD = ("load", "figure", "ratio", "95 %", "")

@@ -11,9 +11,8 @@ import numpy as np
 from rankslice.framework.wording import digits
 from rankslice.measurement.board_history import BoardHistory, HardwareSummary
 from rankslice.measurement.trace.trace_events import Trace
-from rankslice.views.charts import Point, Series, line_figure
+from rankslice.views.charts import Axis, Point, Series, line_figure
 from rankslice.views.content import Figure, Section, Table
-from rankslice.views.scales import Axis
 
 _QUANTITIES = {
     "temperature_c": ("Temperature", "°C"),

@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.summary.rates import top_classes
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
@@ -55,10 +54,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def _names_of(value: Any) -> tuple[str, ...]:
-    """Return names by the number of their class; of those that are missing, the number.
-
-    Args:
-        value: a list of names, or a dictionary with a name for each number.
+    """Return the names of a list, or of a dictionary by number; of those missing, the number.
 
     Raises:
         ValueError, TypeError, IndexError: it is something else.
@@ -73,11 +69,7 @@ def _names_of(value: Any) -> tuple[str, ...]:
 
 
 def model_names(folder: Path) -> tuple[str, ...]:
-    """Return the class names in the metadata of a build folder's model.
-
-    Returns:
-        The names; empty if the model is not there any more, or has none.
-    """
+    """Return the class names in the metadata of a build folder's model; empty: there are none."""
     from rankslice.frontend.formats import find_format
 
     model = (folder / REFERENCE).resolve()
@@ -106,7 +98,7 @@ def parsed_names(text: str) -> tuple[str, ...]:
 
 def check_classes(option: str, plan: Plan) -> None:
     """Refuse to show classes of a model whose first output has no fixed number of values."""
-    output = _first_output(plan)
+    output = plan.job.outputs[0]
     if output.is_open:
         problem = f"the model's first output {output.name!r} changes its shape from frame to frame"
         raise RankSliceError(Mistake(option, problem, "expected a fixed number of classes"))
@@ -114,14 +106,10 @@ def check_classes(option: str, plan: Plan) -> None:
 
 def check_labels(path: Path, names: Sequence[str], plan: Plan) -> None:
     """Refuse labels that do not name all classes: the values of the model's first output."""
-    classes = math.prod(_first_output(plan).shape or ())
+    classes = math.prod(plan.job.outputs[0].shape)
     if len(names) < classes:
         problem = f"names {len(names)} classes; the model's first output has {classes}"
         raise RankSliceError(Mistake(str(path), problem, "expected a name for each"))
-
-
-def _first_output(plan: Plan) -> Tensor:
-    return plan.job.outputs[0]
 
 
 def classes_parts(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -25,32 +25,17 @@ from rankslice.exploration.results.candidates import (
     Candidate,
     Exploration,
     Figures,
-    RankLoad,
     ScalingPoint,
 )
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bytes_text, digits, joined
-from rankslice.views.charts import LEFT, RIGHT, WIDTH, Point, Series, axes, line_figure
+from rankslice.views.charts import LEFT, RIGHT, WIDTH, Axis, Point, Scale, Series, axes, line_figure
 from rankslice.views.content import UNKNOWN, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import page_html
-from rankslice.views.scales import Axis, Scale
 from rankslice.views.svg import element, picture
 
 _TOP, _BOTTOM = 26, 260
 """Of the plot of a projection, in pixels."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    """The time of a rank or of what a board sends."""
-
-    name: str
-    kind: str
-    seconds: float
-    text: str
-    is_slowest: bool = False
-    measured_s: float | None = None
-    measured: str = ""
 
 
 def page_of(exploration: Exploration) -> str:
@@ -207,7 +192,7 @@ def _details(exploration: Exploration, chosen: int) -> Html:
             "figures": [(one.basis, _cells(candidate, one)) for one in candidate.figures],
             "bars": (bars := [*_bars(candidate)]),
             # The longest bar leaves half of the room for its text.
-            "scale": 48 / (max(max(bar.seconds, bar.measured_s or 0) for bar in bars) or 1.0),
+            "scale": 48 / (max(max(bar["seconds"], bar["measured_s"] or 0) for bar in bars) or 1.0),
         }
         for candidate in candidates
     ]
@@ -292,36 +277,34 @@ def _cells(candidate: Candidate, figures: Figures) -> tuple[str, ...]:
     )
 
 
-def _bars(candidate: Candidate) -> Iterator[_Bar]:
+def _bars(candidate: Candidate) -> Iterator[dict[str, Any]]:
+    """Yield the times of the ranks, and of what boards send, as the template shows them."""
     slowest = max((load.load_s for load in candidate.ranks), default=0)
     for load in candidate.ranks:
-        layers = f"{load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
-        computing = f"{_milliseconds(load.compute_s)} computing{_other(load)}"
-        yield _Bar(
-            load.key,
-            load.accelerator,
-            load.compute_s,
-            f"{computing}, {layers}{_gpu(load)}{_turns(load)}",
-            load.load_s == slowest,
-            load.measured_s,
-            f"{_milliseconds(load.measured_s or 0)} measured",
-        )
+        other_s = load.busy_s - load.compute_s
+        text = f"{_milliseconds(load.compute_s)} computing"
+        text += f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
+        text += f", {load.layer_count} layer{'s' if load.layer_count != 1 else ''}"
+        text += "" if load.gpu_bytes is None else f", {bytes_text(load.gpu_bytes)} of the GPU"
+        text += "" if load.turns == ALL else f"; frames {load.turns}"
+        yield {
+            "name": load.key,
+            "kind": load.accelerator,
+            "seconds": load.compute_s,
+            "text": text,
+            "is_slowest": load.load_s == slowest,
+            "measured_s": load.measured_s,
+            "measured": f"{_milliseconds(load.measured_s or 0)} measured",
+        }
     for traffic in candidate.traffic:
-        text = f"{_milliseconds(traffic.seconds)} sending {bytes_text(traffic.nbytes)}"
-        yield _Bar(f"{traffic.sender} → {traffic.receiver}", "link", traffic.seconds, text)
-
-
-def _other(load: RankLoad) -> str:
-    other_s = load.busy_s - load.compute_s
-    return f" and {_milliseconds(other_s)} with messages" if other_s > 0 else ""
-
-
-def _gpu(load: RankLoad) -> str:
-    return "" if load.gpu_bytes is None else f", {bytes_text(load.gpu_bytes)} of the GPU"
-
-
-def _turns(load: RankLoad) -> str:
-    return "" if load.turns == ALL else f"; frames {load.turns}"
+        yield {
+            "name": f"{traffic.sender} → {traffic.receiver}",
+            "kind": "link",
+            "seconds": traffic.seconds,
+            "text": f"{_milliseconds(traffic.seconds)} sending {bytes_text(traffic.nbytes)}",
+            "is_slowest": False,
+            "measured_s": None,
+        }
 
 
 def _milliseconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ pass there.
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -153,7 +153,12 @@ class _Drawing:
         self.inspection, self.plan = inspection, inspection.plan
         self.rows = [*_rows(inspection)]
         self.legend, top, legend_end = _legend(inspection)
-        lanes = assign_lanes([(_names(row.reads), _names(row.makes)) for row in self.rows])
+        lanes = assign_lanes(
+            [
+                ([tensor.name for tensor in row.reads], [tensor.name for tensor in row.makes])
+                for row in self.rows
+            ]
+        )
         places = [row.where for row in self.rows]
         left = column_starts([places], MARGIN)[-1] if any(places) else MARGIN + 12
         texts = zip(_HEADINGS, *(row.texts for row in self.rows), strict=True)
@@ -223,16 +228,17 @@ class _Drawing:
             width = max(1, round(_BAR * row.macs / most)) if row.macs else 0
             cost = macs_text(row.cost.macs) if row.cost else ""
             fill = row.colour if row.macs else "#ffffff"
-            texts = zip((self.name, self.op, self.shape), row.texts, strict=True)
+            name, *others = row.texts
             yield element(
                 "g",
                 element("title", "\n".join(_tooltip(row))),
                 bar(0, y, self.cut - 8, ROW, class_="back"),
                 *([element("text", where, x=MARGIN, y=y, class_="bold")] if where else []),
                 element("circle", cx=x, cy=y, r=5, fill=fill, stroke=row.colour, stroke_width=2),
+                element("text", name, x=self.name, y=y, class_=None if row.cost else "bold"),
                 *(
-                    element("text", text, x=at, y=y, class_=_class_of(row, at == self.name))
-                    for at, text in texts
+                    element("text", text, x=at, y=y, class_="dim")
+                    for at, text in zip((self.op, self.shape), others, strict=True)
                 ),
                 *([bar(self.macs, y, width, 10, fill=row.colour, class_="bar")] if width else []),
                 *([element("text", cost, x=self.macs + width + 6, y=y)] if cost else []),
@@ -334,12 +340,6 @@ def _arriving(plan: Plan | None, rows: Sequence[_Row]) -> dict[int, list[Channel
     return arriving
 
 
-def _class_of(row: _Row, is_name: bool) -> str | None:
-    if not is_name:
-        return "dim"
-    return None if row.cost else "bold"
-
-
 def _tooltip(row: _Row) -> Iterator[str]:
     yield f"{_full(row.name)}: {_full(row.op)}"
     places = [
@@ -401,17 +401,14 @@ def _line(path: str, colour: str, crosses: bool, tooltip: str) -> Markup:
 
 def _line_tooltip(tensor: AnyTensor, maker: _Row, readers: Sequence[_Row]) -> str:
     size = "size unknown" if tensor.nbytes is None else size_of(tensor)
-    ways = [
-        f"{_full(maker.name)} to {_full(reader.name)}"
-        + (f", rank {_ranks(maker)} to rank {_ranks(reader)}" * (maker.ranks != reader.ranks))
-        for reader in readers
-    ]
+    ways = []
+    for reader in readers:
+        ways.append(f"{_full(maker.name)} to {_full(reader.name)}")
+        if maker.ranks != reader.ranks:
+            ranks = ("|".join(map(str, row.ranks)) for row in (maker, reader))
+            ways[-1] += ", rank {} to rank {}".format(*ranks)
     lines = first_of(ways, _MAX_LINES, "and to {} others")
     return "\n".join([f"{_full(tensor.name)} {shape_text(tensor)}, {size}", *lines])
-
-
-def _ranks(row: _Row) -> str:
-    return "|".join(map(str, row.ranks))
 
 
 def _cut_tooltip(cut: Cut, share_of: str) -> str:
@@ -477,7 +474,3 @@ def _colour(rank: int | None) -> str:
 
 def _full(name: str) -> str:
     return shortened(name, _TOOLTIP)
-
-
-def _names(tensors: Iterable[AnyTensor]) -> tuple[str, ...]:
-    return tuple(tensor.name for tensor in tensors)

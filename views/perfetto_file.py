@@ -69,11 +69,10 @@ def perfetto_bytes(findings: Findings, drawn: Timeline, counters: Sequence[Count
     return bytes(file.SerializeToString())
 
 
-def _from(values: Sequence[tuple[int, float]], begin_ns: int) -> tuple[tuple[int, float], ...]:
+def _from(values: Sequence[tuple[int, float]], begin_ns: int) -> list[tuple[int, float]]:
     """Return a counter's values from a time on, beginning with the one that it had then."""
     before = sum(time <= begin_ns for time, _ in values)
-    first = ((begin_ns, values[before - 1][1]),) if before else ()
-    return (*first, *values[before:])
+    return [(max(time, begin_ns), value) for time, value in values[max(0, before - 1) :]]
 
 
 def _rank_uuid(rank: int) -> int:

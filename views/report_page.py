@@ -9,15 +9,15 @@ from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.wording import fixed_text, joined
 from rankslice.measurement.bench.series import all_series
 from rankslice.views.bench_tables import RATE_HEAD, rate_rows, ratio_figure
-from rankslice.views.charts import Bar, bar_figure
+from rankslice.views.charts import Axis, Bar, bar_figure
 from rankslice.views.content import UNKNOWN, Code, Figure, Html, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
+    MAX_CURVES,
     busy_figure,
     percentile_figure,
     rank_table,
     rate_of,
 )
-from rankslice.views.scales import Axis
 from rankslice.views.side_by_side import (
     KeptBench,
     KeptOperators,
@@ -30,7 +30,6 @@ from rankslice.views.side_by_side import (
 )
 from rankslice.views.svg import element
 
-_MAX_CURVES = 8
 _ONE_RUN_EACH = (
     "These are single runs: a few per cent may be chance. rankslice bench measures repeatedly,"
     " in turns, and gives confidence intervals."
@@ -45,18 +44,16 @@ def report_page(
     models = [run.record.model for run in runs]
     models += [kept.bench.subjects[0].model for kept in benches if kept.bench is not None]
     count = f"{len(runs)} runs" if len(runs) > 1 else "one run" if runs else "benchmarks"
-    names = [run.name for run in runs]
-    names += [kept.name for kept in benches]
-    names += [kept.name for kept in operators]
-    of_benches = [_benches(benches)] if benches else []
-    sections = of_benches
-    if runs:
-        head = [Section("", parts=_notices(runs)), _figures(runs)]
-        sections = [*head, *of_benches, _mappings(runs), _runs(runs)]
-    if operators:
-        sections.append(Section("Operators", parts=(operators_table(operators),)))
-    title = f"{joined(list(dict.fromkeys(models)))}: {count}" if models else "Operators"
-    return Page(title, joined(list(dict.fromkeys(names))), tuple(sections))
+    of: list[KeptRun | KeptBench | KeptOperators] = [*runs, *benches, *operators]
+    names = dict.fromkeys(kept.name for kept in of)
+    sections = (
+        *([Section("", parts=_notices(runs)), _figures(runs)] if runs else []),
+        *([_benches(benches)] if benches else []),
+        *([_mappings(runs), _runs(runs)] if runs else []),
+        *([Section("Operators", parts=(operators_table(operators),))] if operators else []),
+    )
+    title = f"{joined([*dict.fromkeys(models)])}: {count}" if models else "Operators"
+    return Page(title, joined([*names]), sections)
 
 
 def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:
@@ -69,8 +66,11 @@ def _notices(runs: Sequence[KeptRun]) -> tuple[Notice, Notice]:
 
 def _figures(runs: Sequence[KeptRun]) -> Section:
     summaries = [(run.name, run.record.summary) for run in runs]
-    curves = [one for one in summaries[:_MAX_CURVES] if one[1].latency_counts]
-    parts: list[Table | Figure] = [figure_table(runs), _rates(runs)]
+    curves = [one for one in summaries[:MAX_CURVES] if one[1].latency_counts]
+    rates = [(name, summary.throughput_fps or 0.0) for name, summary in summaries]
+    bars = [Bar(name, (rate,), fixed_text(rate) if rate else UNKNOWN) for name, rate in rates]
+    throughput = bar_figure("Throughput", bars, (), Axis("frames/s"))
+    parts: list[Table | Figure] = [figure_table(runs), throughput]
     if curves:
         parts.append(percentile_figure("Latency by percentile", curves))
     ranks = [(name, rank) for name, summary in summaries for rank in summary.ranks]
@@ -79,12 +79,6 @@ def _figures(runs: Sequence[KeptRun]) -> Section:
     rows = tuple((name, *row) for (name, _), row in zip(ranks, table.rows, strict=True))
     parts.append(Table(table.caption, ("run", *table.head), rows))
     return Section("Figures", (_ONE_RUN_EACH,), tuple(parts))
-
-
-def _rates(runs: Sequence[KeptRun]) -> Figure:
-    known = [(run.name, run.record.summary.throughput_fps or 0.0) for run in runs]
-    bars = [Bar(name, (rate,), fixed_text(rate) if rate else UNKNOWN) for name, rate in known]
-    return bar_figure("Throughput", bars, (), Axis("frames/s"))
 
 
 def _benches(benches: Sequence[KeptBench]) -> Section:
@@ -99,27 +93,22 @@ def _benches(benches: Sequence[KeptBench]) -> Section:
     ratios = [(kept.name, ratio) for kept in benches for ratio in kept.ratios]
     if ratios:
         table = benches_table(benches)
-        caption = table.caption
-        parts.append(table)
-        known = [(name, one) for name, one in ratios if one.ratio.is_known]
-        named = [(f"{name}, {one.load}: {one.figure}", one) for name, one in known]
-        parts.append(ratio_figure(f"{caption}, 95 % intervals", named))
+        named = [
+            (f"{name}, {one.load}: {one.figure}", one) for name, one in ratios if one.ratio.is_known
+        ]
+        parts += [table, ratio_figure(f"{table.caption}, 95 % intervals", named)]
     return Section("Benchmarks", texts, tuple(parts))
 
 
 def _mappings(runs: Sequence[KeptRun]) -> Section:
-    rows = tuple(
-        (
-            run.name,
-            str(number),
-            rank.key,
-            str(len(run.plan.of_rank(number))),
-            str(sum(len(segment.layers) for segment in run.plan.of_rank(number))),
-            _ends(run, number),
-        )
-        for run in runs
-        for number, rank in enumerate(run.plan.ranks)
-    )
+    rows = []
+    for run in runs:
+        for number, rank in enumerate(run.plan.ranks):
+            segments = run.plan.of_rank(number)
+            layers = [layer for segment in segments for layer in segment.layers]
+            ends = " … ".join(dict.fromkeys((layers[0], layers[-1]))) if layers else UNKNOWN
+            counts = str(len(segments)), str(len(layers))
+            rows.append((run.name, str(number), rank.key, *counts, ends))
     head = ("run", "rank", "accelerator", "segments", "layers", "first and last layer")
     texts: list[str] = []
     first, *others = runs
@@ -130,12 +119,7 @@ def _mappings(runs: Sequence[KeptRun]) -> Section:
         changes = moves(first.plan, run.plan)
         same = f"{run.name} has every layer where {first.name} has it."
         texts += [f"{run.name}: {move}" for move in changes] or [same]
-    return Section("Mappings", tuple(texts), (Table("Layers per rank", head, rows),))
-
-
-def _ends(run: KeptRun, rank: int) -> str:
-    layers = [layer for segment in run.plan.of_rank(rank) for layer in segment.layers]
-    return " … ".join(dict.fromkeys((layers[0], layers[-1]))) if layers else UNKNOWN
+    return Section("Mappings", tuple(texts), (Table("Layers per rank", head, tuple(rows)),))
 
 
 def _runs(runs: Sequence[KeptRun]) -> Section:

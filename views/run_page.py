@@ -12,16 +12,18 @@ from rankslice.measurement.summary import RunRecord, RunSummary
 from rankslice.views.board_charts import hardware_section
 from rankslice.views.content import UNKNOWN, Code, Figure, Notice, Page, Section, Table
 from rankslice.views.run_parts import (
+    MAX_CURVES,
     busy_figure,
     curves_figure,
+    known,
     latency_histogram,
+    millijoules_text,
     percentile_figure,
     percentiles,
     rank_table,
     rate_of,
 )
 
-_MAX_CURVES = 8
 _TIMES = ("mean", "p50", "p90", "p99", "max")
 
 
@@ -89,7 +91,7 @@ def _ranks(record: RunRecord) -> Section:
     ranks = record.summary.ranks
     curves = [
         (rank.name, percentiles(rank.compute_counts, rank.compute_ms["max"]))
-        for rank in ranks[:_MAX_CURVES]
+        for rank in ranks[:MAX_CURVES]
         if rank.compute_counts
     ]
     figures = [busy_figure("Time of each rank", [(rank.name, rank) for rank in ranks])]
@@ -102,9 +104,9 @@ def _energy(summary: RunSummary) -> Section:
     rows = tuple(
         (
             board.board,
-            UNKNOWN if board.joules is None else joules_text(board.joules),
-            UNKNOWN if board.mean_w is None else f"{digits(board.mean_w)} W",
-            UNKNOWN if board.mj_per_frame is None else joules_text(board.mj_per_frame / 1e3),
+            known(board.joules, joules_text),
+            known(board.mean_w, lambda watts: f"{digits(watts)} W"),
+            known(board.mj_per_frame, millijoules_text),
             f"absent: {board.reason}" if board.joules is None else f"measured by {board.sensor}",
         )
         for board in summary.energy

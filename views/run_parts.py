@@ -9,9 +9,10 @@ from rankslice.backend.runtime.figures.rank_figures import Counts, RankFigures, 
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.rates import frames_text, rate_text
-from rankslice.framework.wording import digits, mb_text, ms_text, short_ms_text
+from rankslice.framework.wording import digits, joules_text, mb_text, ms_text, short_ms_text
 from rankslice.measurement.summary import RunSummary, merged_counts, percentile_ms, total_count
 from rankslice.views.charts import (
+    Axis,
     Bar,
     Bin,
     Mark,
@@ -22,7 +23,6 @@ from rankslice.views.charts import (
     line_figure,
 )
 from rankslice.views.content import UNKNOWN, Figure, Table
-from rankslice.views.scales import Axis
 
 _PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 98, 99, 99.5, 99.9, 99.99, 99.999)
 _MAX_BINS = 40
@@ -31,10 +31,15 @@ _MAX_NUMBERS = 20
 _WIDE = 10
 """So many times the smallest value is too much for a linear axis."""
 _LATENCY = "latency, ms"
+MAX_CURVES = 8
 
 
 def known(value: float | None, text: Callable[[float], str]) -> str:
     return UNKNOWN if value is None else text(value)
+
+
+def millijoules_text(millijoules: float) -> str:
+    return joules_text(millijoules / 1e3)
 
 
 _TEXTS: dict[str, Callable[[float], str]] = {"ms": short_ms_text, "MB": mb_text}
@@ -59,9 +64,8 @@ def rank_table(ranks: Sequence[RankFigures]) -> Table:
             text = _TEXTS.get(field.metadata["unit"], digits)
             columns[field.metadata["heading"]] = [known(value, text) for value in values]
     surges = [rank.surge for rank in ranks]
-    if has_surge:
-        for name, percentile in (("surge p50", "p50"), ("surge p99", "p99")):
-            columns[name] = [_computed(surge, percentile, may_idle=True) for surge in surges]
+    for percentile in ("p50", "p99") if has_surge else ():
+        columns[f"surge {percentile}"] = [_computed(s, percentile, may_idle=True) for s in surges]
     if any(rank.turns != ALL for rank in ranks):
         columns["frames"] = [str(rank.turns) for rank in ranks]
     if any(surge and surge.turns != ALL for surge in surges):

@@ -17,7 +17,13 @@ from rankslice.framework.wording import (
 )
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
-from rankslice.views.run_parts import numbers_text, rank_table, rate_of, route_texts
+from rankslice.views.run_parts import (
+    millijoules_text,
+    numbers_text,
+    rank_table,
+    rate_of,
+    route_texts,
+)
 
 if TYPE_CHECKING:
     from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
@@ -37,7 +43,9 @@ def run_parts(summary: RunSummary) -> Iterator[Table | str]:
     yield rate_of(summary)
     if summary.surge_window is not None:
         yield from route_texts(summary.completed, summary.on_surge, summary.switches)
-    yield from _failures(summary.failed, summary.failures)
+    if summary.failed:
+        yield f"{frames_text(summary.failed)} failed, without results:"
+        yield from map(on_one_line, summary.failures[:_MAX_FAILURES_SHOWN])
     if count := summary.all_dropped:
         yield f"{count} arrivals dropped: {numbers_text(summary.dropped, count)}"
     if summary.completed:
@@ -69,12 +77,6 @@ def verdict_lines(verdict: Verification) -> Iterator[str]:
         yield verdict.first_difference
 
 
-def _failures(count: int, first: Sequence[str]) -> Iterator[str]:
-    if count:
-        yield f"{frames_text(count)} failed, without results:"
-        yield from map(on_one_line, first[:_MAX_FAILURES_SHOWN])
-
-
 def _stage_means(summary: RunSummary) -> str:
     """Return the mean time of each stage: source, ranks, sink; then from end to end."""
     ranks = summary.ranks
@@ -96,7 +98,7 @@ def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
             absent[board.reason or "not reported"].append(board.board)
             continue
         millijoules = board.mj_per_frame
-        per_frame = "" if millijoules is None else f", {joules_text(millijoules / 1e3)} per frame"
+        per_frame = "" if millijoules is None else f", {millijoules_text(millijoules)} per frame"
         yield (
             f"energy of {board.board}: {joules_text(board.joules)} in {board.seconds:.2f} s,"
             f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
@@ -122,7 +124,10 @@ def _hardware(board: HardwareSummary) -> str:
         parts.append(f"GPU {use['mean']:.0f} % busy")
     for memory in board.of("memory_available_mb").values():
         parts.append(f"{bytes_text(int(memory['min'] * 1e6))} of memory left")
-    return f"hardware of {board.board}: {', '.join(parts)}{_absent(board)}"
+    # That there is no sensor of power stands in the line of the energy.
+    absent = [kind for kind in board.absent if kind not in ("power", "GPU")]
+    unknown = f"; {joined(absent)} unknown" if absent else ""
+    return f"hardware of {board.board}: {', '.join(parts)}{unknown}"
 
 
 def _slowed(board: HardwareSummary) -> Iterator[str]:
@@ -132,12 +137,6 @@ def _slowed(board: HardwareSummary) -> Iterator[str]:
     for part, count in board.of("throttle_count").items():
         if count["max"] > count["min"]:
             yield part
-
-
-def _absent(board: HardwareSummary) -> str:
-    # That there is no sensor of power stands in the line of the energy.
-    kinds = [kind for kind in board.absent if kind not in ("power", "GPU")]
-    return f"; {joined(kinds)} unknown" if kinds else ""
 
 
 def shapes_json(results: Results) -> dict[str, list[list[int]]]:

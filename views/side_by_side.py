@@ -8,14 +8,14 @@ from functools import partial
 from itertools import groupby
 
 from rankslice.framework.plan import Plan
-from rankslice.framework.wording import fixed_text, joined, joules_text, mb_text, ms_text, quoted
+from rankslice.framework.wording import fixed_text, joined, mb_text, ms_text, quoted
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
 from rankslice.measurement.trace.operator_table import PlacedRow
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
-from rankslice.views.run_parts import known
+from rankslice.views.run_parts import known, millijoules_text
 
 _MIN_FOR_P999 = 10_000
 """Frames from which ten are beyond the 99.9th percentile."""
@@ -115,7 +115,7 @@ _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     "preprocessing mean, ms": (lambda run: run.preprocess_ms["mean"], ms_text),
     "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
     "postprocessing mean, ms": (lambda run: run.postprocess_ms["mean"], ms_text),
-    "energy per frame": (lambda run: run.mj_per_frame, lambda value: joules_text(value / 1e3)),
+    "energy per frame": (lambda run: run.mj_per_frame, millijoules_text),
     "hottest zone, °C": (lambda run: _hottest(run), partial(fixed_text, decimals=1)),
     "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),
     "memory of the largest rank, MB": (

@@ -71,13 +71,9 @@ screen = new_console()
 def show(console: Console, *parts: Part | Section | str, max_cell: int | None = MAX_CELL) -> None:
     """Print tables, notices and lines of text; sections without their titles.
 
-    Figures, code and markup are for pages.
-
-    Args:
-        console: where.
-        parts: what.
-        max_cell: columns of a cell; a longer one is shortened. ``None``: cells are whole, wrapped
-            to the width of a terminal; elsewhere tables are as wide as they need to be.
+    Figures, code and markup are for pages. Cells of more than ``max_cell`` columns are shortened.
+    ``None``: they are whole, wrapped to the width of a terminal; elsewhere tables are as wide as
+    they need to be.
     """
     width = console.width
     if max_cell is None and not console.is_terminal:
@@ -133,10 +129,7 @@ def shortened(text: str, most: int = MAX_CELL) -> str:
 def print_line(console: Console, text: str, label: str = "") -> None:
     """Print a text as it stands, on one line however long it is.
 
-    Args:
-        console: where.
-        text: what.
-        label: ``error``, ``warning`` or ``note``, which comes before it in its colour.
+    ``label``: ``error``, ``warning`` or ``note``, which comes before it in its colour.
     """
     before = f"[{_COLOURS[label]}]{label}:[/] " if label else ""
     console.print(f"{before}{escape(text)}", soft_wrap=True)

@@ -10,7 +10,7 @@ from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.files.templates import render_markup, template_text
 from rankslice.framework.wording import bare, digits, percent_text
 from rankslice.measurement.trace.journeys import Reason, Stretch
-from rankslice.measurement.trace.path import Part, Span
+from rankslice.measurement.trace.path import Part
 from rankslice.measurement.trace.trace_findings import Findings, part_name
 from rankslice.views.content import Figure, Html, Notice, Page, Section, Table
 from rankslice.views.page import data_block, page_html
@@ -54,18 +54,19 @@ def trace_page(
         hint=_HINT,
         has_operators=operators,
     )
-    timeline = Html(
-        block + markup, template_text("trace_timeline.js"), template_text("trace_timeline.css")
-    )
+    texts = (template_text(f"trace_timeline.{kind}") for kind in ("js", "css"))
+    timeline = Html(block + markup, *texts)
     notice = Notice("Bottleneck", tuple(sentences))
     missing = Notice("Notes", tuple(notes), "note")
     path_head = ("on the critical path", "of the time", "ms per frame")
     rows = tuple(_path_rows(findings))
     path = Table("where the time between two results goes", path_head, rows)
+    period = f"one every {digits(span.period_ms)} ms"
+    came = f" in which the last {frames_text(span.frames)} came out, {period}"
     page = Page(
         f"Where the time goes in {bare(plan.model.name)}",
         f"{frames_text(findings.journeys.frames)}; the shares are of"
-        f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{_results_of(span)}",
+        f" {digits((span.end_ns - span.begin_ns) / 1e9)} s{came if span.frames else ''}",
         (
             Section("", parts=(notice, missing, timeline)),
             ranks_section(findings),
@@ -128,13 +129,6 @@ def _path_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
         if share >= _MIN_SHARE:
             name = part_name(findings.journeys.plan, part)
             yield name, percent_text(share), digits(share * findings.span.period_ms)
-
-
-def _results_of(span: Span) -> str:
-    if not span.frames:
-        return ""
-    came = f"{frames_text(span.frames)} came out"
-    return f" in which the last {came}, one every {digits(span.period_ms)} ms"
 
 
 def _data(findings: Findings, drawn: Timeline, *, shows_end: bool) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from rankslice.views.charts import (
     Estimate,
     Mark,
     Point,
+    Scale,
     Series,
     bar_figure,
     histogram_figure,
     interval_figure,
     line_figure,
 )
-from rankslice.views.scales import Scale
 
 NUMBERS = st.floats(-1e12, 1e12).map(lambda value: round(value, 9))
 HOSTILE = "</svg><script>alert(1)</script>\n" * 3

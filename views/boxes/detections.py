@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -202,9 +202,8 @@ def overlaps(box: Array, others: Array) -> Array:
 
 def in_frame(detections: Detections, fit: Fit, *, shares: bool) -> Detections:
     """Return detections in pixels of the frame."""
-    height, width = fit.size
-    factor = np.array([width, height] * 2 if shares else [1] * 4, np.float64)
-    return Detections(detections.boxes * factor, detections.scores, detections.classes)
+    height, width = fit.size if shares else (1, 1)
+    return replace(detections, boxes=detections.boxes * np.array([width, height] * 2, np.float64))
 
 
 def in_image(detections: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detections, int]:
@@ -218,11 +217,10 @@ def in_image(detections: Detections, fit: Fit, image: tuple[int, int]) -> tuple[
     Returns:
         The detections, and how many were left out because nothing of them lies in the image.
     """
-    top, left = fit.corner
-    height, width = image
-    factor = np.array([width / fit.resized[1], height / fit.resized[0]] * 2)
-    boxes = (detections.boxes + np.array([left, top] * 2)) * factor
-    boxes = np.clip(boxes, 0, np.array([width, height] * 2))
+    corner, size, resized = (
+        np.array([*pair][::-1] * 2) for pair in (fit.corner, image, fit.resized)
+    )
+    boxes = np.clip((detections.boxes + corner) * (size / resized), 0, size)
     has_area = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    kept = Detections(boxes, detections.scores, detections.classes).only(has_area)
+    kept = replace(detections, boxes=boxes).only(has_area)
     return kept, int((~has_area).sum())

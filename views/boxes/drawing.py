@@ -23,36 +23,23 @@ Colour = tuple[int, int, int]
 
 
 def draw(image: Any, detections: Detections, names: Sequence[str]) -> None:
-    """Draw boxes with names and scores on an RGB image of pillow, the best ones last.
-
-    Args:
-        image: changed in place.
-        detections: in pixels of the image.
-        names: of the classes.
-    """
+    """Draw boxes in pixels of an RGB image of pillow, with names and scores, the best ones last."""
     from PIL import ImageDraw
 
     line = max(1, round((image.width * image.height) ** 0.5 / 200))
     canvas, font = ImageDraw.Draw(image), _font(image)
-    order = detections.scores.argsort(kind="stable").tolist()
-    edges = [_edges(box) for box in detections.boxes]
-    classes = detections.classes.tolist()
-    for number in order:
-        canvas.rectangle(edges[number], outline=colour_of(classes[number]), width=line)
-    for number in order:  # afterwards, so that no line crosses a text
-        text = _text(names, classes[number], detections.scores[number])
-        colour = colour_of(classes[number])
-        _write(canvas, text, edges[number][:2], colour, font, image.size)
+    ordered = detections.only(detections.scores.argsort(kind="stable"))
+    edges, classes = [*map(_edges, ordered.boxes)], ordered.classes.tolist()
+    for edge, number in zip(edges, classes, strict=True):
+        canvas.rectangle(edge, outline=colour_of(number), width=line)
+    # Afterwards, so that no line crosses a text.
+    for edge, number, score in zip(edges, classes, ordered.scores, strict=True):
+        text = _text(names, number, score)
+        _write(canvas, text, edge[:2], colour_of(number), font, image.size)
 
 
 def draw_classes(image: Any, best: Sequence[tuple[int, float]], names: Sequence[str]) -> None:
-    """Write classes with their scores on an RGB image of pillow, one below the other.
-
-    Args:
-        image: changed in place.
-        best: numbers of classes, and their scores.
-        names: of the classes.
-    """
+    """Write classes with their scores on an RGB image of pillow, one below the other."""
     from PIL import ImageDraw
 
     canvas, font = ImageDraw.Draw(image), _font(image)

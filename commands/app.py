@@ -16,7 +16,7 @@ from cyclopts.config import Toml
 from cyclopts.exceptions import CycloptsError
 from rich.markup import escape
 
-from rankslice.commands.command import Command, loaded_command
+from rankslice.commands.command import LOADED, Command
 from rankslice.framework.errors import Mistake, nearest
 from rankslice.framework.option_records import MisuseError, Option
 from rankslice.framework.wording import quoted
@@ -47,15 +47,14 @@ def summary(name: str) -> str:
 def load_command(name: str) -> Command:
     """Return a command with its options, from the ``cli.py`` of its folder."""
     import_module(f"rankslice.commands.{name}.cli")
-    return loaded_command(name)
+    return LOADED[name]
 
 
 def value_name(option: Option) -> str:
     """Return the placeholder of a value in the help: ``PATH``; empty for switches and choices."""
     known = option.about["kind"]
-    if option.is_switch or isinstance(known, tuple):
-        return str(option.about.get("metavar", ""))
-    return str(option.about.get("metavar", _VALUES.get(known, "TEXT")))
+    has_none = option.is_switch or isinstance(known, tuple)
+    return str(option.about.get("metavar", "" if has_none else _VALUES.get(known, "TEXT")))
 
 
 def shown_default(option: Option) -> str:
@@ -68,12 +67,9 @@ def shown_default(option: Option) -> str:
 
 def usage(command: Command) -> str:
     """Return the synopsis of a command: ``rankslice run OUT [OPTIONS]``."""
-    arguments = [
-        f"{option.flag}..." if "many" in option.about else option.flag
-        for option in command.options
-        if option.is_argument
-    ]
-    return " ".join(["rankslice", command.name, *arguments, "[OPTIONS]"])
+    arguments = [option for option in command.options if option.is_argument]
+    names = [f"{option.flag}{'...' if 'many' in option.about else ''}" for option in arguments]
+    return " ".join(["rankslice", command.name, *names, "[OPTIONS]"])
 
 
 def run_program(words: Sequence[str]) -> None:
@@ -129,8 +125,7 @@ def _print_versions() -> None:
     """Show the versions of RankSlice, Python, Open MPI and the engines."""
     from rankslice.session.versions import version_lines
 
-    for line in version_lines():
-        print(line)
+    print(*version_lines(), sep="\n")
 
 
 def _command_app(name: str) -> App:
@@ -180,10 +175,11 @@ def _parameter(option: Option) -> Argument:
     if option.is_argument:
         position = Argument.VAR_POSITIONAL if "many" in about else Argument.POSITIONAL_ONLY
     is_needed = option.usual is MISSING
+    called: dict[str, Any] = {"metavar": value_name(option) or None} if _SHOWS_VALUES else {}
     said = Parameter(
         name=(option.flag, *about.get("alias", ())),
         help=escape(option.help),
-        **_value_name(option),
+        **called,
         negative=f"--no-{option.name}" if about.get("has_both") else (),
         required=is_needed or None,
         show="typed_as" not in about,
@@ -200,15 +196,11 @@ def _parameter(option: Option) -> Argument:
     return Argument(option.name, position, annotation=Annotated[kind, said], default=default)
 
 
-def _value_name(option: Option) -> dict[str, Any]:
-    return {"metavar": value_name(option) or None} if _SHOWS_VALUES else {}
-
-
 def _text(option: Option, value: Any) -> Any:
     """Return the value from cyclopts as :meth:`Command.run` takes it; ``None``: not typed."""
     if option.is_switch:
         return not value if option.is_negated else value
-    if value is None or value == () or value == []:
+    if value in (None, (), []):
         return None
     return value if isinstance(value, (tuple, list)) else [value]
 

@@ -86,8 +86,10 @@ def _values_of_program(
     names = {option.name for option in options}
     records = {name: value for name, value in named.items() if name not in names}
     flat = {name: value for name, value in named.items() if name in names}
+    known = signature(implementation).parameters
+    if unknown := [name for name in records if name not in known]:
+        raise TypeError(f"{implementation.__name__}() has no argument {unknown[0]!r}")
     owners = records_in(records.values())
-    _refuse_unknown(implementation, records)
     arguments = _flat_signature(options).bind(*positional, **flat).arguments
     values: dict[str, Any] = {}
     mistakes = CollectedMistakes()
@@ -107,13 +109,6 @@ def _of_program(option: Option, value: Any) -> Any:
     if option.position is Parameter.VAR_POSITIONAL:
         return tuple(converted(item, kind, option.name) for item in value)
     return converted(value, kind, option.name)
-
-
-def _refuse_unknown(implementation: Callable[..., Any], records: Mapping[str, Any]) -> None:
-    known = signature(implementation).parameters
-    for name in records:
-        if name not in known:
-            raise TypeError(f"{implementation.__name__}() has no argument {name!r}")
 
 
 def check_values(
@@ -139,12 +134,10 @@ def check_values(
     check_together(known, values, spelled)
     values = {**values}
     for option in known:
-        writes, file = option.about.get("writes"), values[option.name]
+        writes, file, called = option.about.get("writes"), values[option.name], spelled(option)
         if writes is not None and writes.is_checked and file is not None:
-            stream = writes.may_be_stream
-            values[option.name] = check_output(
-                file, spelled(option), writes.kind, may_be_stream=stream
-            )
+            checked = check_output(file, called, writes.kind, may_be_stream=writes.may_be_stream)
+            values[option.name] = checked
     _refuse_shared_files(known, values, spelled)
     return values
 
@@ -177,9 +170,8 @@ def _files_of(value: Any) -> Sequence[Any]:
 
 
 def _is_one_file(name: str, other: str) -> bool:
-    if is_null(Path(name)):
-        return False
-    return name == other or os.path.realpath(name) == os.path.realpath(other)
+    is_same = name == other or os.path.realpath(name) == os.path.realpath(other)
+    return is_same and not is_null(Path(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +228,8 @@ class Command:
         self.shell(*in_order, **by_name)
 
 
-_loaded: dict[str, Command] = {}
+LOADED: dict[str, Command] = {}
+"""By name: the commands whose modules have been imported."""
 
 
 def command(
@@ -252,12 +245,7 @@ def command(
     implementation = getattr(calls, "__wrapped__", None) if calls is not None else None
 
     def add(shell: Callable[_P, _R]) -> Callable[_P, _R]:
-        _loaded[name] = Command(name, cast("Callable[..., Any]", shell), implementation, examples)
+        LOADED[name] = Command(name, cast("Callable[..., Any]", shell), implementation, examples)
         return shell
 
     return add
-
-
-def loaded_command(name: str) -> Command:
-    """Return a command whose module has been imported."""
-    return _loaded[name]

@@ -63,9 +63,9 @@ def _check_tls(cert: Path, key: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        found = f"is not a certificate with the key {key}: {error}"
+        problem = f"is not a certificate with the key {key}: {error}"
         raise RankSliceError(
-            Mistake(str(cert), found, "expected PEM files without a password")
+            Mistake(str(cert), problem, "expected PEM files without a password")
         ) from None
 
 

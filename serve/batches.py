@@ -42,8 +42,8 @@ def batched(
     """
     sizes = list(map(batch_size, pipelines))
     if max_delay_s is not None and max(sizes) == 1:
-        found = "no model has a batch: a first size above 1, the same in all inputs and outputs"
-        raise RankSliceError(Mistake("--max-delay", found, "build with --shape, or leave it out"))
+        problem = "no model has a batch: a first size above 1, the same in all inputs and outputs"
+        raise RankSliceError(Mistake("--max-delay", problem, "build with --shape, or leave it out"))
     for pipeline, size in zip(pipelines, sizes, strict=True):
         if max_delay_s is None or size == 1:
             yield pipeline

@@ -88,8 +88,8 @@ class GrpcServer:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError:
-            found = "cannot be used; is the port taken, or the address not of this machine?"
-            raise RankSliceError(Mistake(f"--grpc {address}", found)) from None
+            problem = "cannot be used; is the port taken, or the address not of this machine?"
+            raise RankSliceError(Mistake(f"--grpc {address}", problem)) from None
 
     async def start(self) -> None:
         await self._server.start()

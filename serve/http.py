@@ -372,5 +372,5 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == Reason.UNKNOWN.http:
         return _refused(RefusalError(Reason.UNKNOWN, f"there is no such path: {request.url.path}"))
-    found = f"the method {request.method} is not allowed for {request.url.path}"
-    return _refused(RefusalError(Reason.METHOD, found))
+    problem = f"the method {request.method} is not allowed for {request.url.path}"
+    return _refused(RefusalError(Reason.METHOD, problem))

@@ -145,8 +145,8 @@ class Models:
         if len(self._by_name) < len(models):
             names = [model.name for model in models]
             twice = next(name for name in names if names.count(name) > 1)
-            found = "two build folders have a model of this name"
-            raise RankSliceError(Mistake(f"model {quoted(twice)}", found, "serve one of them"))
+            problem = "two build folders have a model of this name"
+            raise RankSliceError(Mistake(f"model {quoted(twice)}", problem, "serve one of them"))
 
     def __iter__(self) -> Any:
         return iter(self._by_name.values())

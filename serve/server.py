@@ -94,8 +94,8 @@ def check_installed() -> None:
         try:
             import_module(package)
         except ImportError:
-            found = f"needs the package {package.partition('.')[0]}"
-            raise RankSliceError(Mistake("rankslice serve", found, MISSING)) from None
+            problem = f"needs the package {package.partition('.')[0]}"
+            raise RankSliceError(Mistake("rankslice serve", problem, MISSING)) from None
 
 
 async def serve(

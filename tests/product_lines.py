@@ -42,7 +42,7 @@ def lines_by_room(revision: str | None = None) -> Counter[str]:
 
 def main() -> None:
     revisions = [*sys.argv[1:3], None, None][:2]
-    old, new = (lines_by_room(each) for each in revisions)
+    old, new = (lines_by_room(revision) for revision in revisions)
     if len(sys.argv) < 2:
         old = new
     for name in sorted({*old, *new}, key=lambda name: (name in ("all", "files"), name)):

@@ -44,14 +44,14 @@ def typed_lines(language: str, text: str) -> list[str]:
 
 def steps(page: Path) -> list[list[str]]:
     """Return the command lines to run: those of ``rankslice``, and Python blocks as scripts."""
-    found = []
+    commands = []
     for language, text in fenced(page):
         if language == "python":
-            found.append([sys.executable, "-W", "error", "-c", text])
+            commands.append([sys.executable, "-W", "error", "-c", text])
         else:
             lines = (shlex.split(line, comments=True) for line in typed_lines(language, text))
-            found += [line for line in lines if line[:1] == ["rankslice"]]
-    return found
+            commands += [line for line in lines if line[:1] == ["rankslice"]]
+    return commands
 
 
 def needs_litert(step: list[str]) -> bool:
@@ -154,13 +154,15 @@ def test_the_command_line_page_has_the_options_of_the_help_and_no_others(
     assert section is not None
     documented = re.findall(r"^\| `(--[a-z-]+)", section[1], re.MULTILINE)
     help_text = printed(["rankslice", command, "--help"], tmp_path, COLUMNS="300")
-    told = re.findall(r"^\W*(--[a-z-]+)", help_text, re.MULTILINE)
-    assert sorted([*documented, "--help"]) == sorted(told)
+    flags = re.findall(r"^\W*(--[a-z-]+)", help_text, re.MULTILINE)
+    assert sorted([*documented, "--help"]) == sorted(flags)
 
 
 def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M))
+    versions = dict(
+        re.findall(r"^\| `format`, `version` \| `(rankslice-\w+)`, (\d+) \|", page, re.M)
+    )
     formats = (
         *(
             plan,
@@ -175,8 +177,8 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
         ),
         events,
     )
-    written = {each.FORMAT: str(each.VERSION) for each in formats}
-    assert written == told
+    written = {module.FORMAT: str(module.VERSION) for module in formats}
+    assert written == versions
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

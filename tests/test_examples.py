@@ -53,5 +53,5 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 
 
 def test_every_example_is_run() -> None:
-    found = {file.name for file in EXAMPLES.iterdir() if file.suffix in (".ipynb", ".py")}
-    assert {*PRINTED, "pipeline.ipynb"} == found
+    names = {file.name for file in EXAMPLES.iterdir() if file.suffix in (".ipynb", ".py")}
+    assert {*PRINTED, "pipeline.ipynb"} == names

@@ -51,12 +51,15 @@ def would_install(folder: Path, python: str, requirements: Sequence[str]) -> str
 def needed(python: str, extras: Sequence[str]) -> list[str]:
     """Return what the project and extras need there: pip itself looks only at this machine."""
     there = {"platform_machine": "aarch64", "python_version": python}
-    found = [*PROJECT["dependencies"], *(each for extra in extras for each in EXTRAS[extra])]
-    wanted = map(Requirement, found)
+    requirements = [
+        *PROJECT["dependencies"],
+        *(requirement for extra in extras for requirement in EXTRAS[extra]),
+    ]
+    wanted = map(Requirement, requirements)
     return [
-        f"{each.name}{extras_of(each)}{each.specifier}"
-        for each in wanted
-        if each.marker is None or each.marker.evaluate(there)
+        f"{requirement.name}{extras_of(requirement)}{requirement.specifier}"
+        for requirement in wanted
+        if requirement.marker is None or requirement.marker.evaluate(there)
     ]
 
 

@@ -196,16 +196,16 @@ def generated(case: str, tmp_path: Path) -> Path:
 def test_a_plan_gives_the_golden_files(
     case: str, generated: Path, request: pytest.FixtureRequest
 ) -> None:
-    found = golden_files(generated)
+    files = golden_files(generated)
     if request.config.getoption("--regenerate-golden"):
         shutil.rmtree(GOLDEN / case, ignore_errors=True)
-        for name, content in found.items():
+        for name, content in files.items():
             (GOLDEN / case / name).parent.mkdir(parents=True, exist_ok=True)
             (GOLDEN / case / name).write_bytes(content)
     expected = golden_files(GOLDEN / case)
-    assert list(expected) == list(found)
+    assert list(expected) == list(files)
     for name, content in expected.items():
-        assert content == found[name], name
+        assert content == files[name], name
 
 
 def test_generated_files_are_ascii(generated: Path) -> None:
@@ -332,12 +332,12 @@ def comments(source: str) -> Iterator[str]:
 
 
 def test_layers_stand_in_comments_shortened_and_on_one_line() -> None:
-    found = list(comments(render_driver(hostile())))
+    lines = list(comments(render_driver(hostile())))
     half = len(HOSTILE) // 2
-    assert "#!/usr/bin/env python3" == found[0]
-    assert f"# {half} layers, {Literal(HOSTILE[0])} to {Literal(HOSTILE[-2])}" == found[1]
-    assert found[2].endswith(f'to "{"L" * 60}"')
-    assert 3 == len(found)
+    assert "#!/usr/bin/env python3" == lines[0]
+    assert f"# {half} layers, {Literal(HOSTILE[0])} to {Literal(HOSTILE[-2])}" == lines[1]
+    assert lines[2].endswith(f'to "{"L" * 60}"')
+    assert 3 == len(lines)
 
 
 def test_text_enters_generated_code_as_a_literal_and_nothing_unknown_does() -> None:

@@ -130,8 +130,8 @@ def name_of(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
-def told(file: Path, found: Iterable[Import]) -> list[str]:
-    return [f"{name_of(file)}:{item.line} imports {item.module}" for item in found]
+def places(file: Path, items: Iterable[Import]) -> list[str]:
+    return [f"{name_of(file)}:{item.line} imports {item.module}" for item in items]
 
 
 def package_of(item: Import) -> str:
@@ -160,8 +160,8 @@ def not_allowed(file: Path) -> list[Import]:
 
 def test_a_room_imports_only_what_it_may() -> None:
     benchmarks = (ROOT / "benchmarks").rglob("*.py")
-    found = [text for file in (*FILES, *benchmarks) for text in told(file, not_allowed(file))]
-    assert [] == found
+    wrong = [text for file in (*FILES, *benchmarks) for text in places(file, not_allowed(file))]
+    assert [] == wrong
 
 
 @pytest.mark.parametrize("room", PARTS)
@@ -171,8 +171,8 @@ def test_a_part_of_a_room_imports_only_what_it_may(room: str) -> None:
     for part, others in parts.items():
         refused = tuple(f"rankslice.{room}.{name}" for name in parts if name not in (part, *others))
         for file in (ROOT / room / part).rglob("*.py"):
-            found = (item for item in imports(file) if is_within(item.module, refused))
-            assert [] == told(file, found)
+            wrong = (item for item in imports(file) if is_within(item.module, refused))
+            assert [] == places(file, wrong)
 
 
 MODULES = {
@@ -282,7 +282,7 @@ def test_nothing_is_imported_by_its_bare_name() -> None:
     assert [] == [
         text
         for file in FILES
-        for text in told(file, (item for item in imports(file) if package_of(item) in ROOMS))
+        for text in places(file, (item for item in imports(file) if package_of(item) in ROOMS))
     ]
 
 
@@ -294,24 +294,26 @@ def test_heavy_packages_are_imported_inside_functions() -> None:
     adapters = {f"{name.removeprefix('rankslice.').replace('.', '/')}.py" for name in ADAPTERS}
     files = [file for file in FILES if name_of(file) not in adapters]
     assert len(files) == len(FILES) - len(ADAPTERS)
-    assert [] == [text for file in files for text in told(file, filter(is_heavy, imports(file)))]
+    assert [] == [text for file in files for text in places(file, filter(is_heavy, imports(file)))]
 
 
 def test_onnxruntime_is_imported_where_its_telemetry_is_switched_off_first() -> None:
     """Strings of programs count, too: boards and tests start some."""
     off = 'os.environ["ORT_DISABLE_TELEMETRY"] = "1"'
     loads = re.compile(r"\bimport (?:[\w., ]+, )?onnxruntime\b|\bfrom onnxruntime[\w.]* import\b")
-    found = {}
+    switched_off = {}
     for file in (*CHECKOUT, *(ROOT / "templates").glob("*.j2")):
         text = file.read_text(encoding="utf-8")
-        found |= {name_of(file): off in text[: place.start()] for place in loads.finditer(text)}
+        switched_off |= {
+            name_of(file): off in text[: place.start()] for place in loads.finditer(text)
+        }
     assert {
         "backend/runtime/engines/onnxruntime_package.py": True,
         "backend/agent/probe/environments.py": True,  # sent to boards by itself
         "benchmarks/bare_loop.py": True,  # runs without RankSlice
         "examples/build_and_compare.py": True,  # as a program of a user's
         "tests/test_telemetry.py": False,  # the control
-    } == found
+    } == switched_off
 
 
 def test_the_runtime_needs_nothing_that_a_board_lacks() -> None:
@@ -321,7 +323,7 @@ def test_the_runtime_needs_nothing_that_a_board_lacks() -> None:
         return package_of(item) not in known
 
     assert [] == [
-        text for file in RUNTIME for text in told(file, filter(is_unknown, imports(file)))
+        text for file in RUNTIME for text in places(file, filter(is_unknown, imports(file)))
     ]
 
 
@@ -329,7 +331,7 @@ def test_the_relative_imports_of_the_runtime_stay_inside() -> None:
     assert [] == [
         text
         for file in RUNTIME
-        for text in told(
+        for text in places(
             file,
             (
                 item

@@ -70,9 +70,9 @@ def test_the_container_file_installs_the_wheel_and_its_command_and_check_run(
     )
     others = tmp_path / "others"
     others.mkdir()
-    for each in next(Path(sys.prefix).glob("lib/python*/site-packages")).iterdir():
-        if "rankslice" not in each.name:
-            (others / each.name).symlink_to(each)
+    for package in next(Path(sys.prefix).glob("lib/python*/site-packages")).iterdir():
+        if "rankslice" not in package.name:
+            (others / package.name).symlink_to(package)
     opt = tmp_path / "opt"
     paths = os.pathsep.join(
         [str(opt / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -86,8 +86,8 @@ def test_the_container_file_installs_the_wheel_and_its_command_and_check_run(
     entry = [*json.loads(instructions("ENTRYPOINT")[0]), str(tmp_path / "none")]
     ended = subprocess.run(entry, capture_output=True, text=True, check=False, env=environment)
     assert 1 == ended.returncode
-    *_, told = map(json.loads, ended.stderr.splitlines())
-    assert str(tmp_path / "none") in told["message"]
+    *_, event = map(json.loads, ended.stderr.splitlines())
+    assert str(tmp_path / "none") in event["message"]
 
     (check,) = instructions("HEALTHCHECK")
     check_command = json.loads(check.partition("CMD")[2])

@@ -85,8 +85,8 @@ def test_only_without_the_switch_onnxruntime_keeps_what_it_would_send(
 @has_telemetry
 @has_name_server
 def test_a_probe_of_a_board_keeps_nothing(tmp_path: Path) -> None:
-    told = "from rankslice.backend.agent.probe import environments as board; import sys"
-    asks = python(told, "print(board.environment(sys.executable, {})['providers'])")
+    loading = "from rankslice.backend.agent.probe import environments as board; import sys"
+    asks = python(loading, "print(board.environment(sys.executable, {})['providers'])")
     asked = questions_of(asks, surroundings(tmp_path))
     assert "CPUExecutionProvider" in asked.output
     assert ([], ()) == (list(kept(tmp_path)), asked.names)

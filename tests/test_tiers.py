@@ -25,9 +25,9 @@ def is_in_first_tier(item: pytest.Item) -> bool:
 
 def test_make_test_runs_one_job_of_each_kind(request: pytest.FixtureRequest) -> None:
     """Without this, it would take a little longer with each new test."""
-    found = {
+    files = {
         item.name
         for item in request.session.items
         if item.path.relative_to(TESTS).parts[0] in JOBS and is_in_first_tier(item)
     }
-    assert found <= ONE_OF_EACH_KIND, "mark these: @pytest.mark.ci"
+    assert files <= ONE_OF_EACH_KIND, "mark these: @pytest.mark.ci"

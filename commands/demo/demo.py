@@ -59,8 +59,8 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        found = f"is not a folder and cannot be created: {error.strerror}"
-        raise RankSliceError(Mistake(str(folder), found, "choose another --folder")) from None
+        problem = f"is not a folder and cannot be created: {error.strerror}"
+        raise RankSliceError(Mistake(str(folder), problem, "choose another --folder")) from None
 
 
 def _show_digits(folder: Path, console: Console, on_step: OnStep) -> None:

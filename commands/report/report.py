@@ -159,12 +159,12 @@ def _record(folder: Path, plan: Plan) -> RunRecord:
     if (folder / RUN).is_file():
         record = read_run(folder / RUN)
         if record.job_sha256 != plan.job.sha256:
-            found = "is of another job than the driver's"
-            raise RankSliceError(Mistake(str(folder / RUN), found, "run it again"))
+            problem = "is of another job than the driver's"
+            raise RankSliceError(Mistake(str(folder / RUN), problem, "run it again"))
         if record.report_sha256 == report:
             return record
     if not report:
-        found = "has no report of a completed run"
-        raise RankSliceError(Mistake(str(folder), found, f"run it with: rankslice run {folder}"))
+        problem = "has no report of a completed run"
+        raise RankSliceError(Mistake(str(folder), problem, f"run it with: rankslice run {folder}"))
     records = read_report(folder / REPORT, plan, 0)
     return record_of(folder, plan, summarise(records, None))

@@ -184,12 +184,12 @@ def _check_count(text: bytes, inputs: Sequence[Tensor]) -> None:
     numbers = sum(map(math.prod, shapes))
     lists = sum(math.prod(shape[:axis]) for shape in shapes for axis in range(len(shape)))
     steps = [slice(begin, begin + _STEP) for begin in range(0, len(text), _STEP)]
-    for most, found in (
+    for limit, count in (
         (numbers + lists, sum(text[step].count(b",") for step in steps)),
         (lists, sum(text[step].count(b"[") for step in steps)),
         (0, sum(len(text[step].translate(None, _OF_NUMBERS)) for step in steps)),
     ):
-        if found > _HEADER_BYTES + most:
+        if count > _HEADER_BYTES + limit:
             message = f"the request has more than {numbers} numbers, the most for this model"
             raise RefusalError(Reason.TOO_LARGE, message)
 
@@ -200,9 +200,9 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     With one of them, each character of the text would take up to four bytes.
     """
     assert isinstance(error, UnicodeDecodeError)
-    found = _NO_ASCII.match(error.object, error.start)
-    assert found is not None
-    return json.dumps(found[0].decode())[1:-1], found.end()
+    match = _NO_ASCII.match(error.object, error.start)
+    assert match is not None
+    return json.dumps(match[0].decode())[1:-1], match.end()
 
 
 _ESCAPE = "rankslice.escape"

@@ -133,8 +133,8 @@ def all_inputs(
     names = [spec.name for spec, _ in arrays]
     for spec in specs:
         if names.count(spec.name) != 1:
-            found = "is missing" if spec.name not in names else "is given twice"
-            raise invalid(f"input {quoted(spec.name)} {found}")
+            problem = "is missing" if spec.name not in names else "is given twice"
+            raise invalid(f"input {quoted(spec.name)} {problem}")
     return {spec.name: read() for spec, read in arrays}
 
 
@@ -142,8 +142,8 @@ def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
     """Return an input of the shape that a request gives it."""
     where = f"input {quoted(spec.name)}"
     if datatype != datatype_of(spec):
-        found = quoted(datatype) if isinstance(datatype, str) else "no name of a type"
-        raise invalid(f"{where}: datatype is {found}, expected {datatype_of(spec)}")
+        actual = quoted(datatype) if isinstance(datatype, str) else "no name of a type"
+        raise invalid(f"{where}: datatype is {actual}, expected {datatype_of(spec)}")
     is_shape = isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS
     if not is_shape or not all(type(size) is int and abs(size) <= _MAX_SIZE for size in shape):
         raise invalid(f"{where}: shape is not a list of sizes, expected {shape_of(spec)}")
@@ -158,8 +158,8 @@ def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
 def array_of_bytes(spec: Tensor, data: bytes | memoryview) -> NDArray[Any]:
     """Return an input, of its shape here: a view of its values, little-endian, by rows."""
     if len(data) != spec.nbytes:
-        found = f"has {len(data)} bytes, and its shape {list(spec.shape)} needs {spec.nbytes}"
-        raise invalid(f"input {quoted(spec.name)} {found}")
+        problem = f"has {len(data)} bytes, and its shape {list(spec.shape)} needs {spec.nbytes}"
+        raise invalid(f"input {quoted(spec.name)} {problem}")
     dtype, shape = spec.storage
     if dtype.kind == "b" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
         raise invalid(f"input {quoted(spec.name)}: a BOOL is neither 0 nor 1")

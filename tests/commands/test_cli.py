@@ -143,15 +143,15 @@ def test_the_versions_are_those_of_what_jobs_run_with() -> None:
     ended = rankslice("--version")
     assert (0, "") == (ended.code, ended.err)
     mpirun = find_mpirun()
-    told = ended.out.splitlines()
+    lines = ended.out.splitlines()
     assert [
         f"rankslice {__version__}",
         f"Python {platform.python_version()}",
         f"Open MPI {'.'.join(map(str, mpirun.version))} ({mpirun.path})",
         f"mpi4py {version('mpi4py')}",
-    ] == told[:4]
-    assert f"onnxruntime: onnxruntime {version('onnxruntime')}" in told
-    assert any(line.startswith("LiteRT: ") for line in told)
+    ] == lines[:4]
+    assert f"onnxruntime: onnxruntime {version('onnxruntime')}" in lines
+    assert any(line.startswith("LiteRT: ") for line in lines)
 
 
 def test_an_mpirun_that_is_missing_is_told_and_the_others_are_shown(

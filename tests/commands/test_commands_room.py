@@ -34,9 +34,9 @@ def test_what_commands_share_uses_no_command() -> None:
     assert "command.py" in shared
     own = {f"rankslice.commands.{name}." for name in COMMANDS}
     assert {} == {
-        file: found
+        file: commands
         for file, names in shared.items()
-        if (found := {n for n in names if any(map(n.startswith, own))})
+        if (commands := {n for n in names if any(map(n.startswith, own))})
     }
 
 

@@ -62,13 +62,13 @@ def test_frames_that_fail_are_left_out_of_a_run_if_it_may(
     assert list(range(50)) == [line["frame"] for line in lines]
     for number, line in enumerate(lines):
         assert f"frames.npz[{number}]" == line["input"]
-        found = line.get("outputs", {}).get("y")
-        assert ([result(number)] if number % 10 else None) == found
+        listed = line.get("outputs", {}).get("y")
+        assert ([result(number)] if number % 10 else None) == listed
         assert (REASON in line.get("error", "")) == (number % 10 == 0)
-    found = json.loads((tmp_path / "run.json").read_text())
-    assert (50, 45, 5) == (found["frames"], found["completed"], found["failed"])
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (50, 45, 5) == (record["frames"], record["completed"], record["failed"])
     assert [0, 10, 20, 30, 40] == [
-        int(text.partition("frame ")[2].partition(":")[0]) for text in found["failures"]
+        int(text.partition("frame ")[2].partition(":")[0]) for text in record["failures"]
     ]
 
 
@@ -107,10 +107,10 @@ def test_the_future_of_a_frame_that_fails_raises_and_the_others_have_results(fol
             else:
                 with pytest.raises(rankslice.FailedFrameError, match=REASON) as caught:
                     future.result()
-                found = caught.value
-                assert (number, 0, 0) == (found.frame, found.rank, found.segment)
-                assert found.reason in str(found)
-                assert f"segment 0, frame {number}: " in str(found)
+                error = caught.value
+                assert (number, 0, 0) == (error.frame, error.rank, error.segment)
+                assert error.reason in str(error)
+                assert f"segment 0, frame {number}: " in str(error)
         results = pipeline.map([frame(1), frame(2), frame(0), frame(3)])
         assert [3.0, 6.0] == [next(results)["y"][0, 0], next(results)["y"][0, 0]]
         with pytest.raises(rankslice.FailedFrameError):
@@ -133,10 +133,10 @@ def test_a_picture_that_cannot_be_decoded_is_left_out_if_it_may(tmp_path: Path) 
     digits = digits_folder(tmp_path)
     write_digit_images(tmp_path / "images", 4)
     (sorted((tmp_path / "images").iterdir())[2]).write_bytes(b"no image")
-    given = {"input": tmp_path / "images", "scale": 1 / 256}
+    arguments = {"input": tmp_path / "images", "scale": 1 / 256}
     with pytest.raises(rankslice.RankSliceError, match=r"source, frame 2: .*not an image"):
-        rankslice.run(digits, **given)
-    finished = rankslice.run(digits, skip_failed=True, **given)
+        rankslice.run(digits, **arguments)
+    finished = rankslice.run(digits, skip_failed=True, **arguments)
     assert [0, 1, 3] == finished.results.numbers
     assert 3 == len(finished.labels)
     (failure,) = finished.summary.failures

@@ -39,20 +39,20 @@ def test_a_function_has_options_and_defaults_of_its_command(name: str) -> None:
     function, command = FUNCTIONS[name], load_command(name)
     parameters = inspect.signature(function).parameters
     assert command.function is inspect.unwrap(function)
-    for option in (each for each in command.options if each.name in parameters):
+    for option in (known for known in command.options if known.name in parameters):
         default = parameters[option.name].default
         assert default in (option.usual, inspect.Parameter.empty)
         assert f"    {option.name}: {option.help}" in (function.__doc__ or "")
-    assert len(parameters.keys() & {each.name for each in command.options}) > 0
+    assert len(parameters.keys() & {option.name for option in command.options}) > 0
 
 
 def test_records_are_taken_as_well_as_their_fields() -> None:
-    given = RunOptions(fps=-1, preprocessing=Preprocessing(size=(0, 1)))
+    options = RunOptions(fps=-1, preprocessing=Preprocessing(size=(0, 1)))
     with pytest.raises(rankslice.RankSliceError, match="fps: is -1") as refused:
-        rankslice.run("out", options=given)
+        rankslice.run("out", options=options)
     assert "size: is 0; expected 1 or more" in str(refused.value)
     with pytest.raises(rankslice.RankSliceError, match="no such folder"):
-        rankslice.run("nowhere", options=given, fps=3, size=8)
+        rankslice.run("nowhere", options=options, fps=3, size=8)
     with pytest.raises(TypeError, match="fsp"):
         rankslice.run("out", fsp=3)
 
@@ -85,14 +85,14 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("function", "name"), OPTIONS, ids=[f"{each.__name__}-{name}" for each, name in OPTIONS]
+    ("function", "name"), OPTIONS, ids=[f"{function.__name__}-{name}" for function, name in OPTIONS]
 )
 def test_a_value_of_another_type_is_refused(function: Callable[..., Any], name: str) -> None:
     positional = [1j] if name == "targets" else []
     needed = {
-        each.name: "x"
-        for each in inspect.signature(function).parameters.values()
-        if each.default is inspect.Parameter.empty and each.name not in (name, "targets")
+        parameter.name: "x"
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is inspect.Parameter.empty and parameter.name not in (name, "targets")
     }
     with pytest.raises(rankslice.RankSliceError) as refused:
         function(*positional, **needed, **({} if positional else {name: 1j}))
@@ -109,8 +109,8 @@ def test_numbers_of_numpy_are_numbers_and_all_mistakes_are_told_at_once() -> Non
             start_timeout_s=True,
             survive=np.bool_(False),  # type: ignore[arg-type]
         )
-    told = "queue: is '3'; expected a whole number\nstart_timeout_s: is True; expected a number"
-    assert told == str(refused.value)
+    expected = "queue: is '3'; expected a whole number\nstart_timeout_s: is True; expected a number"
+    assert expected == str(refused.value)
 
 
 WRONG: dict[str, Callable[[], object]] = {
@@ -146,14 +146,14 @@ WRONG: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("found", WRONG)
+@pytest.mark.parametrize("message", WRONG)
 def test_what_makes_no_sense_is_refused(
-    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(rankslice.RankSliceError) as caught:
-        WRONG[found]()
-    assert found in str(caught.value)
+        WRONG[message]()
+    assert message in str(caught.value)
     assert [] == list(tmp_path.iterdir())
 
 

@@ -89,8 +89,8 @@ QUICK = [
 """Options of those commands that do their work within a second or two."""
 
 IN_TIERS = [
-    pytest.param(*each, marks=[] if each[0] in ("inspect", "build") else pytest.mark.ci)
-    for each in QUICK
+    pytest.param(*case, marks=[] if case[0] in ("inspect", "build") else pytest.mark.ci)
+    for case in QUICK
 ]
 
 
@@ -205,12 +205,12 @@ def test_what_is_no_file_of_the_same_kind_is_refused_before_the_work_and_stays(
     place = tmp_path / "place"
     place.mkdir()
     path = place / "results.bin"
-    found = target(path)
+    problem = target(path)
     before = entries(place)
     ended = rankslice(*line(command, option, path))
     assert (1, "") == (ended.code, ended.out)
     where = place if target is nowhere else path
-    assert ended.err.startswith(f"error: {where}: {found}"), ended.err
+    assert ended.err.startswith(f"error: {where}: {problem}"), ended.err
     assert 1 == ended.err.count("\n")
     assert before == entries(place)
     assert not (tmp_path / "new").exists()
@@ -247,10 +247,10 @@ def test_a_folder_whose_record_is_a_pipe_is_nothing_to_replace(
 
 @pytest.mark.parametrize("target", [device, pipe, link_to_a_file, folder, notes])
 def test_force_reaches_platform_files_only(target: Callable[[Path], str], tmp_path: Path) -> None:
-    found = target(tmp_path / "platform.yaml")
+    problem = target(tmp_path / "platform.yaml")
     before = entries(tmp_path)
     ended = rankslice("probe", "local", "--out", tmp_path / "platform.yaml", "--force")
-    assert ended.err.startswith(f"error: {tmp_path / 'platform.yaml'}: {found}")
+    assert ended.err.startswith(f"error: {tmp_path / 'platform.yaml'}: {problem}")
     assert before == entries(tmp_path)
 
 
@@ -270,7 +270,7 @@ def test_a_file_of_the_same_kind_is_replaced_and_keeps_its_permissions(
     assert (0, "") == (ended.code, ended.err.replace("\n", "") if ended.code else "")
     assert b"old" not in path.read_bytes()[:200]
     assert 0o640 == stat.S_IMODE(path.stat().st_mode)
-    assert [] == [each.name for each in tmp_path.iterdir() if each.name.startswith(".")]
+    assert [] == [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_no_file_steers_the_terminal_that_is_standard_output(
         read = b""
         while read.count(b"\n") < len(pieces):
             read += screen.read(1000)
-        told = read.decode()
-    assert told.replace("\r\n", "").isprintable()
-    assert "owned" in told
+        shown = read.decode()
+    assert shown.replace("\r\n", "").isprintable()
+    assert "owned" in shown
 
 
 @pytest.mark.ci
@@ -386,8 +386,8 @@ def test_a_read_only_place_is_told_before_the_work(line: Any, tmp_path: Path) ->
     lines = [line(command, option, place / "r.bin") for command, option in options()]
     for words, ended in zip(lines, run_all_with_mounts(read_only(place), lines), strict=True):
         assert (1, "") == (ended.code, ended.out), words
-        found = "cannot be written: Read-only file system"
-        assert ended.err.startswith(f"error: {place / 'r.bin'}: {found}"), words
+        problem = "cannot be written: Read-only file system"
+        assert ended.err.startswith(f"error: {place / 'r.bin'}: {problem}"), words
     assert not (tmp_path / "new").exists()
 
 

@@ -28,10 +28,10 @@ def rows(first: int, count: int) -> NDArray[np.float32]:
     return np.arange(3 * first, 3 * (first + count), dtype=np.float32).reshape(count, 3)
 
 
-def ask(address: str, given: NDArray[Any], timeout_us: int | None = None) -> NDArray[Any]:
+def ask(address: str, values: NDArray[Any], timeout_us: int | None = None) -> NDArray[Any]:
     client = tritonclient.http.InferenceServerClient(address, network_timeout=20)
-    tensor = tritonclient.http.InferInput("x", list(given.shape), "FP32")
-    tensor.set_data_from_numpy(given)
+    tensor = tritonclient.http.InferInput("x", list(values.shape), "FP32")
+    tensor.set_data_from_numpy(values)
     try:
         return client.infer("double", [tensor], timeout=timeout_us).as_numpy("twice_x")
     finally:
@@ -70,9 +70,9 @@ def asked_in_turn(
 def test_rows_of_requests_fill_batches_in_order(counts: list[int], frames: list[int]) -> None:
     pipeline = Doubling(inputs=BATCH)
     with batching(pipeline, LONG_S) as (server, pool):
-        for number, each in enumerate(asked_in_turn(server, pool, counts)):
-            given = rows(sum(counts[:number]), counts[number])
-            assert (2 * given).tobytes() == each.result().tobytes()
+        for number, future in enumerate(asked_in_turn(server, pool, counts)):
+            values = rows(sum(counts[:number]), counts[number])
+            assert (2 * values).tobytes() == future.result().tobytes()
     first = 0
     for (frame,), count in zip(pipeline.frames, frames, strict=True):
         assert (4, 3) == frame.shape
@@ -96,8 +96,8 @@ def test_a_request_whose_time_is_over_leaves_its_batch() -> None:
         with pytest.raises(InferenceServerException, match=r"no result within 0\.1 s"):
             ask(server.http, rows(0, 3), timeout_us=100_000)
         counts = [1, 3]
-        for each, count in zip(asked_in_turn(server, pool, counts), counts, strict=True):
-            assert count == len(each.result())
+        for future, count in zip(asked_in_turn(server, pool, counts), counts, strict=True):
+            assert count == len(future.result())
     ((frame,),) = pipeline.frames
     assert rows(0, 4).tobytes() == frame.tobytes()
 
@@ -146,9 +146,9 @@ def test_a_job_that_fails_tells_all_of_a_batch() -> None:
         asked = asked_in_turn(server, pool, [2, 2])
         pipeline.fail("rank 1 was killed")
         pipeline.release()
-        for each in asked:
+        for future in asked:
             with pytest.raises(InferenceServerException, match="rank 1 was killed"):
-                each.result()
+                future.result()
 
 
 @pytest.mark.parametrize("count", [0, 5])

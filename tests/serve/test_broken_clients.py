@@ -218,8 +218,8 @@ def test_more_connections_than_allowed_leave_those_that_are_used(server: Served)
 def is_served(connection: socket.socket) -> bool:
     """Tell whether the server, which is in this process, has its end of a connection open."""
     ends = (connection.getpeername(), connection.getsockname())
-    found = psutil.Process().net_connections("tcp")
-    return any((tuple(each.laddr), tuple(each.raddr)) == ends for each in found)
+    connections = psutil.Process().net_connections("tcp")
+    return any((tuple(other.laddr), tuple(other.raddr)) == ends for other in connections)
 
 
 def test_a_client_that_does_not_read_its_answer_is_left(server: Served) -> None:

@@ -58,8 +58,8 @@ def test_a_client_finds_the_server_and_its_models_ready(client: Any) -> None:
 
 
 def test_a_client_reads_what_a_model_takes_and_gives(client: Any) -> None:
-    found = client.get_model_metadata("open")
-    record = found if isinstance(found, dict) else {"inputs": [found.inputs[0]]}
+    metadata = client.get_model_metadata("open")
+    record = metadata if isinstance(metadata, dict) else {"inputs": [metadata.inputs[0]]}
     (tensor,) = record["inputs"]
     get = tensor.get if isinstance(tensor, dict) else lambda name: getattr(tensor, name)
     assert ("x", "FP32", [-1, 3]) == (get("name"), get("datatype"), [*map(int, get("shape"))])
@@ -128,7 +128,7 @@ def test_eight_clients_of_each_kind_get_their_own_results(server: Served) -> Non
         values = X + number
         answers = [client.infer("double", asked(client, values)) for _ in range(5)]
         client.close()
-        return all((values + values == each.as_numpy("twice_x")).all() for each in answers)
+        return all((values + values == answer.as_numpy("twice_x")).all() for answer in answers)
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(16)))

@@ -58,9 +58,9 @@ def ask(address: str) -> None:
 def held(address: str, calls: int, method: str = "ModelInfer") -> Iterator[list[HeldCalls]]:
     """Give connections with so many calls, in all, that hold their messages back."""
     with ExitStack() as stack:
-        each = calls // CONNECTIONS
+        share = calls // CONNECTIONS
         yield [
-            stack.enter_context(closing(HeldCalls(address, each, LARGE_BYTES, method)))
+            stack.enter_context(closing(HeldCalls(address, share, LARGE_BYTES, method)))
             for _ in range(CONNECTIONS)
         ]
 

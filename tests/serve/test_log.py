@@ -46,16 +46,16 @@ def test_each_request_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             channel.unary_unary(f"/{SERVICE}/ModelInfer")(
                 b"wrong", metadata=(("authorization", "Bearer geheim"),)
             )
-    told = lines(capsys)
-    assert ["request"] * 2 == [each["event"] for each in told]
-    by_protocol = {each["protocol"]: each for each in told}
+    events = lines(capsys)
+    assert ["request"] * 2 == [event["event"] for event in events]
+    by_protocol = {event["protocol"]: event for event in events}
     assert 404 == by_protocol["http"]["status"]
     assert "GET" == by_protocol["http"]["method"]
     assert '/v2/models/a\\n{"event": "failed"}' == by_protocol["http"]["path"]
     assert "INVALID_ARGUMENT" == by_protocol["grpc"]["status"]
     assert f"/{SERVICE}/ModelInfer" == by_protocol["grpc"]["path"]
-    assert all(0 <= each["duration_ms"] < 10_000 for each in told)
-    assert "geheim" not in json.dumps(told)
+    assert all(0 <= event["duration_ms"] < 10_000 for event in events)
+    assert "geheim" not in json.dumps(events)
 
 
 def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,9 +64,9 @@ def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> N
         raise KeyError("a bug")
     except KeyError:
         logging.getLogger("uvicorn.error").exception("in\nan application")
-    (told,) = lines(capsys)
-    assert ("uvicorn.error", "error") == (told["event"], told["level"])
-    assert "KeyError: 'a bug'" in told["exception"]
+    (event,) = lines(capsys)
+    assert ("uvicorn.error", "error") == (event["event"], event["level"])
+    assert "KeyError: 'a bug'" in event["exception"]
 
 
 @pytest.mark.parametrize(("error", "count"), [(grpc.aio.InternalError, 0), (KeyError, 1)])

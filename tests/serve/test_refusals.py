@@ -85,7 +85,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again() -> None:
         assert int(headers["Retry-After"]) >= 1
         assert "RESOURCE_EXHAUSTED" == ask_grpc(server)[0]
         pipeline.release()
-        assert [200, 200] == [each.result()[0] for each in waiting]
+        assert [200, 200] == [answer.result()[0] for answer in waiting]
 
 
 @pytest.mark.parametrize("state", ["starting", "closing"])
@@ -236,12 +236,12 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
         connection.close()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     answered = 'rankslice_requests_total{{model="double",outcome="answered",protocol="{}"}}'
-    assert ["1.0", "1.0"] == [lines[answered.format(each)] for each in ("http", "grpc")]
+    assert ["1.0", "1.0"] == [lines[answered.format(protocol)] for protocol in ("http", "grpc")]
     refused = 'rankslice_refusals_total{model="double",protocol="http",reason="encoding"}'
     assert "1.0" == lines[refused]
     assert "1.0" == lines['rankslice_request_seconds_count{model="double",protocol="grpc"}']
-    for each in ("http", "grpc"):
-        took_s = lines[f'rankslice_request_seconds_sum{{model="double",protocol="{each}"}}']
+    for protocol in ("http", "grpc"):
+        took_s = lines[f'rankslice_request_seconds_sum{{model="double",protocol="{protocol}"}}']
         assert 0 < float(took_s) < time.monotonic() - began_s
     gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
     assert GAUGES == gauges
@@ -270,8 +270,8 @@ def test_a_server_without_descriptors_says_so_once_and_goes_on(
             until(lambda: bool(caplog.records))
             time.sleep(0.1)
         assert 200 == ask_http(server)[0]
-    (told,) = (each for each in caplog.records if each.levelno >= logging.ERROR)
-    assert "no connection can be accepted: Too many open files" in told.getMessage()
+    (error,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
+    assert "no connection can be accepted: Too many open files" in error.getMessage()
 
 
 def test_models_of_one_name_cannot_be_served_together() -> None:

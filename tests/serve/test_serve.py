@@ -53,10 +53,10 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     ) as server:
         try:
             assert server.stdout is not None
-            told = server.stdout.readline()
-            found = re.search(r"http://(\S+)/v2/models/\w+, grpc (\S+)", told)
-            assert found is not None, told
-            yield server, found[1], found[2]
+            first_line = server.stdout.readline()
+            match = re.search(r"http://(\S+)/v2/models/\w+, grpc (\S+)", first_line)
+            assert match is not None, first_line
+            yield server, match[1], match[2]
         finally:
             server.kill()
 
@@ -104,9 +104,10 @@ def test_a_rank_that_dies_is_told_to_clients_and_the_server_stays(folder: Path) 
     with serving(folder) as (server, address, _):
         client = tritonclient.http.InferenceServerClient(address)
         ranks = [
-            each
-            for each in psutil.Process(server.pid).children(recursive=True)
-            if "driver.py" in " ".join(each.cmdline()) and "OMPI_COMM_WORLD_RANK" in each.environ()
+            process
+            for process in psutil.Process(server.pid).children(recursive=True)
+            if "driver.py" in " ".join(process.cmdline())
+            and "OMPI_COMM_WORLD_RANK" in process.environ()
         ]
         assert ranks
         ranks[-1].kill()
@@ -162,9 +163,9 @@ def test_rows_that_share_a_batch_are_those_of_a_run(tmp_path: Path) -> None:
         client = tritonclient.grpc.InferenceServerClient(address)
         tensor = tritonclient.grpc.InferInput("x", [1, 64], "FP32")
         tensor.set_data_from_numpy(values[number : number + 1])
-        found: bytes = client.infer("rows", [tensor]).as_numpy("y").tobytes()
+        row: bytes = client.infer("rows", [tensor]).as_numpy("y").tobytes()
         client.close()
-        return found
+        return row
 
     with serving(folder, "--max-delay", "20") as (_, _, address), ThreadPoolExecutor(12) as pool:
         assert [row.tobytes() for row in expected] == list(pool.map(ask, range(12)))
@@ -176,9 +177,9 @@ def infer(address: str) -> str:
     headers = {"Inference-Header-Content-Length": "0"}
     connection.request("POST", "/v2/models/digits/infer", bytes(256), headers)
     answer = connection.getresponse()
-    told = answer.read().decode("latin-1")
+    text = answer.read().decode("latin-1")
     connection.close()
-    return f"{answer.status} {told}"
+    return f"{answer.status} {text}"
 
 
 def figures(address: str) -> str:
@@ -207,42 +208,44 @@ def test_a_link_that_leads_elsewhere_is_followed_at_sighup_and_two_signals_end_a
     link = tmp_path / "current"
     link.symlink_to(folder)
     with serving(link, "--log", "json") as (server, address, _):
-        told = events(server)
-        assert "ready" == next(told)["event"]
+        logged = events(server)
+        assert "ready" == next(logged)["event"]
 
         link.unlink()
         link.symlink_to(tmp_path / "nowhere")
         server.send_signal(signal.SIGHUP)
-        refused = next(told)
+        refused = next(logged)
         assert ("not_reloaded", "warning") == (refused["event"], refused["level"])
         assert "nowhere" in refused["message"]
         assert infer(address).startswith("200")
-        assert "request" == next(told)["event"]
+        assert "request" == next(logged)["event"]
 
         shutil.copytree(folder, tmp_path / "second")
         link.unlink()
         link.symlink_to(tmp_path / "second")
         server.send_signal(signal.SIGHUP)
-        assert "reloading" == next(told)["event"]
+        assert "reloading" == next(logged)["event"]
         assert infer(address).startswith(("503", "200"))
-        assert {"ready", "request"} == {next(told)["event"] for _ in range(2)}
+        assert {"ready", "request"} == {next(logged)["event"] for _ in range(2)}
         assert infer(address).startswith("200")
-        lines = [" ".join(each.cmdline()) for each in psutil.Process(server.pid).children(True)]
+        lines = [
+            " ".join(process.cmdline()) for process in psutil.Process(server.pid).children(True)
+        ]
         assert any(str(tmp_path / "second") in line for line in lines)
         assert not any(str(folder) in line for line in lines)
 
         (rank,) = (
-            each
-            for each in psutil.Process(server.pid).children(True)
-            if each.environ().get("OMPI_COMM_WORLD_RANK") == "1"
-            and "driver.py" in " ".join(each.cmdline())
+            process
+            for process in psutil.Process(server.pid).children(True)
+            if process.environ().get("OMPI_COMM_WORLD_RANK") == "1"
+            and "driver.py" in " ".join(process.cmdline())
         )
         rank.suspend()  # so that a request has no answer
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(infer, address)
             until(lambda: 'rankslice_frames{model="digits"} 1.0' in figures(address))
             server.send_signal(signal.SIGTERM)
-            assert "draining" in (event["event"] for event in told)
+            assert "draining" in (event["event"] for event in logged)
             server.send_signal(signal.SIGTERM)
             assert 128 + signal.SIGTERM == server.wait(8)
             assert waiting.result()[:3] in ("200", "503")  # mpirun wakes the rank to end it

@@ -34,23 +34,25 @@ def slowed(times: float, *, mhz: float | None = None) -> Bench:
 
 
 def test_a_slower_job_and_a_lower_frequency_are_told() -> None:
-    found = beside_figures(slowed(1.5, mhz=2000.0))
-    assert found[0].ratio is None
+    measured = beside_figures(slowed(1.5, mhz=2000.0))
+    assert measured[0].ratio is None
     assert [1.25, 1.5] == [
-        pytest.approx(each.ratio.ratio.value, rel=0.01) for each in found[1:] if each.ratio
+        pytest.approx(beside.ratio.ratio.value, rel=0.01) for beside in measured[1:] if beside.ratio
     ]
-    assert [2000, 1900, 1800] == [each.frequency_mhz for each in found]
-    assert ["0.00", "0.95 (here), 0.40 (edge02)"] == [beside_row(each)[1] for each in found[:2]]
-    row = beside_row(found[2])
+    assert [2000, 1900, 1800] == [beside.frequency_mhz for beside in measured]
+    assert ["0.00", "0.95 (here), 0.40 (edge02)"] == [
+        beside_row(beside)[1] for beside in measured[:2]
+    ]
+    row = beside_row(measured[2])
     assert ("100 %", "1.90", "1800", "-") == (row[0], row[1], row[6], row[7])
-    lines = [*beside_lines(found)]
+    lines = [*beside_lines(measured)]
     assert re.match(
         r"beside a co-runner \(cpu\) that works 100 % of the time the mean latency is"
         r" 1\.\d+ times that without it \(95 %: 1\.\d+ to 1\.\d+\)",
         lines[0],
     )
     assert ["temperature: absent, the board does not provide it"] == lines[1:]
-    figures = [part for part in beside_section(found).parts if isinstance(part, Figure)]
+    figures = [part for part in beside_section(measured).parts if isinstance(part, Figure)]
     assert ["latency", "frequency"] == [figure.caption for figure in figures]
     assert all("co-runner (cpu) works, % of the time</text>" in figure.svg for figure in figures)
 

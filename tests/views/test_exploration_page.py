@@ -51,11 +51,11 @@ def test_each_mapping_is_a_point_in_each_projection_and_a_section() -> None:
 
 def chosen(page: str) -> dict[str, list[str]]:
     """Return the mappings that are marked before any script runs, by element."""
-    found: dict[str, list[str]] = {}
+    marked: dict[str, list[str]] = {}
     for tag, attributes in Elements(page).found:
         if "chosen" in str(attributes.get("class")).split():
-            found.setdefault(tag, []).append(str(attributes["data-mapping"]))
-    return found
+            marked.setdefault(tag, []).append(str(attributes["data-mapping"]))
+    return marked
 
 
 @pytest.mark.parametrize(("fps", "number"), [(40.0, "2"), (25.0, "3"), (100.0, "1"), (None, "1")])
@@ -69,7 +69,7 @@ def test_the_page_opens_with_the_mapping_that_the_answer_names(
     )
     assert f'data-recommended="{number}"' in page
     sections = re.findall(r'<section class="mapping[^>]* id="mapping-(\d)"', page)
-    assert [number, *(each for each in "1234" if each != number)] == sections
+    assert [number, *(other for other in "1234" if other != number)] == sections
 
 
 def test_points_that_are_not_on_the_front_are_numbered() -> None:
@@ -150,8 +150,10 @@ def test_what_is_on_the_front_says_by_which_objectives() -> None:
 
 def test_names_cannot_break_the_page() -> None:
     evil = "</script><script>alert('x')</script>\u202e.onnx"
-    found = replace(candidate(1, 9.0, "edge<b>_cpu0"), bottleneck='<img src=x onerror="alert(1)">')
-    page = page_of(exploration((found,), model=evil))
+    hostile = replace(
+        candidate(1, 9.0, "edge<b>_cpu0"), bottleneck='<img src=x onerror="alert(1)">'
+    )
+    page = page_of(exploration((hostile,), model=evil))
     assert 1 == page.count("<script>")
     assert "<img" not in page
     assert "edge<b>" not in page
@@ -162,8 +164,8 @@ def test_the_same_exploration_makes_the_same_page() -> None:
 
 
 def test_the_table_has_a_line_for_each_mapping_and_source() -> None:
-    found = (candidates()[0], measured(candidates()[1]))
-    rows = list(csv.DictReader(io.StringIO(candidates_csv(found))))
+    shown = (candidates()[0], measured(candidates()[1]))
+    rows = list(csv.DictReader(io.StringIO(candidates_csv(shown))))
     assert [("1", "predicted"), ("2", "predicted"), ("2", "measured")] == [
         (row["mapping"], row["source"]) for row in rows
     ]
@@ -177,15 +179,15 @@ def test_the_table_has_a_line_for_each_mapping_and_source() -> None:
 
 
 def test_what_is_not_known_is_null_and_an_empty_cell() -> None:
-    found = (candidate(1, 5.0, "edge01_cpu0", memory_mb=None),)
-    record = json.loads(json.dumps(exploration_to_json(exploration(found))))
+    only = (candidate(1, 5.0, "edge01_cpu0", memory_mb=None),)
+    record = json.loads(json.dumps(exploration_to_json(exploration(only))))
     shown = record["mappings"][0]["figures"][0]
     assert (None, None, None) == (
         shown["worst_memory_bytes"],
         shown["worst_energy_j"],
         shown["energy_source"],
     )
-    row = next(csv.DictReader(io.StringIO(candidates_csv(found))))
+    row = next(csv.DictReader(io.StringIO(candidates_csv(only))))
     assert ("", "") == (row["worst_memory_mb"], row["worst_energy_j"])
 
 

@@ -36,8 +36,8 @@ def page(browser: Any, path: Path) -> Iterator[Page]:
 def shown(page: Page) -> list[str]:
     """Return the mappings whose sections can be seen."""
     sections = page.locator("section.mapping")
-    visible = [each for each in sections.all() if each.is_visible()]
-    return [str(each.get_attribute("data-mapping")) for each in visible]
+    visible = [section for section in sections.all() if section.is_visible()]
+    return [str(section.get_attribute("data-mapping")) for section in visible]
 
 
 def point(page: Page, chart: int, number: int) -> Any:

@@ -85,18 +85,18 @@ def _traced() -> tuple[Timeline, bytes]:
     all_journeys = journeys(chain_trace(Times(compute=(2, 3), link=4), FRAMES), 4)
     span = steady_span(all_journeys)
     assert span is not None
-    found = findings(all_journeys, span)
-    shown = timeline(found)
-    times = tuple(each.begin_ns for each in shown.slices[:2])
+    of_trace = findings(all_journeys, span)
+    shown = timeline(of_trace)
+    times = tuple(step.begin_ns for step in shown.slices[:2])
     history = BoardHistory(
         "two", times, {"temperature_c.cpu": (40.0, HOTTEST), "memory_mb.rank1": (60.0, 61.0)}, ()
     )
-    return shown, perfetto_bytes(found, shown, counters_of(all_journeys.trace, [history]))
+    return shown, perfetto_bytes(of_trace, shown, counters_of(all_journeys.trace, [history]))
 
 
 def rows(viewer: Any, sql: str) -> list[list[Any]]:
-    found: list[list[Any]] = viewer.evaluate(QUERY, sql)
-    return found
+    result: list[list[Any]] = viewer.evaluate(QUERY, sql)
+    return result
 
 
 def test_nothing_is_lost_on_the_way_into_the_viewer(viewer: Any) -> None:
@@ -105,8 +105,8 @@ def test_nothing_is_lost_on_the_way_into_the_viewer(viewer: Any) -> None:
 
 
 def test_each_board_is_a_machine_and_each_rank_a_process(viewer: Any) -> None:
-    found = rows(viewer, "select name, machine_id from process where name is not null")
-    (one, two) = sorted(found)
+    processes = rows(viewer, "select name, machine_id from process where name is not null")
+    (one, two) = sorted(processes)
     assert ["rank 0 one_cpu0", "rank 1 two_cpu0"] == [one[0], two[0]]
     assert one[1] != two[1]
     threads = "select process.name, thread.name from thread join process using (upid)"
@@ -120,9 +120,9 @@ def test_each_board_is_a_machine_and_each_rank_a_process(viewer: Any) -> None:
 
 
 def test_the_viewer_has_every_slice_for_as_long_as_it_took(viewer: Any, drawn: Timeline) -> None:
-    found = rows(viewer, "select name, ts, dur from slice")
-    expected = [(each.name, each.begin_ns, each.end_ns - each.begin_ns) for each in drawn.slices]
-    assert Counter(expected) == Counter(tuple(row) for row in found)
+    slices = rows(viewer, "select name, ts, dur from slice")
+    expected = [(step.name, step.begin_ns, step.end_ns - step.begin_ns) for step in drawn.slices]
+    assert Counter(expected) == Counter(tuple(row) for row in slices)
 
 
 def test_arrows_lead_into_the_message_and_out_of_it(viewer: Any) -> None:
@@ -137,7 +137,7 @@ def test_arrows_lead_into_the_message_and_out_of_it(viewer: Any) -> None:
 
 
 def test_counters_have_their_units(viewer: Any, drawn: Timeline) -> None:
-    found = rows(
+    counters = rows(
         viewer,
         "select parent.name, t.name, t.unit, max(value) from counter join counter_track t"
         " on t.id = track_id join track on track.id = t.id left join track parent"
@@ -148,7 +148,7 @@ def test_counters_have_their_units(viewer: Any, drawn: Timeline) -> None:
         [None, "frames inside", "frames", most],
         [None, "memory_mb", "MB", 61],
         ["two", "temperature_c.cpu", "°C", HOTTEST],
-    ] == found
+    ] == counters
     process = (
         "select p.name from process_counter_track t join process p using (upid)"
         " where t.name = 'memory_mb'"

@@ -11,8 +11,8 @@ from rankslice.views.side_by_side import differences, figures, moves
 
 
 def ratio(name: str, **others: object) -> float | None:
-    found = figures([kept_run(), kept_run("faster", **others)])
-    return next(each for each in found if each.name == name).ratios[0]
+    rows = figures([kept_run(), kept_run("faster", **others)])
+    return next(figure for figure in rows if figure.name == name).ratios[0]
 
 
 def test_ratios_are_to_the_first_run() -> None:
@@ -25,8 +25,8 @@ def test_ratios_are_to_the_first_run() -> None:
 def test_what_is_not_known_has_neither_value_nor_ratio() -> None:
     assert ratio("throughput, frames/s", throughput_fps=None) is None
     assert ratio("energy per frame", energy=()) is None
-    assert "latency p99.9, ms" not in [each.name for each in figures([kept_run()])]
-    (row,) = [each for each in figures([kept_run(energy=())]) if each.name == "window"]
+    assert "latency p99.9, ms" not in [figure.name for figure in figures([kept_run()])]
+    (row,) = [figure for figure in figures([kept_run(energy=())]) if figure.name == "window"]
     assert ("window", ("4",)) == (row.name, row.texts)
 
 
@@ -53,8 +53,8 @@ def test_what_else_differs_is_told() -> None:
 
 
 def test_a_run_whose_conditions_nobody_knows_is_not_comparable() -> None:
-    (found,) = differences([kept_run(), kept_run("other", conditions=(), versions=())])
-    assert found.startswith("other: only the ranks' report of its last run is available")
+    (difference,) = differences([kept_run(), kept_run("other", conditions=(), versions=())])
+    assert difference.startswith("other: only the ranks' report of its last run is available")
 
 
 def test_layers_that_moved_are_told_as_groups() -> None:

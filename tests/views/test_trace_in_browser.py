@@ -28,9 +28,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     all_journeys = journeys(chain_trace(Times(compute=(2, 6), link=1), 60), 4)
     span = steady_span(all_journeys)
     assert span is not None
-    found = findings(all_journeys, span)
+    of_trace = findings(all_journeys, span)
     path = tmp_path_factory.mktemp("trace") / "trace.html"
-    path.write_text(trace_page(found, timeline(found), (found.bottleneck, *found.waits)))
+    path.write_text(
+        trace_page(of_trace, timeline(of_trace), (of_trace.bottleneck, *of_trace.waits))
+    )
     return path
 
 
@@ -38,23 +40,23 @@ def drawn(page: Any) -> int:
     return int(page.locator(".timeline").get_attribute("data-drawn"))
 
 
-def told(page: Any) -> str:
+def text_below(page: Any) -> str:
     return str(page.locator(".timeline .told").text_content())
 
 
 def test_slices_are_drawn_and_told_where_the_mouse_points(browser: Any, path: Path) -> None:
     with opened(browser, path, DESKTOP) as page:
         assert drawn(page) > 20
-        hint = told(page)
+        hint = text_below(page)
         box = page.locator("canvas").bounding_box()
         seen = set()
         for step in range(12):
             page.mouse.move(box["x"] + LEFT + 40 + 60 * step, box["y"] + FIRST_TRACK)
-            seen.add(told(page))
-        assert any("rank 0 compute: segment 0, frame" in each for each in seen)
-        assert any("rank 0 compute: wait for room for 't0'" in each for each in seen)
+            seen.add(text_below(page))
+        assert any("rank 0 compute: segment 0, frame" in text for text in seen)
+        assert any("rank 0 compute: wait for room for 't0'" in text for text in seen)
         page.mouse.move(box["x"] + 5, box["y"] + 3)
-        assert hint == told(page)
+        assert hint == text_below(page)
         colours = page.evaluate(
             "() => { const { width, height } = document.querySelector('canvas');"
             "const pen = document.querySelector('canvas').getContext('2d');"
@@ -74,12 +76,12 @@ def test_the_timeline_zooms_and_moves(browser: Any, path: Path) -> None:
         page.mouse.move(box["x"] + 600, box["y"] + FIRST_TRACK)
         page.mouse.wheel(0, -1500)
         page.wait_for_function(f"document.querySelector('.timeline').dataset.drawn < {at_first}")
-        before = told(page)
+        before = text_below(page)
         page.mouse.down()
         page.mouse.move(box["x"] + 300, box["y"] + FIRST_TRACK, steps=5)
         page.mouse.move(box["x"] + 600, box["y"] + FIRST_TRACK + 1, steps=5)
         page.mouse.up()
-        assert before == told(page)
+        assert before == text_below(page)
         page.locator("canvas").press("Home")
         assert everything == drawn(page)
 
@@ -89,4 +91,4 @@ def test_a_phone_shows_it_and_takes_a_tap(browser: Any, path: Path) -> None:
         assert drawn(page) > 10
         box = page.locator("canvas").bounding_box()
         page.touchscreen.tap(box["x"] + 250, box["y"] + FIRST_TRACK)
-        assert "rank 0" in told(page)
+        assert "rank 0" in text_below(page)

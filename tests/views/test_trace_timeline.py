@@ -30,7 +30,7 @@ FRAMES = 30
 
 
 @pytest.fixture(scope="module")
-def found() -> Findings:
+def steady() -> Findings:
     all_journeys = journeys(chain_trace(Times(compute=(2, 3), link=4), FRAMES), 4)
     span = steady_span(all_journeys)
     assert span is not None
@@ -38,32 +38,32 @@ def found() -> Findings:
 
 
 @pytest.fixture(scope="module")
-def drawn(found: Findings) -> Timeline:
-    return timeline(found)
+def drawn(steady: Findings) -> Timeline:
+    return timeline(steady)
 
 
 @pytest.fixture(scope="module")
-def packets(found: Findings, drawn: Timeline) -> Any:
+def packets(steady: Findings, drawn: Timeline) -> Any:
     trace = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     file = trace.Trace()
-    content = perfetto_bytes(found, drawn)
+    content = perfetto_bytes(steady, drawn)
     file.ParseFromString(content)
     assert PERFETTO.beginning.match(content.lstrip())
     return file.packet
 
 
 def test_all_events_are_drawn_and_slices_of_a_track_do_not_overlap(
-    found: Findings, drawn: Timeline
+    steady: Findings, drawn: Timeline
 ) -> None:
-    kinds = Counter(each.kind for each in drawn.slices)
-    events = found.journeys.trace.ranks
+    kinds = Counter(step.kind for step in drawn.slices)
+    events = steady.journeys.trace.ranks
     assert kinds[WORK] == 4 * FRAMES  # read, two segments, write
     assert kinds[MESSAGE] == 2 * FRAMES
     assert kinds[WAITING] == sum(len(rank.of(WAIT)) for rank in events) > 0
     ends: dict[int, int] = {}
-    for each in drawn.slices:
-        assert ends.get(each.track, 0) <= each.begin_ns
-        ends[each.track] = each.end_ns
+    for step in drawn.slices:
+        assert ends.get(step.track, 0) <= step.begin_ns
+        ends[step.track] = step.end_ns
     assert 0 == drawn.inside[-1][1]
     assert 4 == max(count for _, count in drawn.inside)
 
@@ -76,17 +76,17 @@ def test_events_of_steps_that_the_plan_lacks_are_left_out() -> None:
         events["number"][::3] += 7
         events["kind"][1::3] = SEND
         damaged.append(replace(rank, events=events))
-    told = on_one_clock(trace.plan, damaged, {})
-    assert 0 < sum(len(rank.events) for rank in told.ranks) < sum(len(r.events) for r in damaged)
-    all_journeys = journeys(told)
+    placed = on_one_clock(trace.plan, damaged, {})
+    assert 0 < sum(len(rank.events) for rank in placed.ranks) < sum(len(r.events) for r in damaged)
+    all_journeys = journeys(placed)
     timeline(findings(all_journeys, whole_span(all_journeys)))
 
 
 def test_perfetto_has_what_boards_were_like_on_the_clock_of_the_trace(
-    found: Findings, drawn: Timeline
+    steady: Findings, drawn: Timeline
 ) -> None:
     trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    trace = found.journeys.trace
+    trace = steady.journeys.trace
     ahead = replace(trace.ranks[1], clock=Clock(offset_ns=500))
     series = {"temperature_c.cpu": (40.0, math.nan, 41.5), "memory_mb.rank1": (1.0, 2.0, 3.0)}
     begin_ns = drawn.slices[0].begin_ns
@@ -95,11 +95,11 @@ def test_perfetto_has_what_boards_were_like_on_the_clock_of_the_trace(
     histories = [BoardHistory(board, times, series, ()) for board in boards]
     counters = counters_of(replace(trace, ranks=(trace.ranks[0], ahead)), histories)
     file = trace_pb2.Trace()
-    file.ParseFromString(perfetto_bytes(found, drawn, counters))
+    file.ParseFromString(perfetto_bytes(steady, drawn, counters))
     names = {
-        each.track_descriptor.uuid: each.track_descriptor.name
-        or each.track_descriptor.process.process_name
-        for each in file.packet
+        packet.track_descriptor.uuid: packet.track_descriptor.name
+        or packet.track_descriptor.process.process_name
+        for packet in file.packet
     }
     tracks = {
         packet.track_descriptor.uuid: (
@@ -111,19 +111,19 @@ def test_perfetto_has_what_boards_were_like_on_the_clock_of_the_trace(
         for packet in file.packet
         if packet.track_descriptor.HasField("counter") and packet.track_descriptor.parent_uuid
     }
-    told: dict[Any, Any] = {}
+    counted: dict[Any, Any] = {}
     for packet in file.packet:
         event = packet.track_event
         if event.HasField("double_counter_value"):
             value = packet.timestamp - begin_ns, event.double_counter_value
-            told.setdefault(tracks[event.track_uuid], []).append(value)
+            counted.setdefault(tracks[event.track_uuid], []).append(value)
     # The value before the first slice holds there.
     assert {
         (0, "one", "temperature_c.cpu", "°C"): [(0, 40.0), (1000, 41.5)],
         (0, "rank 1 two_cpu0", "memory_mb", "MB"): [(0, 2.0), (1000, 3.0)],
         (1, "two", "temperature_c.cpu", "°C"): [(0, 40.0), (1500, 41.5)],
         (1, "rank 1 two_cpu0", "memory_mb", "MB"): [(0, 2.0), (1500, 3.0)],
-    } == told
+    } == counted
 
 
 def test_perfetto_has_a_machine_a_board_and_a_process_a_rank(packets: Any) -> None:
@@ -197,13 +197,13 @@ def test_without_the_package_a_line_names_the_extra(monkeypatch: pytest.MonkeyPa
         check_perfetto("--perfetto")
 
 
-def test_the_page_has_all_slices_in_columns(found: Findings, drawn: Timeline) -> None:
-    page = trace_page(found, drawn, ("the link limits",), ("times are exact",))
-    told = trace_in(page)
+def test_the_page_has_all_slices_in_columns(steady: Findings, drawn: Timeline) -> None:
+    page = trace_page(steady, drawn, ("the link limits",), ("times are exact",))
+    record = trace_in(page)
     columns = ("track", "begins", "lengths", "name", "kind", "frame", "critical")
-    assert {len(drawn.slices)} == {len(told[column]) for column in columns}
-    assert len(drawn.tracks) == len(told["tracks"])
-    assert ["one", "two"] == told["boards"]
+    assert {len(drawn.slices)} == {len(record[column]) for column in columns}
+    assert len(drawn.tracks) == len(record["tracks"])
+    assert ["one", "two"] == record["boards"]
     assert "The link limits." in page
-    assert sum(told["critical"]) > 0
-    assert page == trace_page(found, drawn, ("the link limits",), ("times are exact",))
+    assert sum(record["critical"]) > 0
+    assert page == trace_page(steady, drawn, ("the link limits",), ("times are exact",))

@@ -28,9 +28,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_query_begins_when_all_frames_of_the_one_before_are_out(out: Path) -> None:
     measured = Measured("out", out, RunOptions(frames=40, samples_per_query=8))
-    found = run_start(measured, Load("queries"))
-    begins = np.array(found.arrived_ns).reshape(5, 8)
-    ends = begins + np.array(found.latency_ns).reshape(5, 8)
+    start = run_start(measured, Load("queries"))
+    begins = np.array(start.arrived_ns).reshape(5, 8)
+    ends = begins + np.array(start.latency_ns).reshape(5, 8)
     assert (begins == begins[:, :1]).all()
     assert (begins[1:, 0] >= ends[:-1].max(axis=1)).all()
     # The first frame sleeps in each rank; the others follow it, one by one.
@@ -38,8 +38,8 @@ def test_a_query_begins_when_all_frames_of_the_one_before_are_out(out: Path) -> 
 
 
 def test_a_scenario_is_measured_told_and_kept(out: Path, tmp_path: Path) -> None:
-    kept, told = tmp_path / "kept.json", tmp_path / "told.json"
-    ended = command("bench", out, "--scenario", "single", "--out", kept, "--json", told)
+    kept, record = tmp_path / "kept.json", tmp_path / "told.json"
+    ended = command("bench", out, "--scenario", "single", "--out", kept, "--json", record)
     assert 0 == ended.code, ended.err
     assert "p90 at 99 % confidence" in " ".join(ended.out.split())
     assert (
@@ -51,7 +51,7 @@ def test_a_scenario_is_measured_told_and_kept(out: Path, tmp_path: Path) -> None
     latencies = np.sort(bench.starts[0].latencies_ns)
     assert 64 == len(latencies)
     assert latencies[0] >= 1e9 * SLEEP_S * RANKS
-    figures = json.loads(told.read_text())["scenario"]
+    figures = json.loads(record.read_text())["scenario"]
     assert pytest.approx(1e-9 * latencies[57]) == figures["percentile_s"]
     assert pytest.approx(1e-9 * latencies[63]) == figures["proven_s"]
     assert "MLPerf scenario" in kept.with_suffix(".html").read_text()

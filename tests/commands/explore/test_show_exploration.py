@@ -12,9 +12,9 @@ from rankslice.commands.explore.show import print_exploration
 from rankslice.exploration.results.candidates import Exploration
 
 
-def printed(found: Exploration) -> str:
+def printed(exploration: Exploration) -> str:
     console = Console(file=io.StringIO(), width=200)
-    print_exploration(found, "explored", console)
+    print_exploration(exploration, "explored", console)
     assert isinstance(console.file, io.StringIO)
     return " ".join(console.file.getvalue().split())
 
@@ -29,5 +29,5 @@ def test_a_star_says_by_which_objectives_another_mapping_is_as_good() -> None:
 
 
 def test_a_star_that_nothing_has_is_not_explained() -> None:
-    found = tuple(candidate for candidate in candidates() if candidate.on_front)
-    assert "*" not in printed(exploration(found))
+    front = tuple(candidate for candidate in candidates() if candidate.on_front)
+    assert "*" not in printed(exploration(front))

@@ -39,10 +39,10 @@ def test_a_runs_page_has_its_figures_and_how_it_was_run(out: Path) -> None:
 
 
 def test_two_runs_are_one_page_with_ratios(out: Path, copied: Path, tmp_path: Path) -> None:
-    page, told = tmp_path / "page.html", tmp_path / "told.json"
-    ended = rankslice("report", out, copied, "--html", page, "--json", told)
+    page, record = tmp_path / "page.html", tmp_path / "told.json"
+    ended = rankslice("report", out, copied, "--html", page, "--json", record)
     assert (0, "") == (ended.code, ended.err)
-    figures = {each["name"]: each for each in json.loads(told.read_text())["figures"]}
+    figures = {figure["name"]: figure for figure in json.loads(record.read_text())["figures"]}
     assert [1.0] == figures["throughput, frames/s"]["ratios"]
     assert f"{copied} / {out}" in page.read_text()
     assert "throughput, frames/s" in ended.out
@@ -52,10 +52,10 @@ def test_a_report_that_is_newer_than_the_record_counts_alone(copied: Path) -> No
     report = json.loads((copied / "report.json").read_text())
     report["ranks"][0]["memory_mb"] = 4321.0
     (copied / "report.json").write_text(json.dumps(report))
-    found = package.report(copied)
-    assert () == found.runs[0].record.conditions
-    assert 4321.0 == found.runs[0].record.summary.ranks[0].memory_mb
-    assert "only the ranks' report of its last run is available" in found.differences[0]
+    reported = package.report(copied)
+    assert () == reported.runs[0].record.conditions
+    assert 4321.0 == reported.runs[0].record.summary.ranks[0].memory_mb
+    assert "only the ranks' report of its last run is available" in reported.differences[0]
 
 
 def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
@@ -90,8 +90,8 @@ def test_tables_of_operators_stand_side_by_side(tmp_path: Path) -> None:
         "pi,pi_cpu0,litert,ADD b,1x2,Add,20,0.5,0.5,0.6\n"
     )
     second.write_text(f"{OPERATORS}nano,nano_cpu0,litert,CONV_2D a,1x2,Conv IGEMM,20,3.0,3,3\n")
-    page, told = tmp_path / "page.html", tmp_path / "told.json"
-    ended = rankslice("report", first, second, "--html", page, "--json", told)
+    page, record = tmp_path / "page.html", tmp_path / "told.json"
+    ended = rankslice("report", first, second, "--html", page, "--json", record)
     assert (0, "") == (ended.code, ended.err)
     cells = [[cell.strip() for cell in line.split("│")] for line in ended.out.splitlines()]
     rows = {line[1]: line[2:5] for line in cells if len(line) > 4}
@@ -99,7 +99,7 @@ def test_tables_of_operators_stand_side_by_side(tmp_path: Path) -> None:
     assert ["1x2", "0.5", "–"] == rows["ADD b"]
     assert ["", "2.00", "3.00"] == rows["all operators"]
     assert "nano_cpu0" in page.read_text()
-    (one, _) = json.loads(told.read_text())["operators"]
+    (one, _) = json.loads(record.read_text())["operators"]
     assert (str(first), 1.5) == (one["name"], one["operators"][0]["mean_ms"])
 
 

@@ -35,8 +35,8 @@ def traced(
 ) -> Traced:
     """Build a chain, a rank a layer, let it sleep, run and trace it."""
     out = chain_folder(folder, len(sleeps_ms))
-    each = {rank: {"sleep_ms": str(sleep)} for rank, sleep in enumerate(sleeps_ms)}
-    let_ranks_sleep(out, 1, engine=engine, options=each)
+    by_rank = {rank: {"sleep_ms": str(sleep)} for rank, sleep in enumerate(sleeps_ms)}
+    let_ranks_sleep(out, 1, engine=engine, options=by_rank)
     if cores is not None:
 
         def moved(plan: Plan) -> Plan:
@@ -65,18 +65,18 @@ def test_a_slow_rank_that_gets_messages(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_a_small_window(tmp_path: Path) -> None:
-    found = traced(tmp_path, (8, 8, 8), window=1, frames=40).findings
-    assert "window" == found.limit.kind
-    assert "a larger --window" in found.bottleneck
+    findings = traced(tmp_path, (8, 8, 8), window=1, frames=40).findings
+    assert "window" == findings.limit.kind
+    assert "a larger --window" in findings.bottleneck
 
 
 @pytest.mark.ci
 def test_a_shared_core(tmp_path: Path) -> None:
     shared = {0: CORES[-1], 1: CORES[-1]}
-    found = traced(tmp_path, (8, 8), COMPUTING, shared).findings
-    limit = found.limit
+    findings = traced(tmp_path, (8, 8), COMPUTING, shared).findings
+    limit = findings.limit
     assert ("core", (0, 1)) == (limit.kind, limit.ranks)
-    assert found.bottleneck.startswith(f"core {CORES[-1]} of local (ranks 0 and 1) is busy for")
+    assert findings.bottleneck.startswith(f"core {CORES[-1]} of local (ranks 0 and 1) is busy for")
 
 
 @pytest.mark.ci
@@ -92,8 +92,8 @@ def test_a_slow_source(tmp_path: Path) -> None:
 def test_two_routes(tmp_path: Path, route: str, kind: int, ranks: int) -> None:
     out = let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 8)
     shown = trace_run(prepare_trace(out, RunOptions(frames=40, switch=route)))
-    steps = [each for each in shown.drawn.slices if each.name.startswith("segment")]
+    steps = [step for step in shown.drawn.slices if step.name.startswith("segment")]
     assert 40 * kind == len(steps)
-    assert ranks == len({shown.drawn.tracks[each.track].rank for each in steps})
+    assert ranks == len({shown.drawn.tracks[step.track].rank for step in steps})
     assert "rank" == shown.findings.limit.kind
     assert (f"this shows frames 0 to 39, the longest series on the {route} route",) == shown.notes

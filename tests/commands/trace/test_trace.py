@@ -31,19 +31,19 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trace_says_what_limits_and_writes_its_files(out: Path, tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
     record, perfetto = tmp_path / "trace.json", tmp_path / "trace.pftrace"
-    given = ("--frames", str(FRAMES), "--json", record, "--perfetto", perfetto)
-    ended = rankslice("trace", out, *given)
+    arguments = ("--frames", str(FRAMES), "--json", record, "--perfetto", perfetto)
+    ended = rankslice("trace", out, *arguments)
     assert 0 == ended.code, ended.err
-    told = json.loads(record.read_text())
-    assert told["words"][0] in ended.out.replace("\n", " ")
-    assert [*range(FRAMES)] == [frame["frame"] for frame in told["frames"]]
-    steps = [(step["what"], step["rank"]) for step in told["frames"][9]["steps"]]
+    figures = json.loads(record.read_text())
+    assert figures["words"][0] in ended.out.replace("\n", " ")
+    assert [*range(FRAMES)] == [frame["frame"] for frame in figures["frames"]]
+    steps = [(step["what"], step["rank"]) for step in figures["frames"][9]["steps"]]
     assert [("read", 0), ("segment", 0), ("segment", 1), ("write", 1)] == steps
-    for frame in told["frames"]:
+    for frame in figures["frames"]:
         times = [step["begin_ms"] for step in frame["steps"]]
         assert times == sorted(times)
         assert frame["out_ms"] >= frame["steps"][-1]["begin_ms"]
-    assert math.isclose(1, sum(part["share"] for part in told["critical_path"]))
+    assert math.isclose(1, sum(part["share"] for part in figures["critical_path"]))
     assert (out / "trace.html").read_text().startswith("<!DOCTYPE html>")
     assert perfetto.stat().st_size > 1000
     assert not (out / "results.bin").exists()
@@ -56,16 +56,16 @@ def test_operators_are_shown_within_the_steps_of_their_segments(tmp_path: Path) 
     shown = rankslice_package.trace(built.folder, frames=FRAMES, operators=True)
     assert 2 == len([track for track in shown.drawn.tracks if track.kind == OPERATOR])
     steps = {
-        (shown.drawn.tracks[each.track].rank, each.frame): each
-        for each in shown.drawn.slices
-        if each.name == "segment 0"
+        (shown.drawn.tracks[step.track].rank, step.frame): step
+        for step in shown.drawn.slices
+        if step.name == "segment 0"
     }
-    operators = [each for each in shown.drawn.slices if each.kind == OPERATOR]
-    assert any(each.name.startswith("Conv ") for each in operators)
-    assert {*range(FRAMES)} == {each.frame for each in operators}
-    for each in operators:
-        step = steps[shown.drawn.tracks[each.track].rank, each.frame]
-        assert step.begin_ns <= each.begin_ns <= each.end_ns <= step.end_ns
+    operators = [step for step in shown.drawn.slices if step.kind == OPERATOR]
+    assert any(operator.name.startswith("Conv ") for operator in operators)
+    assert {*range(FRAMES)} == {operator.frame for operator in operators}
+    for operator in operators:
+        step = steps[shown.drawn.tracks[operator.track].rank, operator.frame]
+        assert step.begin_ns <= operator.begin_ns <= operator.end_ns <= step.end_ns
     (note,) = shown.notes
     assert note.startswith("timestamps of operators are accurate to ")
 
@@ -81,8 +81,8 @@ def test_operators_and_kernels_of_litert_are_shown_and_written(tmp_path: Path) -
         DIGITS.with_suffix(".tflite"), mapping, out=tmp_path / "out", share_cores=True
     )
     table, record = tmp_path / "operators.csv", tmp_path / "trace.json"
-    given = ("--frames", str(FRAMES), "--operators", "--csv", table, "--json", record)
-    ended = rankslice("trace", tmp_path / "out", *given)
+    arguments = ("--frames", str(FRAMES), "--operators", "--csv", table, "--json", record)
+    ended = rankslice("trace", tmp_path / "out", *arguments)
     assert 0 == ended.code, ended.err
     assert "ranks 0 and 1 ran on a compiled model of LiteRT" in ended.out.replace("\n", " ")
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
@@ -137,7 +137,7 @@ def test_the_last_failure_with_two_routes_is_of_the_frames_that_took_the_last_on
         note.startswith("this shows frames 0 to 4") and "the last on the surge route" in note
         for note in shown.notes
     )
-    tracks = {each.track for each in shown.drawn.slices if each.name.startswith("segment")}
+    tracks = {step.track for step in shown.drawn.slices if step.name.startswith("segment")}
     assert {0, 1, 2} == {shown.drawn.tracks[track].rank for track in tracks}
 
 

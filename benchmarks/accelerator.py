@@ -103,7 +103,7 @@ def build_job(model: Path, place: Path, options: Mapping[str, str]) -> Path:
     specs = read_driver(folder / "driver.py").inputs
     frame = [np.zeros(spec.shape, spec.dtype) for spec in specs]
     RandomSource(RunOptions(), specs).read(0, frame)
-    values = {spec.name: each for spec, each in zip(specs, frame, strict=True)}
+    values = {spec.name: array for spec, array in zip(specs, frame, strict=True)}
     np.savez(place / FRAME, **values)  # type: ignore[arg-type]
     return folder
 
@@ -130,13 +130,13 @@ def run_engine(
     for frame in range(-max(3, frames // 10), frames):
         if frame == 0:
             begin, begin_cpu = time.perf_counter(), time.process_time()
-        given, made = ([slots[frame % DEPTH] for slots in side] for side in (inputs, outputs))
-        engine.run(given, made)
+        fed, made = ([slots[frame % DEPTH] for slots in side] for side in (inputs, outputs))
+        engine.run(fed, made)
     wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
-    found = engine.acceleration()
+    acceleration = engine.acceleration()
     result = outputs[0][0].copy()
     engine.close()
-    without = found.without if found is not None else {}
+    without = acceleration.without if acceleration is not None else {}
     return 1e3 * wall_s / frames, 1e3 * cpu_s / frames, result, without
 
 
@@ -152,9 +152,9 @@ def measure_here(folder: Path, way: str, frames: int) -> Measured:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     options = {"provider": "CUDA", **WAYS[way]}
     settings = EngineSettings(options=options, accelerator="gpu")
-    ms, cpu_ms, found, without = run_engine(folder, settings, frames)
+    ms, cpu_ms, acceleration, without = run_engine(folder, settings, frames)
     _, _, expected, _ = run_engine(folder, EngineSettings(), 1)
-    difference = float(np.abs(found - expected).max() / np.ptp(expected))
+    difference = float(np.abs(acceleration - expected).max() / np.ptp(expected))
     return Measured(ms, cpu_ms / ms, difference, without)
 
 
@@ -167,23 +167,23 @@ def measure_job(folder: Path, frames: int) -> Measured:
     return Measured(ms, rank.cpu_ms / ms, without=(rank.accelerated or {})["without"])
 
 
-def show(title: str, found: Mapping[str, list[Measured]]) -> None:
+def show(title: str, results: Mapping[str, list[Measured]]) -> None:
     """Print a table, with the ratios to the first row's, and what was not used."""
-    first = [each.ms for each in next(iter(found.values()))]
+    first = [run.ms for run in next(iter(results.values()))]
     rows = [
         (
             way,
-            spread(1e3 / each.ms for each in rounds).text(0),
-            spread(each.ms for each in rounds).text(),
-            ratios(first, [each.ms for each in rounds]).text(2),
-            spread(each.busy for each in rounds).text(2),
+            spread(1e3 / run.ms for run in rounds).text(0),
+            spread(run.ms for run in rounds).text(),
+            ratios(first, [run.ms for run in rounds]).text(2),
+            spread(run.busy for run in rounds).text(2),
             f"{rounds[-1].difference:.1e}" if rounds[-1].difference is not None else "-",
         )
-        for way, rounds in found.items()
+        for way, rounds in results.items()
     ]
     columns = ("", "frames/s", "ms per frame", "times as fast", "host core", "from the CPU")
     print_table(title, columns, rows)
-    for way, rounds in found.items():
+    for way, rounds in results.items():
         for name, why in (rounds[-1].without or {}).items():
             if not why.startswith("the platform file"):
                 console.print(f"{way}: no {name}: {why}")
@@ -196,11 +196,11 @@ def main() -> None:
     add("--frames", type=int, default=2000, help="per measurement")
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--measure", nargs=2, metavar=("FOLDER", "WAY"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.measure:
-        folder, way = given.measure
-        found = measure_here(Path(folder), way, given.frames)
-        print(json.dumps({name: getattr(found, name) for name in Measured.__slots__}))
+    args = parser.parse_args()
+    if args.measure:
+        folder, way = args.measure
+        results = measure_here(Path(folder), way, args.frames)
+        print(json.dumps({name: getattr(results, name) for name in Measured.__slots__}))
         return
     if reason := missing():
         console.print(f"no accelerator: {reason}")
@@ -213,13 +213,13 @@ def main() -> None:
                 way: build_job(model, Path(place) / f"{network}-{number}", WAYS[way])
                 for number, way in enumerate(JOBS)
             }
-            alone = {way: partial(measure_alone, folders[BOUND], way, given.frames) for way in WAYS}
+            alone = {way: partial(measure_alone, folders[BOUND], way, args.frames) for way in WAYS}
             jobs = {
-                way: partial(measure_job, folder, given.frames) for way, folder in folders.items()
+                way: partial(measure_job, folder, args.frames) for way, folder in folders.items()
             }
-            show(f"{network}, the engine alone", in_turns(given.rounds, alone))
+            show(f"{network}, the engine alone", in_turns(args.rounds, alone))
             title = f"{network}, a job on one rank; wanted on an H100: {target} frames/s"
-            show(title, in_turns(given.rounds, jobs))
+            show(title, in_turns(args.rounds, jobs))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Contestant:
         self._frames = [self._read(path).copy() for path in self._stamps]
 
     def _end(self) -> None:
-        family = [child for each in self._started for child in each.children(recursive=True)]
+        family = [child for process in self._started for child in process.children(recursive=True)]
         for process in (*family, *self._started):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -165,13 +165,13 @@ def mpi_job(
     started = psutil.Popen(command, stdout=subprocess.DEVNULL)
 
     def ranks() -> list[psutil.Process]:
-        found: dict[int, psutil.Process] = {}
+        processes: dict[int, psutil.Process] = {}
         for process in started.children(recursive=True):
             rank = process.environ().get("OMPI_COMM_WORLD_RANK")
             # A rank comes before what it has started itself.
             if rank is not None:
-                found.setdefault(int(rank), process)
-        return [found[rank] for rank in sorted(found)]
+                processes.setdefault(int(rank), process)
+        return [processes[rank] for rank in sorted(processes)]
 
     return Contestant(name, [started], ranks, [stamps], read)
 

@@ -154,10 +154,10 @@ def boards_profile(measured: Profile, paper: Sequence[Point], speed: str) -> Pro
 
 
 def _kind(profile: Profile, key: str) -> ProfiledKind:
-    found = profile.kind_of(key)
-    if found is None:
+    kind = profile.kind_of(key)
+    if kind is None:
         raise SystemExit(f"{key} was not measured: take the step profile")
-    return found
+    return kind
 
 
 def _whole_s(kind: ProfiledKind, profile: Profile) -> float:
@@ -260,7 +260,7 @@ def prepare(network: str, folder: Path, speed: str) -> Case:
         profile,
         read_model(model).graph,
         read_platform(platform),
-        keys=[f"{board}_{each.name}" for board in _board_names() for each in RESOURCES],
+        keys=[f"{board}_{resource.name}" for board in _board_names() for resource in RESOURCES],
         source=file.name,
     )
     problem = replace(problem, measured_w=active_w(paper))
@@ -274,8 +274,9 @@ def active_w(paper: Sequence[Point]) -> NDArray[np.float64]:
     """
     return np.array(
         [
-            each.power_share * (paper[each.paper].energy_j * paper[each.paper].fps - IDLE_W)
-            for each in RESOURCES
+            resource.power_share
+            * (paper[resource.paper].energy_j * paper[resource.paper].fps - IDLE_W)
+            for resource in RESOURCES
         ]
     )
 
@@ -300,9 +301,9 @@ def best_of(problem: Problem, genetics: GeneticOptions, searches: int) -> Archiv
     score, space = scorer(problem, OBJECTIVES), space_of(problem, OBJECTIVES)
     rows = []
     for seed in range(searches):
-        found = nsga2(score, space, replace(genetics, seed=seed), seeds)
-        best = [found.best(boards, n) for boards in found.groups for n in range(len(OBJECTIVES))]
-        rows += [*found.assignments, *(row for row in best if row is not None)]
+        searched = nsga2(score, space, replace(genetics, seed=seed), seeds)
+        best = [searched.best(b, n) for b in searched.groups for n in range(len(OBJECTIVES))]
+        rows += [*searched.assignments, *(row for row in best if row is not None)]
     assignments = np.unique(rows, axis=0)
     archive = Archive(space.layers, space.objectives)
     archive.add(assignments, score(assignments))
@@ -313,18 +314,18 @@ def search(network: str, folder: Path, speed: str, genetics: GeneticOptions, sea
     """Search for mappings of a network; keep the front, and what is shown of it."""
     case = prepare(network, folder, speed)
     begin = time.perf_counter()
-    found = best_of(case.problem, genetics, searches)
+    archive = best_of(case.problem, genetics, searches)
     seconds = time.perf_counter() - begin
-    console.print(f"{network}, {speed}: {len(found.values)} on the front, {seconds:.0f} s")
+    console.print(f"{network}, {speed}: {len(archive.values)} on the front, {seconds:.0f} s")
     record = Solution(
         seconds=seconds,
         one_board=tuple(
             case.confirmed(paper.name, case.everything_on(resource.name))
             for paper, resource in zip(TABLE_2[network][:2], RESOURCES[:2], strict=True)
         ),
-        selected=tuple(selected(case, found)),
-        boards=tuple(best_on(case, found, boards) for boards in found.groups),
-        front=tuple(case.point("", row) for row in found.assignments),
+        selected=tuple(selected(case, archive)),
+        boards=tuple(best_on(case, archive, boards) for boards in archive.groups),
+        front=tuple(case.point("", row) for row in archive.assignments),
     )
     found_file(network, folder, speed).write_text(json.dumps(asdict(record), indent=1) + "\n")
 
@@ -333,17 +334,17 @@ def found_file(network: str, folder: Path, speed: str) -> Path:
     return folder / f"{network}.{speed}.found.json"
 
 
-def selected(case: Case, found: Archive) -> Iterator[Point]:
+def selected(case: Case, archive: Archive) -> Iterator[Point]:
     """Yield the best mappings on as many boards as the paper's points, each in its respect."""
     for paper in TABLE_2[case.network][2:]:
-        best = found.best(paper.boards, OBJECTIVES.index(ENDS[paper.name]))
+        best = archive.best(paper.boards, OBJECTIVES.index(ENDS[paper.name]))
         if best is not None:
             yield case.confirmed(paper.name, best)
 
 
-def best_on(case: Case, found: Archive, boards: int) -> dict[str, Point]:
+def best_on(case: Case, archive: Archive, boards: int) -> dict[str, Point]:
     """Return the mapping with the best value of each objective, of those on so many boards."""
-    best = {name: found.best(boards, number) for number, name in enumerate(OBJECTIVES)}
+    best = {name: archive.best(boards, number) for number, name in enumerate(OBJECTIVES)}
     return {
         name: (case.confirmed if name == "throughput" else case.point)(name, row)
         for name, row in best.items()
@@ -355,7 +356,7 @@ def read_found(file: Path) -> Solution:
     """Return what a search has kept."""
     record = json.loads(file.read_text())
     many = ("one_board", "selected", "front")
-    points = {name: tuple(Point(**each) for each in record[name]) for name in many}
+    points = {name: tuple(Point(**point) for point in record[name]) for name in many}
     boards = tuple(
         {name: Point(**point) for name, point in best.items()} for best in record["boards"]
     )
@@ -364,7 +365,7 @@ def read_found(file: Path) -> Solution:
 
 def report(folder: Path, plots: Path | None) -> None:
     """Print tables in Markdown, and draw the figures, of what was searched."""
-    found = {
+    solutions = {
         speed: {
             network: read_found(found_file(network, folder, speed))
             for network in TABLE_2
@@ -372,14 +373,14 @@ def report(folder: Path, plots: Path | None) -> None:
         }
         for speed in SPEEDS
     }
-    for speed, networks in found.items():
+    for speed, networks in solutions.items():
         if networks:
             print(f"\nSpeed: {speed}\n")
             print(markdown(POINT_COLUMNS, point_rows(networks)))
             print(markdown(BOARD_COLUMNS, board_rows(networks)))
     if plots is not None:
-        draw_fronts(found["paper"], [plots / "autodice-fronts.svg"])
-        draw_boards(found["paper"], found["here"], [plots / "autodice-boards.svg"])
+        draw_fronts(solutions["paper"], [plots / "autodice-fronts.svg"])
+        draw_boards(solutions["paper"], solutions["here"], [plots / "autodice-boards.svg"])
 
 
 POINT_COLUMNS = (
@@ -400,9 +401,9 @@ POINT_COLUMNS = (
 
 def point_rows(networks: Mapping[str, Solution]) -> Iterator[Sequence[str]]:
     """Yield Table II: each of our points with the paper's beside it."""
-    for network, found in networks.items():
+    for network, solution in networks.items():
         papers = {point.name: point for point in TABLE_2[network]}
-        for point in (*found.one_board, *found.selected):
+        for point in (*solution.one_board, *solution.selected):
             paper = papers[point.name]
             yield (
                 TITLES[network],
@@ -415,7 +416,7 @@ def point_rows(networks: Mapping[str, Solution]) -> Iterator[Sequence[str]]:
                 f"{paper.fps:.1f}",
                 f"{point.memory_mb:.0f}",
                 f"{paper.memory_mb:.0f}",
-                *(f"{each.boards}, {each.cores}, {each.gpus}" for each in (point, paper)),
+                *(f"{of.boards}, {of.cores}, {of.gpus}" for of in (point, paper)),
             )
 
 
@@ -436,9 +437,9 @@ BOARD_COLUMNS = (
 
 def board_rows(networks: Mapping[str, Solution]) -> Iterator[Sequence[str]]:
     """Yield Figure 5: the best of each number of boards, and as a multiple of one board's."""
-    for network, found in networks.items():
-        one = found.boards[0]
-        for best in found.boards:
+    for network, solution in networks.items():
+        one = solution.boards[0]
+        for best in solution.boards:
             fastest, energy, memory = (best[name] for name in OBJECTIVES)
             yield (
                 TITLES[network],
@@ -477,17 +478,17 @@ def main() -> None:
     add("--generations", type=int, default=400)
     add("--searches", type=int, default=12, help="of which the best counts")
     add("--plots", type=Path, help="folder to draw into, with report")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    if given.step == "report":
-        report(given.folder, given.plots)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.step == "report":
+        report(args.folder, args.plots)
         return
     console.print(machine())
-    if given.step == "profile":
-        measure_profile(given.network, given.folder, given.seconds, again=given.again)
+    if args.step == "profile":
+        measure_profile(args.network, args.folder, args.seconds, again=args.again)
     else:
-        genetics = GeneticOptions(given.population, generations=given.generations)
-        search(given.network, given.folder, given.speed, genetics, given.searches)
+        genetics = GeneticOptions(args.population, generations=args.generations)
+        search(args.network, args.folder, args.speed, genetics, args.searches)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ _MEMORY = "#8d6cab"
 _AXES = {"energy_j": "energy, J per frame and board", "memory_mb": "memory, MB per board"}
 
 
-def _panels(found: Mapping[str, Solution], height: float) -> tuple[Any, Any]:
+def _panels(solutions: Mapping[str, Solution], height: float) -> tuple[Any, Any]:
     """Return a figure with two axes for each network, (2, networks)."""
-    figure, axes = new_figure(4 * len(found), height, 2, len(found))
-    return figure, axes.reshape(2, len(found))
+    figure, axes = new_figure(4 * len(solutions), height, 2, len(solutions))
+    return figure, axes.reshape(2, len(solutions))
 
 
-def draw_fronts(found: Mapping[str, Solution], files: Sequence[Path]) -> None:
+def draw_fronts(solutions: Mapping[str, Solution], files: Sequence[Path]) -> None:
     """Draw, for each network, energy and memory of the worst board over the rate."""
-    figure, axes = _panels(found, 7)
-    for column, (network, one) in enumerate(found.items()):
+    figure, axes = _panels(solutions, 7)
+    for column, (network, one) in enumerate(solutions.items()):
         for row, (name, label) in enumerate(_AXES.items()):
             axis = axes[row][column]
             marks = _draw_front(axis, one, name)
@@ -38,11 +38,11 @@ def draw_fronts(found: Mapping[str, Solution], files: Sequence[Path]) -> None:
     save_figure(figure, files)
 
 
-def _draw_front(axis: Any, found: Solution, name: str) -> Any:
+def _draw_front(axis: Any, solution: Solution, name: str) -> Any:
     return axis.scatter(
-        [point.fps for point in found.front],
-        [getattr(point, name) for point in found.front],
-        c=[point.boards for point in found.front],
+        [point.fps for point in solution.front],
+        [getattr(point, name) for point in solution.front],
+        c=[point.boards for point in solution.front],
         cmap="viridis_r",
         vmin=1,
         vmax=8,
@@ -63,7 +63,7 @@ def _draw_points(axis: Any, points: Sequence[Point], name: str, colour: str, lab
 
 
 def draw_boards(
-    found: Mapping[str, Solution], faster: Mapping[str, Solution], files: Sequence[Path]
+    solutions: Mapping[str, Solution], faster: Mapping[str, Solution], files: Sequence[Path]
 ) -> None:
     """Draw the best of each number of boards, as multiples of the best on one board.
 
@@ -72,8 +72,8 @@ def draw_boards(
         faster: with the speed of this machine.
         files: to draw into.
     """
-    figure, axes = _panels(found, 6)
-    for column, (network, one) in enumerate(found.items()):
+    figure, axes = _panels(solutions, 6)
+    for column, (network, one) in enumerate(solutions.items()):
         _draw_rates(axes[0][column], one, FIGURE_5[network])
         if network in faster:
             quick = faster[network]
@@ -92,30 +92,30 @@ def draw_boards(
     save_figure(figure, files)
 
 
-def _draw_rates(axis: Any, found: Solution, paper: float) -> None:
-    boards = _numbers(found)
-    rates = _relative(found, "throughput", "fps")
+def _draw_rates(axis: Any, solution: Solution, paper: float) -> None:
+    boards = _numbers(solution)
+    rates = _relative(solution, "throughput", "fps")
     axis.bar(boards, rates, color=_OURS, label="as fast as the paper's")
-    first = found.boards[0]["throughput"].fps
-    blocking = [points["throughput"].blocking_fps or 0.0 for points in found.boards]
+    first = solution.boards[0]["throughput"].fps
+    blocking = [points["throughput"].blocking_fps or 0.0 for points in solution.boards]
     without = [rate / first for rate in blocking]
     axis.plot(boards, without, "v", color=_PAPER, label="the same, without overlap")
     axis.axhline(paper, ls=":", color=_PAPER, label="the paper's highest, on four")
 
 
-def _draw_needs(axis: Any, found: Solution) -> None:
+def _draw_needs(axis: Any, solution: Solution) -> None:
     for shift, objective, name, colour in (
         (-0.2, "energy", "energy_j", _OTHER),
         (0.2, "memory", "memory_mb", _MEMORY),
     ):
-        boards = [number + shift for number in _numbers(found)]
-        axis.bar(boards, _relative(found, objective, name), 0.4, color=colour, label=objective)
+        boards = [number + shift for number in _numbers(solution)]
+        axis.bar(boards, _relative(solution, objective, name), 0.4, color=colour, label=objective)
 
 
-def _numbers(found: Solution) -> list[int]:
-    return [points["throughput"].boards for points in found.boards]
+def _numbers(solution: Solution) -> list[int]:
+    return [points["throughput"].boards for points in solution.boards]
 
 
-def _relative(found: Solution, objective: str, name: str) -> list[float]:
-    values = [getattr(points[objective], name) for points in found.boards]
+def _relative(solution: Solution, objective: str, name: str) -> list[float]:
+    values = [getattr(points[objective], name) for points in solution.boards]
     return [value / values[0] for value in values]

@@ -89,21 +89,21 @@ def main() -> None:
     add("--models", nargs="+", required=True, help="the sub-models of the ranks")
     add("--cores", type=int, nargs="+", required=True, help="the cores of the ranks")
     add("--stamps", type=Path, required=True, help="where the last rank writes its times")
-    given = parser.parse_args()
+    args = parser.parse_args()
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     rank, last = world.Get_rank(), world.Get_size() - 1
-    os.sched_setaffinity(0, {given.cores[rank]})
-    inboxes = _buffers(given.bytes[rank - 1]) if rank else None
-    outboxes = _buffers(given.bytes[rank]) if rank < last else None
-    open_model = litert if given.models[rank].endswith(".tflite") else onnxruntime
-    compute = open_model(given.models[rank], inboxes, outboxes)
+    os.sched_setaffinity(0, {args.cores[rank]})
+    inboxes = _buffers(args.bytes[rank - 1]) if rank else None
+    outboxes = _buffers(args.bytes[rank]) if rank < last else None
+    open_model = litert if args.models[rank].endswith(".tflite") else onnxruntime
+    compute = open_model(args.models[rank], inboxes, outboxes)
     compute(0)
     world.Barrier()
-    receives = [world.Irecv(each, rank - 1) for each in inboxes or ()]
+    receives = [world.Irecv(inbox, rank - 1) for inbox in inboxes or ()]
     sends = [MPI.REQUEST_NULL] * BUFFERS
-    stamps = given.stamps.open("wb", buffering=0) if rank == last else None
+    stamps = args.stamps.open("wb", buffering=0) if rank == last else None
     slot = 0
     while True:
         if inboxes:

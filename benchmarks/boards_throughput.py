@@ -79,10 +79,10 @@ def make_pipeline(rack: Boards, place: Path, sizes: Sequence[int]) -> Pipeline:
     return Pipeline(job, tuple(sizes), slowest)
 
 
-def report(found: dict[Pipeline, list[float]]) -> None:
+def report(times: dict[Pipeline, list[float]]) -> None:
     """Print what the rounds showed."""
     rows = []
-    for pipeline, frames_ms in found.items():
+    for pipeline, frames_ms in times.items():
         channels = " ".join(f"{size / 1e6:.1f}" for size in pipeline.sizes)
         share = shares_of(pipeline, frames_ms)
         rows.append(
@@ -91,7 +91,7 @@ def report(found: dict[Pipeline, list[float]]) -> None:
                 channels,
                 pipeline.bottleneck,
                 spread(frames_ms).text(2),
-                spread(1e3 / each for each in frames_ms).text(1),
+                spread(1e3 / ms for ms in frames_ms).text(1),
                 share.text(3),
                 "yes" if share.value >= TARGET else "no",
             )
@@ -113,12 +113,12 @@ def shares_of(pipeline: Pipeline, frames_ms: Sequence[float]) -> Interval:
     return ratios([pipeline.bottleneck_ms] * len(frames_ms), frames_ms)
 
 
-def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
+def draw(times: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
     """Write a plot of the rates."""
     figure, axes = new_figure(6.4, 3.6)
-    counts = [pipeline.boards for pipeline in found]
-    possible = [1e3 / pipeline.bottleneck_ms for pipeline in found]
-    rates = [spread(1e3 / each for each in frames_ms) for frames_ms in found.values()]
+    counts = [pipeline.boards for pipeline in times]
+    possible = [1e3 / pipeline.bottleneck_ms for pipeline in times]
+    rates = [spread(1e3 / ms for ms in frames_ms) for frames_ms in times.values()]
     middles = [rate.value for rate in rates]
     errors = [
         [rate.value - rate.low for rate in rates],
@@ -126,7 +126,7 @@ def draw(found: dict[Pipeline, list[float]], files: Sequence[Path]) -> None:
     ]
     axes.step(counts, possible, where="mid", color="0.6", label="1 / bottleneck")
     axes.errorbar(counts, middles, errors, fmt="o", capsize=3, label="measured: median, 95 %")
-    for (pipeline, frames_ms), middle in zip(found.items(), middles, strict=True):
+    for (pipeline, frames_ms), middle in zip(times.items(), middles, strict=True):
         share = shares_of(pipeline, frames_ms).value
         place = (pipeline.boards, middle)
         offset = {"xytext": (0, -14), "textcoords": "offset points"}
@@ -150,8 +150,12 @@ def measure(
         tempfile.TemporaryDirectory(prefix="rankslice-") as folder,
         Boards(max(counts), rate_mbit, disk_mb=64) as rack,
     ):
-        pipelines = [make_pipeline(rack, Path(folder) / str(len(each)), each) for each in sizes]
-        return in_turns(rounds, {each: partial(frame_ms, each.job, frames) for each in pipelines})
+        pipelines = [
+            make_pipeline(rack, Path(folder) / str(len(indices)), indices) for indices in sizes
+        ]
+        return in_turns(
+            rounds, {pipeline: partial(frame_ms, pipeline.job, frames) for pipeline in pipelines}
+        )
 
 
 def frame_ms(job: Job, frames: int) -> float:
@@ -168,14 +172,14 @@ def main() -> None:
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--rate", type=float, default=1000, help="of each cable, in Mbit/s")
     add("--plot", type=Path, nargs="+", default=[], help="files to draw into, .svg or .png")
-    given = parser.parse_args()
+    args = parser.parse_args()
     exit_without_boards()
     console.print(machine())
-    counts = range(1, given.boards + 1)
-    found = measure(counts, given.frames, given.rounds, rate_mbit=given.rate)
-    report(found)
-    if given.plot:
-        draw(found, given.plot)
+    counts = range(1, args.boards + 1)
+    times = measure(counts, args.frames, args.rounds, rate_mbit=args.rate)
+    report(times)
+    if args.plot:
+        draw(times, args.plot)
 
 
 if __name__ == "__main__":

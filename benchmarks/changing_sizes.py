@@ -31,16 +31,16 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--at-most", action="append", required=True)
     parser.add_argument("--frames", type=int, default=200)
-    given = parser.parse_args()
-    graph = read_tflite(given.model, GivenSizes(at_most=_sizes(given.at_most))).graph
-    inputs, outputs = ([t.in_job() for t in each] for each in (graph.inputs, graph.outputs))
+    args = parser.parse_args()
+    graph = read_tflite(args.model, GivenSizes(at_most=_sizes(args.at_most))).graph
+    inputs, outputs = ([t.in_job() for t in tensors] for tensors in (graph.inputs, graph.outputs))
     slots = [make_slot(spec) for spec in outputs]
     random = np.random.default_rng(0)
-    frames = [[_values(spec, random) for spec in inputs] for _ in range(given.frames)]
+    frames = [[_values(spec, random) for spec in inputs] for _ in range(args.frames)]
 
-    _loaded(given.model, inputs, outputs).close()  # loads the library
+    _loaded(args.model, inputs, outputs).close()  # loads the library
     before = _resident_kb()
-    engine = _loaded(given.model, inputs, outputs)
+    engine = _loaded(args.model, inputs, outputs)
     engine.run([np.zeros(spec.shape, spec.dtype) for spec in inputs], slots)
     after_kb = _resident_kb()
     changed, same = [], []
@@ -51,12 +51,12 @@ def main() -> None:
     new = []
     for frame, usual in zip(frames[:20], same[:20], strict=True):
         begin = time.perf_counter()
-        other = _loaded(given.model, inputs, outputs)
+        other = _loaded(args.model, inputs, outputs)
         other.run(frame, slots)
         new.append((time.perf_counter() - begin) / usual)
         other.close()
     rows = [
-        ("same sizes, ms", spread(1e3 * each for each in same).text()),
+        ("same sizes, ms", spread(1e3 * seconds for seconds in same).text()),
         ("changed / same sizes", ratios(changed, same).text()),
         ("new engine / same sizes", spread(new).text()),
         (
@@ -65,7 +65,7 @@ def main() -> None:
         ),
         ("memory at the end, MiB", f"{(end_kb - before) / 1024:.1f}"),
     ]
-    print_table(given.model.name, ("", "median (95 %)"), rows)
+    print_table(args.model.name, ("", "median (95 %)"), rows)
 
 
 def _sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -105,7 +105,9 @@ class Contestant:
         self._turns = os.open(self.place / "turns", os.O_RDWR)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not len(read_log(self.log)):
-            if time.monotonic() > deadline or any(each.poll() is not None for each in self.started):
+            if time.monotonic() > deadline or any(
+                process.poll() is not None for process in self.started
+            ):
                 self.__exit__()
                 messages = (self.place / "messages").read_text(errors="replace")
                 sys.exit(f"{self.name}: no frame has come: {messages[-1000:]}")
@@ -142,12 +144,12 @@ class Contestant:
     def __exit__(self, *_: object) -> None:
         """End it."""
         os.close(self._turns)
-        family = [psutil.Process(each.pid) for each in self.started if each.poll() is None]
-        for process in [child for each in family for child in each.children(True)] + family:
+        family = [psutil.Process(process.pid) for process in self.started if process.poll() is None]
+        for process in [child for parent in family for child in parent.children(True)] + family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        for each in self.started:
-            each.wait()
+        for process in self.started:
+            process.wait()
 
 
 def begin(name: str, size: int, place: Path, peers: Path | None) -> Contestant:
@@ -176,18 +178,18 @@ def _commands(name: str, size: int, place: Path, peers: Path | None) -> list[Com
         return [prepare(folder, wanted).command]
     program = Path(__file__).with_name("channel_peers.py")
 
-    def told(way: str, part: str, python: Path | str = sys.executable) -> Command:
+    def command(way: str, part: str, python: Path | str = sys.executable) -> Command:
         return [python, program, way, part, place, str(size)]
 
     if name == FIFO:
-        return [told("fifo", "receive"), told("fifo", "send")]
+        return [command("fifo", "receive"), command("fifo", "send")]
     if name == RAW:
         mpirun = [str(find_mpirun().path), "-n", "2", "--map-by", "slot:oversubscribe"]
         mpirun += ["--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
-        return [[*mpirun, *told("mpi", "both")]]
+        return [[*mpirun, *command("mpi", "both")]]
     assert peers is not None
     if name == ZENOH:
-        return [told("zenoh", part, peers / "python") for part in ("send", "receive")]
+        return [command("zenoh", part, peers / "python") for part in ("send", "receive")]
     flow = place / "dataflow.yml"
     flow.write_text(dora_dataflow(peers / "python", program, place, size))
     return [[peers / "dora", "run", flow]]
@@ -227,7 +229,7 @@ def measure(
 ) -> Solution:
     """Let the contestants take turns, size by size, in an order that changes; return all turns."""
     chance = random.Random(0)
-    found: Solution = {}
+    results: Solution = {}
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="rankslice-") as folder, ExitStack() as running:
             contestants = []
@@ -247,9 +249,9 @@ def measure(
                         short = SHORTEST_TURN_S if contestant.name == RAW else seconds
                         contestant.take_turn(len(schedule), gap_ms / 1e3, short)
             for number, (case, contestant) in enumerate(schedule, 1):
-                turns = found.setdefault(case, {}).setdefault(contestant.name, [])
+                turns = results.setdefault(case, {}).setdefault(contestant.name, [])
                 turns.append(contestant.turn(number))
-    return found
+    return results
 
 
 def medians_us(turns: Sequence[Turn]) -> list[float]:
@@ -259,25 +261,25 @@ def medians_us(turns: Sequence[Turn]) -> list[float]:
 
 def limits_us(fifo: Sequence[Turn]) -> list[float]:
     """Return what a channel may take, given the FIFO's turns: 1.2 times as long and 30 us."""
-    return [1.2 * each + 30 for each in medians_us(fifo)]
+    return [1.2 * us + 30 for us in medians_us(fifo)]
 
 
-def report(found: Solution) -> None:
+def report(results: Solution) -> None:
     """Print a table: a row for each contestant and case."""
     rows = []
-    for case, turns in found.items():
+    for case, turns in results.items():
         fifo = medians_us(turns[FIFO])
-        for name, each in turns.items():
-            all_us = np.concatenate([turn.ready_us for turn in each])
+        for name, results_of in turns.items():
+            all_us = np.concatenate([turn.ready_us for turn in results_of])
             rows.append(
                 (
                     f"{case.size}, {case.gap_ms:g} ms, {name}",
-                    spread(medians_us(each)).text(0),
-                    ratios(medians_us(each), fifo).text(),
+                    spread(medians_us(results_of)).text(0),
+                    ratios(medians_us(results_of), fifo).text(),
                     *(f"{value:.0f}" for value in np.percentile(all_us, (10, 90, 99))),
-                    spread(turn.summed_median_us for turn in each).text(0),
-                    spread(100 * turn.cpu_share for turn in each).text(2),
-                    spread(turn.gap_ms for turn in each).text(2),
+                    spread(turn.summed_median_us for turn in results_of).text(0),
+                    spread(100 * turn.cpu_share for turn in results_of).text(2),
+                    spread(turn.gap_ms for turn in results_of).text(2),
                 )
             )
     columns = (
@@ -305,16 +307,16 @@ def main() -> None:
     add("--latency", action="store_true", help="a job with --latency, too")
     add("--old", action="store_true", help="a job with --no-direct, too")
     add("--peers", action="store_true", help="zenoh and dora, too")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine(), style="dim")
     names = [JOB, FIFO, RAW]
-    names += [LATENCY] * given.latency + [OLD] * given.old
+    names += [LATENCY] * args.latency + [OLD] * args.old
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
-        peers = peers_environment(Path(folder)) if given.peers else None
+        peers = peers_environment(Path(folder)) if args.peers else None
         names += [ZENOH, DORA] if peers else []
-        rounds, frames = given.rounds, given.frames
-        found = measure(names, given.sizes, given.gaps, rounds, frames=frames, peers=peers)
-    report(found)
+        rounds, frames = args.rounds, args.frames
+        results = measure(names, args.sizes, args.gaps, rounds, frames=frames, peers=peers)
+    report(results)
 
 
 if __name__ == "__main__":

@@ -92,11 +92,11 @@ def search_large(seed: int, *, coarse: bool, genetics: GeneticOptions) -> tuple[
     begin = time.perf_counter()
     space = space_of(problem, OBJECTIVES, coarse=coarse)
     seeds = np.concatenate([exact, balanced_seeds(problem)])
-    found = nsga2(scorer(problem, OBJECTIVES), space, replace(genetics, seed=seed), seeds)
+    archive = nsga2(scorer(problem, OBJECTIVES), space, replace(genetics, seed=seed), seeds)
     seconds = time.perf_counter() - begin
     evaluations = genetics.population * genetics.generations
     return (
-        Searched(seconds, 1 / float(found.values[:, 0].min()), evaluations, len(found.values)),
+        Searched(seconds, 1 / float(archive.values[:, 0].min()), evaluations, len(archive.values)),
         planned,
     )
 
@@ -150,23 +150,23 @@ def main() -> None:
     add("--generations", type=int, default=400)
     add("--population", type=int, default=100)
     add("--blocks", type=int, default=8, help="of the network whose whole front is known")
-    given = parser.parse_args()
-    genetics = GeneticOptions(population=given.population, generations=given.generations)
+    args = parser.parse_args()
+    genetics = GeneticOptions(population=args.population, generations=args.generations)
     console.print(machine())
     rows = []
     for coarse in (False, True):
         results = [
-            search_large(seed, coarse=coarse, genetics=genetics) for seed in range(given.seeds)
+            search_large(seed, coarse=coarse, genetics=genetics) for seed in range(args.seeds)
         ]
         searched = [result for result, _ in results]
         rows.append(
             (
                 "blocks, then layers" if coarse else "layers",
                 f"{searched[0].evaluations}",
-                spread(each.seconds for each in searched).text(1),
-                spread(each.fastest_fps for each in searched).text(2),
+                spread(search.seconds for search in searched).text(1),
+                spread(search.fastest_fps for search in searched).text(2),
                 f"{results[0][1]:.2f}",
-                spread(each.front for each in searched).text(0),
+                spread(search.front for search in searched).text(0),
             )
         )
     columns = (
@@ -178,8 +178,8 @@ def main() -> None:
         "front",
     )
     print_table("DenseNet-121 on 8 boards with CPU and GPU", columns, rows)
-    shares = compare_with_whole_front(given.blocks, range(given.seeds), genetics)
-    row = (f"SqueezeNet, {given.blocks} blocks, 2 boards with CPU and GPU", spread(shares).text(4))
+    shares = compare_with_whole_front(args.blocks, range(args.seeds), genetics)
+    row = (f"SqueezeNet, {args.blocks} blocks, 2 boards with CPU and GPU", spread(shares).text(4))
     print_table("Hypervolume", ("case", "share of the whole front's"), [row])
 
 

@@ -87,8 +87,8 @@ def compare(folder: Path, frames: int, rounds: int) -> tuple[list[float], list[f
         "run": partial(run_fps, folder, path, frames),
         "fed": partial(fed_fps, folder, arrays, frames),
     }
-    found = in_turns(rounds, ways)
-    return found["run"], found["fed"]
+    results = in_turns(rounds, ways)
+    return results["run"], results["fed"]
 
 
 def main() -> None:
@@ -96,20 +96,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="resnet50", help="of the zoo, with a shipped mapping")
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
         place = Path(name)
-        mapping = shipped_mapping(given.network)
-        network = build(model_of(given.network), mapping, "local", place / "network" / "out").folder
-        ran, fed = compare(network, 100, given.rounds)
+        mapping = shipped_mapping(args.network)
+        network = build(model_of(args.network), mapping, "local", place / "network" / "out").folder
+        ran, fed = compare(network, 100, args.rounds)
         console.print(
-            f"{given.network}: run {spread(ran).text(1)}, fed {spread(fed).text(1)} frames/s"
+            f"{args.network}: run {spread(ran).text(1)}, fed {spread(fed).text(1)} frames/s"
         )
         console.print(f"fed / run: {ratios(fed, ran).text(3)}")
         rows = []
         for size in SIZES:
-            ran, fed = compare(null_job(place / f"{size}", size), 1000, given.rounds)
+            ran, fed = compare(null_job(place / f"{size}", size), 1000, args.rounds)
             run_us, fed_us = ([1e6 / rate for rate in rates] for rates in (ran, fed))
             on_top = spread(b - a for a, b in zip(run_us, fed_us, strict=True))
             rows.append(

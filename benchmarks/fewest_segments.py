@@ -75,7 +75,7 @@ def grid(side: int) -> Graph:
     layers = []
     for (row, column), tensor in made.items():
         near = [made.get((row - 1, column)), made.get((row, column - 1))]
-        inputs = tuple(each for each in near if each is not None) or (start,)
+        inputs = tuple(tensor for tensor in near if tensor is not None) or (start,)
         layers.append(Layer(f"layer {tensor.name}", "Op", inputs, (tensor,), (), nowhere))
     return Graph("grid", "onnx", tuple(layers), (start,), (made[side - 1, side - 1],), ())
 
@@ -92,9 +92,9 @@ def measure(graph: Graph, ranks: Sequence[int], rounds: int) -> Measured:
     seconds = []
     for _ in range(rounds):
         begin = time.perf_counter()
-        found = partition(graph, rank_of)
+        parts = partition(graph, rank_of)
         seconds.append(time.perf_counter() - begin)
-    return Measured(tuple(seconds), found)
+    return Measured(tuple(seconds), parts)
 
 
 def main() -> None:
@@ -106,16 +106,16 @@ def main() -> None:
     add("--ranks", nargs="+", type=int, default=[2, 4, 24], help="numbers of ranks")
     add("--rounds", type=int, default=3, help="how often each partition is made")
     add("--side", type=int, default=20, help="of the grid")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
-    for graph in graphs(given.models, given.side):
+    for graph in graphs(args.models, args.side):
         rows = []
-        for ranks, (way, deal) in product(given.ranks, WAYS.items()):
-            result = measure(graph, deal(len(graph.layers), ranks), given.rounds)
+        for ranks, (way, deal) in product(args.ranks, WAYS.items()):
+            result = measure(graph, deal(len(graph.layers), ranks), args.rounds)
             proven = "yes" if result.found.minimal else "no"
             seconds = spread(result.seconds).text(3)
             rows.append((way, str(ranks), seconds, str(len(result.found.segments)), proven))
-        title = f"{graph.name}, {len(graph.layers)} layers, {given.rounds} rounds"
+        title = f"{graph.name}, {len(graph.layers)} layers, {args.rounds} rounds"
         print_table(title, ("", "ranks", "seconds", "segments", "proven fewest"), rows)
 
 

@@ -144,17 +144,17 @@ def build_and_tell(model: Path, mapping: Path, target: Path) -> None:
 
 
 def report(
-    name: str, size: int, ranks: int, found: dict[str, list[float]], alone: Sequence[Alone]
+    name: str, size: int, ranks: int, seconds: dict[str, list[float]], alone: Sequence[Alone]
 ) -> None:
     """Print what the rounds showed, and AutoDiCE's figures for comparison."""
-    copied = found[COPIED]
+    copied = seconds[COPIED]
     middle = spread(copied).value
     rows = [
         (what, spread(values).text(3), ratios(values, copied).text(2), "")
-        for what, values in found.items()
+        for what, values in seconds.items()
     ]
-    whole = spread(each.seconds for each in alone)
-    peak = f"{max(each.peak_mb for each in alone):.0f} MB"
+    whole = spread(run.seconds for run in alone)
+    peak = f"{max(run.peak_mb for run in alone):.0f} MB"
     rows.append(("process that builds", whole.text(3), f"{whole.value / middle:.2f}", peak))
     for figure in AUTODICE.get(name, ()):
         memory = f"{figure.peak_mb:.0f} MB" if figure.peak_mb else ""
@@ -173,20 +173,20 @@ def main() -> None:
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
     add("--build", nargs=3, type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.build:
-        build_and_tell(*given.build)
+    args = parser.parse_args()
+    if args.build:
+        build_and_tell(*args.build)
         return
     console.print(machine())
-    for name in given.models:
-        with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
+    for name in args.models:
+        with tempfile.TemporaryDirectory(prefix="rankslice-", dir=args.folder) as folder:
             place = Path(folder)
             model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else model_of(name)
-            mapping = write_mapping(model, place / "mapping.json", given.ranks)
-            found = measure(model, mapping, place, given.rounds)
+            mapping = write_mapping(model, place / "mapping.json", args.ranks)
+            seconds = measure(model, mapping, place, args.rounds)
             alone = [build_alone(model, mapping, place / "out") for _ in range(3)]
             size = sum(path.stat().st_size for path in files_of(model))
-        report(name, size, given.ranks, found, alone)
+        report(name, size, args.ranks, seconds, alone)
 
 
 if __name__ == "__main__":

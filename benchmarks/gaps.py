@@ -37,7 +37,7 @@ class Turns:
 
     def __init__(self, fifo: str) -> None:
         """Open the FIFO; who tells the turns has opened it, too."""
-        self._told = os.open(fifo, os.O_RDONLY)
+        self._fifo = os.open(fifo, os.O_RDONLY)
         self._turn = self._gap = self._until = self._due = 0
 
     def await_turn(self) -> int:
@@ -46,10 +46,10 @@ class Turns:
         Raises:
             EOFError: there are no more turns.
         """
-        told = os.read(self._told, TURN.size)
-        if not told:
+        token = os.read(self._fifo, TURN.size)
+        if not token:
             raise EOFError("no more turns")
-        self._turn, self._gap, self._until = TURN.unpack(told)
+        self._turn, self._gap, self._until = TURN.unpack(token)
         return self._turn
 
     def is_over(self) -> bool:

@@ -100,11 +100,11 @@ def build_case(place: Path, case: Case, boards: Boards | None) -> Job:
 
 
 def report(
-    jobs: Mapping[Case, Job], found: Mapping[Case, Sequence[float]], frames: int, title: str
+    jobs: Mapping[Case, Job], measured: Mapping[Case, Sequence[float]], frames: int, title: str
 ) -> None:
     """Print the rates of all cases beside what they could be."""
     rows = []
-    for case, rates in found.items():
+    for case, rates in measured.items():
         share = spread(rate / case.reference_fps for rate in rates)
         rows.append(
             (
@@ -126,8 +126,8 @@ def compared(job: Job, frames: int, rates: Sequence[float]) -> str:
     if job.boards is not None:
         return "-"
     options = RunOptions(frames=frames)
-    found = simulate(job.folder, options=options).simulation.throughput_fps
-    return f"{found:.1f}, {spread(rates).value / found:.3f}"
+    predicted = simulate(job.folder, options=options).simulation.throughput_fps
+    return f"{predicted:.1f}, {spread(rates).value / predicted:.3f}"
 
 
 def rate(job: Job, frames: int) -> float:
@@ -141,16 +141,16 @@ def main() -> None:
     add("--boards", action="store_true", help="two virtual boards")
     add("--frames", type=int, default=400, help="of each run")
     add("--rounds", type=int, default=5, help="runs of each")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with (
         tempfile.TemporaryDirectory(prefix="rankslice-") as place,
-        boards_if(2 * given.boards) as boards,
+        boards_if(2 * args.boards) as boards,
     ):
         jobs = {case: build_case(Path(place, f"{n}"), case, boards) for n, case in enumerate(CASES)}
-        runs = {case: partial(rate, job, given.frames) for case, job in jobs.items()}
-        title = "null stages" + " on boards" * given.boards
-        report(jobs, in_turns(given.rounds, runs), given.frames, title)
+        runs = {case: partial(rate, job, args.frames) for case, job in jobs.items()}
+        title = "null stages" + " on boards" * args.boards
+        report(jobs, in_turns(args.rounds, runs), args.frames, title)
 
 
 if __name__ == "__main__":

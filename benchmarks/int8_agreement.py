@@ -141,10 +141,10 @@ def measured(name: str, ranks: int, folder: Path, *, interleaved: bool = False) 
     return shares(name, slices, labels, exact, np.array(whole), sliced)
 
 
-def row(found: Shares) -> list[str]:
+def row(shares: Shares) -> list[str]:
     """Return the cells of a table's row."""
-    cells = (found.right, found.whole, found.sliced, found.same, found.clear)
-    return [f"{found.network}, {found.slices}", *(f"{share:.1%}" for share in cells)]
+    cells = (shares.right, shares.whole, shares.sliced, shares.same, shares.clear)
+    return [f"{shares.network}, {shares.slices}", *(f"{share:.1%}" for share in cells)]
 
 
 def main() -> None:
@@ -156,21 +156,23 @@ def main() -> None:
     add("--interleaved", action="store_true", help="slices of two pieces each")
     add("--json", type=Path, help="file for the figures")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
-    found = []
-    for name in given.network or keras_names():
-        for ranks in given.ranks or (2, 3, 5):
+    agreements = []
+    for name in args.network or keras_names():
+        for ranks in args.ranks or (2, 3, 5):
             console.print(f"{name} in {ranks} slices", style="dim")
-            with tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder:
-                found.append(measured(name, ranks, Path(folder), interleaved=given.interleaved))
+            with tempfile.TemporaryDirectory(prefix="rankslice-", dir=args.folder) as folder:
+                agreements.append(measured(name, ranks, Path(folder), interleaved=args.interleaved))
     columns = (
         *("network, slices", "float32: right", "int8 whole as float32", "int8 slices as float32"),
         *("int8 slices as int8 whole", "lead above noise"),
     )
-    print_table(f"the same answers, {HELD_OUT} held-out images", columns, map(row, found))
-    if given.json:
-        given.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+    print_table(f"the same answers, {HELD_OUT} held-out images", columns, map(row, agreements))
+    if args.json:
+        args.json.write_text(
+            json.dumps([asdict(agreement) for agreement in agreements], indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

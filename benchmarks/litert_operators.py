@@ -25,8 +25,10 @@ PLAIN, PROFILED, STOPPED = "interpreter", "profiled", "compiled, profiler stoppe
 
 def tensors(details: list[dict[str, object]]) -> list[Tensor]:
     return [
-        Tensor(str(each["name"]), np.dtype(each["dtype"]).name, tuple(map(int, each["shape"])))  # type: ignore[call-overload]
-        for each in details
+        Tensor(
+            str(detail["name"]), np.dtype(detail["dtype"]).name, tuple(map(int, detail["shape"]))
+        )  # type: ignore[call-overload]
+        for detail in details
     ]
 
 
@@ -76,13 +78,13 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, help=".tflite files")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--runs", type=int, default=20, help="in a turn of each")
-    given = parser.parse_args()
-    files = given.files or [keras_model("mobilenetv2", kind) for kind in ("float32", "int8")]
+    args = parser.parse_args()
+    files = args.files or [keras_model("mobilenetv2", kind) for kind in ("float32", "int8")]
     rows = []
     for file in files:
         network = Network(file)
-        jobs = {name: partial(network.turn, name, given.runs) for name in network.engines}
-        measured = in_turns(given.turns, jobs)
+        jobs = {name: partial(network.turn, name, args.runs) for name in network.engines}
+        measured = in_turns(args.turns, jobs)
         rows.append(
             (
                 file.name,

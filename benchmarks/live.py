@@ -49,13 +49,13 @@ def in_terminal(*arguments: str | Path) -> str:
 
 def figures(out: Path, source: Path, frames: int, *options: str) -> dict[str, Any]:
     """Run a job once; return its figures."""
-    told = out.parent / "run.json"
-    given = ("--input", source, "--frames", str(frames), "--json", told)
-    shown = in_terminal("run", out, *given, *options)
+    file = out.parent / "run.json"
+    arguments = ("--input", source, "--frames", str(frames), "--json", file)
+    shown = in_terminal("run", out, *arguments, *options)
     if bool(re.search(r"; \d+ inside", shown)) != ("--live" in options):
         sys.exit(f"the view was not drawn, or without being asked for:\n{shown}")
-    found: dict[str, Any] = json.loads(told.read_text())
-    return found
+    record: dict[str, Any] = json.loads(file.read_text())
+    return record
 
 
 def main() -> None:
@@ -65,30 +65,30 @@ def main() -> None:
     add("--model", default="squeezenet", help="network of the zoo with a shipped mapping")
     add("--seconds", type=float, default=2.5, help="of a run")
     add("--rounds", type=int, default=8, help="runs of each")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
-        mapping = shipped_mapping(given.model)
-        built = build(model_of(given.model), mapping, "local", Path(place, "out"))
+        mapping = shipped_mapping(args.model)
+        built = build(model_of(args.model), mapping, "local", Path(place, "out"))
         source = store_frames(built.plan, Path(place, "frames.npz"))
         first = [figures(built.folder, source, FIRST_FRAMES) for _ in range(2)]
-        fastest = max(each["throughput_fps"] for each in first)
+        fastest = max(record["throughput_fps"] for record in first)
         arrivals = ("--fps", f"{fastest / 2:.1f}", "--queue", "10000")
         loads = {RATE: (fastest, ()), LATENCY: (fastest / 2, arrivals)}
         jobs = {
             (load, view): partial(
-                figures, built.folder, source, round(given.seconds * fps), *options, *view
+                figures, built.folder, source, round(args.seconds * fps), *options, *view
             )
             for load, (fps, options) in loads.items()
             for view in ((), ("--live",))
         }
-        found = in_turns(given.rounds, jobs)
+        results = in_turns(args.rounds, jobs)
     rows = []
     for load in loads:
         without, live = (
             [
-                each["throughput_fps"] if load == RATE else each["latency_ms"]["mean"]
-                for each in found[load, view]
+                record["throughput_fps"] if load == RATE else record["latency_ms"]["mean"]
+                for record in results[load, view]
             ]
             for view in ((), ("--live",))
         )
@@ -96,7 +96,7 @@ def main() -> None:
             (load, spread(without).text(), spread(live).text(), ratios(live, without).text(3))
         )
     columns = ("", "without", "--live", "--live / without")
-    print_table(f"{given.model} over two ranks", columns, rows)
+    print_table(f"{args.model} over two ranks", columns, rows)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Case:
     @property
     def slower(self) -> int:
         """The rank with more work."""
-        work = [sum(count for rank, count in self.pieces if rank == each) for each in (0, 1)]
+        work = [sum(count for rank, count in self.pieces if rank == side) for side in (0, 1)]
         return int(np.argmax(work))
 
     @property
@@ -196,9 +196,9 @@ def measure_in(place: Path, case: Case, boards: Boards | None) -> tuple[float, f
     alone = alone_s(model, slower)
     summary = job.run(round(RUN_S / (median(alone) + 1e-3)), inputs=(source,))
     alone += alone_s(model, slower)
-    found = 1e3 * median(alone), 1e3 / summary.throughput_fps
-    console.print(f"{case}: {found[0]:.2f} ms alone, {found[1]:.2f} ms", style="dim")
-    return found
+    times = 1e3 * median(alone), 1e3 / summary.throughput_fps
+    console.print(f"{case}: {times[0]:.2f} ms alone, {times[1]:.2f} ms", style="dim")
+    return times
 
 
 def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
@@ -209,7 +209,7 @@ def alone_s(model: Path, slices: Sequence[Slice]) -> list[float]:
         return [sum(profiler.measure_slices(slices)) for _ in range(MEASURED_TIMES)]
 
 
-def report(found: dict[Case, list[tuple[float, float]]]) -> None:
+def report(results: dict[Case, list[tuple[float, float]]]) -> None:
     """Print what the rounds showed."""
     rows = [
         (
@@ -219,22 +219,22 @@ def report(found: dict[Case, list[tuple[float, float]]]) -> None:
             spread(alone for alone, _ in rounds).text(2),
             spread(frame - alone for alone, frame in rounds).text(2),
         )
-        for case, rounds in found.items()
+        for case, rounds in results.items()
     ]
     print_table(
         "What a frame takes beyond the slower rank's slices, in ms",
         ("the slower rank", "MB a message", "slices", "they alone", "beyond them"),
         rows,
     )
-    beyond = [median(frame - alone for alone, frame in rounds) for rounds in found.values()]
+    beyond = [median(frame - alone for alone, frame in rounds) for rounds in results.values()]
     console.print(f"mean: {np.mean(beyond):.2f} ms")
-    report_bytes(found)
+    report_bytes(results)
 
 
-def report_bytes(found: dict[Case, list[tuple[float, float]]]) -> None:
+def report_bytes(results: dict[Case, list[tuple[float, float]]]) -> None:
     """Print what each byte adds, if sizes differ: a line is fitted to each round's cases."""
     alike: dict[tuple[tuple[int, int], ...], list[Case]] = {}
-    for case in found:
+    for case in results:
         alike.setdefault(case.pieces, []).append(case)
     for cases in alike.values():
         sizes = [case.nbytes for case in cases]
@@ -242,7 +242,7 @@ def report_bytes(found: dict[Case, list[tuple[float, float]]]) -> None:
             continue
         slopes = [
             1e6 * float(np.polyfit(sizes, [frame - alone for alone, frame in done], 1)[0])
-            for done in zip(*(found[case] for case in cases), strict=True)
+            for done in zip(*(results[case] for case in cases), strict=True)
         ]
         role = cases[0].role
         console.print(f"a byte takes a rank that {role} {spread(slopes).text(1)} ns")
@@ -255,12 +255,12 @@ def main() -> None:
     add("--vary", choices=CASES, default="size", help="what differs from case to case")
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--boards", action="store_true", help="a virtual board for each rank")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
-    with boards_if(2 * given.boards) as boards:
-        cases = {case: partial(measure, case, boards) for case in CASES[given.vary]}
-        found = in_turns(given.rounds, cases)
-    report(found)
+    with boards_if(2 * args.boards) as boards:
+        cases = {case: partial(measure, case, boards) for case in CASES[args.vary]}
+        results = in_turns(args.rounds, cases)
+    report(results)
 
 
 if __name__ == "__main__":

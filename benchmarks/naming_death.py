@@ -126,27 +126,27 @@ def _kill(victim: int, mpirun: subprocess.Popen[bytes], watch: socket.socket) ->
     return Kill(*(times_ms[source] for source in sources))
 
 
-def row(name: str, found: Sequence[float]) -> tuple[str, ...]:
+def row(name: str, seconds: Sequence[float]) -> tuple[str, ...]:
     """Return the row of a table: the distribution of some times."""
-    levels = np.percentile(found, (50, 90, 99, 100))
-    return (name, str(len(found)), *(f"{level:.1f}" for level in levels))
+    levels = np.percentile(seconds, (50, 90, 99, 100))
+    return (name, str(len(seconds)), *(f"{level:.1f}" for level in levels))
 
 
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="how many ranks are killed each way")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
         folders = build_folders(Path(place))
         kills = {name: partial(kill_in, folder) for name, folder in folders.items()}
-        found = in_turns(given.kills, kills)
-    every = [kill for kills in found.values() for kill in kills]
-    rows = [row(f"named {name}", [kill.named_ms for kill in found[name]]) for name in found]
+        results = in_turns(args.kills, kills)
+    every = [kill for kills in results.values() for kill in kills]
+    rows = [row(f"named {name}", [kill.named_ms for kill in results[name]]) for name in results]
     rows += [
-        row(f"{name}, passed on by mpirun", [kill.passed_on_ms for kill in found[name]])
-        for name in found
+        row(f"{name}, passed on by mpirun", [kill.passed_on_ms for kill in results[name]])
+        for name in results
     ]
     print_table(
         "milliseconds after SIGKILL",

@@ -113,8 +113,8 @@ def let_stamp(folder: Path, plan: Plan, options: Sequence[Mapping[str, str]]) ->
     """
     shutil.copy(_STAMPING, folder / "runtime" / "engines" / "gaps_engine.py")
     stamping = (
-        dataclasses.replace(rank, engine="gaps", options=tuple(each.items()))
-        for rank, each in zip(plan.ranks, options, strict=True)
+        dataclasses.replace(rank, engine="gaps", options=tuple(own.items()))
+        for rank, own in zip(plan.ranks, options, strict=True)
     )
     changed = plan.with_ranks(tuple(stamping))
     write_driver(folder, changed)

@@ -77,30 +77,30 @@ def main() -> None:
     add("--no-direct", action="store_true", help="messages between ranks of one board, too")
     add("--frames", type=int, default=500, help="per run")
     add("--rounds", type=int, default=10, help="runs of each")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
-    size = int(1e3 * given.kilobytes)
+    size = int(1e3 * args.kilobytes)
     with (
         tempfile.TemporaryDirectory(prefix="rankslice-") as place,
-        boards_if(2 * given.boards) as boards,
+        boards_if(2 * args.boards) as boards,
     ):
         jobs = {
             FIXED: make_job(Path(place, FIXED), size, boards, is_open=False),
             OPEN: make_job(Path(place, OPEN), round(size / SHARE), boards, is_open=True),
         }
-        direct = not given.no_direct
+        direct = not args.no_direct
         runs = {
-            (name, window): partial(frame_ms, job, given.frames, window=window, direct=direct)
+            (name, window): partial(frame_ms, job, args.frames, window=window, direct=direct)
             for name, job in jobs.items()
             for window in (None, 1)
         }
-        found = in_turns(given.rounds, runs)
+        results = in_turns(args.rounds, runs)
     rows = []
-    for (name, window), runs in sorted(found.items(), key=str):
+    for (name, window), runs in sorted(results.items(), key=str):
         pace = "full speed" if window is None else "one frame at a time"
         row = [f"{name}, {pace}"]
         for kind in (0, 1):
-            values, beside = ([each[kind] for each in r] for r in (runs, found[FIXED, window]))
+            values, beside = ([run[kind] for run in r] for r in (runs, results[FIXED, window]))
             row += [spread(values).text(3), ratios(values, beside).text(2)]
         rows.append(row)
     columns = ("", "ms a frame", "to fixed, 95 %", "processor, ms a frame", "to fixed, 95 %")

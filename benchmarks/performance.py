@@ -82,13 +82,13 @@ class Row:
 def channels() -> Iterator[Row]:
     """Measure channels on one board: until the receiver can run, and has summed all bytes."""
     names = (JOB, LATENCY, FIFO, RAW)
-    found = channel_time.measure(names, tuple(channel_time.SIZES), channel_time.GAPS_MS, 3)
+    results = channel_time.measure(names, tuple(channel_time.SIZES), channel_time.GAPS_MS, 3)
     ready, faster, summed, early, share = [], [], [], [], []
-    for case, turns in found.items():
+    for case, turns in results.items():
         job, fifo, raw, latency = (medians_us(turns[name]) for name in (JOB, FIFO, RAW, LATENCY))
         limits = limits_us(turns[FIFO])
         label = f"{case.size}, {case.gap_ms:g} ms"
-        if spread(each.gap_ms for each in turns[JOB]).value < 1.2 * case.gap_ms:
+        if spread(turn.gap_ms for turn in turns[JOB]).value < 1.2 * case.gap_ms:
             is_met = bool(np.median(np.subtract(job, limits)) <= 0)
             limit = spread(limits).value
             ready.append(Point(label, spread(job), limit, spread(fifo), is_met))
@@ -97,10 +97,10 @@ def channels() -> Iterator[Row]:
         if np.median(np.divide(raw, limits)) >= 10:
             faster.append(Point(label, ratios(raw, job), 10.0))
         if channel_time.SIZES[case.size] >= MIN_SUMMED:
-            until = [spread(each.summed_median_us for each in turns[name]) for name in (JOB, RAW)]
+            until = [spread(turn.summed_median_us for turn in turns[name]) for name in (JOB, RAW)]
             summed.append(Point(label, until[0], None, until[1]))
         early.append(Point(label, spread(latency), 10.0, spread(job)))
-        used = spread(100 * each.cpu_share for each in turns[LATENCY])
+        used = spread(100 * turn.cpu_share for turn in turns[LATENCY])
         share.append(Point(label, used, 4.0))
     title, target = "channel, send to ready-to-run, us", "<= 1.2 FIFO + 30 us"
     yield Row("channels", title, target, ready, "bare FIFO")
@@ -118,11 +118,11 @@ def peers() -> Iterator[Row]:
         if programs is None:
             sys.exit("zenoh and dora cannot be installed")
         names = (JOB, FIFO, ZENOH, DORA)
-        found = channel_time.measure(names, ("4k", "3M"), (10.0,), 3, peers=programs)
+        results = channel_time.measure(names, ("4k", "3M"), (10.0,), 3, peers=programs)
     for peer, least in ((DORA, 5.0), (ZENOH, 2.0)):
         points = [
             Point(case.size, ratios(medians_us(turns[peer]), medians_us(turns[JOB])), least)
-            for case, turns in found.items()
+            for case, turns in results.items()
         ]
         title = f"{peer} / channel, a frame each 10 ms"
         yield Row(peer, title, f">= {least:g}", points, at_least=True, digits=2)
@@ -140,7 +140,8 @@ def runtime() -> Iterator[Row]:
     ]
     yield Row("runtime", "processor time per frame, null engine, 4 kB, us", "<= 50", used)
     share = [
-        Point(f"rank {rank}", spread([100 * each]), 0.3) for rank, each in enumerate(idle.cpu_share)
+        Point(f"rank {rank}", spread([100 * share]), 0.3)
+        for rank, share in enumerate(idle.cpu_share)
     ]
     yield Row("idle", "idle rank, % of a core", "<= 0.3", share, digits=2)
 
@@ -156,8 +157,8 @@ def pipelines() -> Iterator[Row]:
         with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
             model = model_of(network)
             case = Case(Path(folder), model, default_mapping(network, model))
-            found = case.in_turns(turns, turn_s, by_hand=True, whole=False)
-        rates = {each.name: each.rates() for each in found}
+            contestants = case.in_turns(turns, turn_s, by_hand=True, whole=False)
+        rates = {contestant.name: contestant.rates() for contestant in contestants}
         stage = ratios(rates[PIPELINE], rates[SLOWER_STAGE])
         loop = ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE])
         to_stage.append(Point(network, stage, least, loop))
@@ -180,14 +181,14 @@ def hops() -> Iterator[Row]:
     """Measure one frame at a time."""
     ranks = [2, 4] + [8] * (len(os.sched_getaffinity(0)) >= 8)
     points = []
-    for chain, found in window_of_one.measure(window_of_one.NETWORKS, ranks, 3).items():
-        beyond = np.median([each.hop_us - each.limit_us for each in found])
+    for chain, hops in window_of_one.measure(window_of_one.NETWORKS, ranks, 3).items():
+        beyond = np.median([hop.hop_us - hop.limit_us for hop in hops])
         points.append(
             Point(
                 f"{chain.network}, {chain.ranks} ranks",
-                spread(each.hop_us for each in found),
-                spread(each.limit_us for each in found).value,
-                spread(each.fifo_us for each in found),
+                spread(hop.hop_us for hop in hops),
+                spread(hop.limit_us for hop in hops).value,
+                spread(hop.fifo_us for hop in hops),
                 bool(beyond <= 0),
             )
         )
@@ -210,8 +211,8 @@ def front_end() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         model = zoo_model("vgg19")
         mapping = write_mapping(model, Path(folder) / "mapping.json")
-        found = measure_front_end(model, mapping, Path(folder), 5)
-    share = ratios(found[BUILT], found[COPIED])
+        seconds = measure_front_end(model, mapping, Path(folder), 5)
+    share = ratios(seconds[BUILT], seconds[COPIED])
     point = Point("VGG-19 with hashes", share, 4.0)
     yield Row("front-end", "front end / cp", "<= 4", [point], digits=2)
 
@@ -219,14 +220,14 @@ def front_end() -> Iterator[Row]:
 def boards() -> Iterator[Row]:
     """Measure pipelines over virtual boards."""
     exit_without_boards()
-    found = boards_throughput.measure((1, 2, 4, 8), 100, 2, rate_mbit=RATE_MBIT)
+    times = boards_throughput.measure((1, 2, 4, 8), 100, 2, rate_mbit=RATE_MBIT)
     points = [
         Point(
             f"{pipeline.boards} boards",
             boards_throughput.shares_of(pipeline, frames_ms),
             0.96 if pipeline.boards == 8 else None,
         )
-        for pipeline, frames_ms in found.items()
+        for pipeline, frames_ms in times.items()
     ]
     title = "rate over virtual boards x bottleneck"
     yield Row("boards", title, ">= 0.96 at 8", points, at_least=True, digits=3)
@@ -296,23 +297,23 @@ def main() -> None:
     add = parser.add_argument
     add("--rows", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     add("--out", type=Path, default=Path("bench"), help="folder for plots and the table")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     console.print(machine())
     lines: list[tuple[str, ...]] = []
-    for name in given.rows:
+    for name in args.rows:
         begin_s = time.monotonic()
         try:
             for row in PARTS[name]():
                 if row.points:
-                    draw(row, given.out)
+                    draw(row, args.out)
                 lines += lines_of(row)
         except (SystemExit, RankSliceError) as error:
             lines.append((name, "", f"not measured: {error}", "", "", ""))
         console.print(f"{name}: {time.monotonic() - begin_s:.0f} s", style="dim")
-        write_markdown(given.out / "table.md", lines)
+        write_markdown(args.out / "table.md", lines)
     print_table("Medians, with the least and the greatest", COLUMNS, lines)
-    console.print(f"{machine()}\nplots and table.md: {given.out}")
+    console.print(f"{machine()}\nplots and table.md: {args.out}")
 
 
 if __name__ == "__main__":

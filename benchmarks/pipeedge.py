@@ -67,5 +67,5 @@ def read_pipeedge(models: Path, device_types: Path, devices: Path, *, model: str
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    record: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return record

@@ -139,12 +139,12 @@ def pipeline(name: str, prepared: PreparedRun) -> Contestant:
 
 def loop_by_hand(pipelined: PreparedRun, stages: Sequence[Stage], stamps: Path) -> Contestant:
     """Start ``bare_loop.py`` on the pipeline's cores."""
-    told = arguments_by_hand(pipelined.plan, stages)
+    arguments = arguments_by_hand(pipelined.plan, stages)
     command = launch_command(
         pipelined.plan,
         pipelined.folder,
         find_mpirun(),
-        [*told, "--stamps", str(stamps)],
+        [*arguments, "--stamps", str(stamps)],
         program=(sys.executable, str(BARE_LOOP)),
     )
     return mpi_job(LOOP_BY_HAND, command, stamps)
@@ -271,7 +271,7 @@ class Case:
         begins: list[Callable[[], Contestant]] = [
             lambda: pipeline(PIPELINE, self.pipelined),
             lambda: stages_alone(SLOWER_STAGE, self.place, self.stages),
-            *(partial(stages_alone, name, self.place, [each]) for name, each in alone.items()),
+            *(partial(stages_alone, name, self.place, [stage]) for name, stage in alone.items()),
         ]
         if latency:
             results = self.place / "latency.bin"
@@ -298,8 +298,8 @@ def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
     It is for a chain of ranks with a sub-model each and one tensor between two; for others it ends.
     """
     sessions = [session for stage in stages for session in stage.sessions]
-    tensors = [tensor for each in sessions for tensor in (each.inputs, each.outputs)]
-    if len(sessions) != len(stages) or any(len(each) != 1 for each in tensors):
+    tensors = [tensor for session in sessions for tensor in (session.inputs, session.outputs)]
+    if len(sessions) != len(stages) or any(len(ends) != 1 for ends in tensors):
         sys.exit("--by-hand takes ranks with a sub-model each, of one input and one output")
     sizes = [str(session.outputs[0].nbytes) for session in sessions[:-1]]
     files = [session.file for session in sessions]
@@ -309,20 +309,20 @@ def arguments_by_hand(plan: Plan, stages: Sequence[Stage]) -> list[str]:
 
 def report(title: str, plan: Plan, contestants: Sequence[Contestant]) -> None:
     """Print what the turns showed."""
-    rates = {each.name: each.rates() for each in contestants}
+    rates = {contestant.name: contestant.rates() for contestant in contestants}
     parts = enumerate(contestants[1].rates_of_parts())
-    rates |= {f"stage {number}, beside the other": found for number, found in parts}
+    rates |= {f"stage {number}, beside the other": rate for number, rate in parts}
     pipelined = rates[PIPELINE]
     rows = [
-        (name, spread(found).text(1), ratios(pipelined, found).text(3))
-        for name, found in rates.items()
+        (name, spread(rate).text(1), ratios(pipelined, rate).text(3))
+        for name, rate in rates.items()
     ]
     columns = ("", "frames/s", "pipeline / this")
     print_table(title, columns, rows)
     if LOOP_BY_HAND in rates:
         share = ratios(rates[LOOP_BY_HAND], rates[SLOWER_STAGE]).text(3)
         console.print(f"loop by hand / slower stage: {share}\n")
-    ranks, alone = (each.cpu_ms() for each in contestants[:2])
+    ranks, alone = (contestant.cpu_ms() for contestant in contestants[:2])
     print_table(
         "Processor time per frame and rank, in ms",
         ("rank", "whole rank", "its stage alone", "runtime"),
@@ -383,24 +383,24 @@ def main() -> None:
     add("--beside", default="", help="the pipeline with frames from there, too")
     add("--latency", action="store_true", help="the pipeline with --latency, too")
     add("--by-hand", action="store_true", help="a bare mpi4py loop with the same sub-models, too")
-    given = parser.parse_args()
-    model = model_of(given.model)
+    args = parser.parse_args()
+    model = model_of(args.model)
     mapping: Path | MakeMapping
-    if given.cuts:
-        mapping = mapping_of_cuts(parse_cuts(given.cuts), share_cores=True)
+    if args.cuts:
+        mapping = mapping_of_cuts(parse_cuts(args.cuts), share_cores=True)
     else:
-        mapping = given.mapping or default_mapping(given.model, model)
+        mapping = args.mapping or default_mapping(args.model, model)
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name:
-        case = Case(Path(name), model, mapping, given.input)
+        case = Case(Path(name), model, mapping, args.input)
         contestants = case.in_turns(
-            given.rounds,
-            given.turn,
-            latency=given.latency,
-            by_hand=given.by_hand,
-            beside=given.beside,
+            args.rounds,
+            args.turn,
+            latency=args.latency,
+            by_hand=args.by_hand,
+            beside=args.beside,
         )
-        title = f"{given.model}, {given.input} frames, {given.rounds} turns of {given.turn:g} s"
+        title = f"{args.model}, {args.input} frames, {args.rounds} turns of {args.turn:g} s"
         report(title, case.plan, contestants)
 
 

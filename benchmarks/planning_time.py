@@ -153,21 +153,21 @@ def in_turn() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def turns_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str, str]:
     """Return a case, how long it takes, and what turns gain."""
-    found, alone = planned(case), planned({**case, "most_turns": 1})
-    latency = found.objective == "latency"
-    least, without = (one.latency_s if latency else one.bottleneck_s for one in (found, alone))
-    told = f"{found.objective}: {100 * (least / without - 1):+.1f} %"
-    proof = "proven" if found.proven else "not proven"
-    return title, milliseconds(measure(case, rounds, proven=found.proven)), f"{told}, {proof}"
+    plan, alone = planned(case), planned({**case, "most_turns": 1})
+    latency = plan.objective == "latency"
+    least, without = (one.latency_s if latency else one.bottleneck_s for one in (plan, alone))
+    text = f"{plan.objective}: {100 * (least / without - 1):+.1f} %"
+    proof = "proven" if plan.proven else "not proven"
+    return title, milliseconds(measure(case, rounds, proven=plan.proven)), f"{text}, {proof}"
 
 
 def crowded_row(title: str, case: dict[str, Any], rounds: int) -> tuple[str, str, str]:
     """Return a case, how long it takes, and how far its plan may be from the best."""
-    found = planned(case)
-    assert found.bound_s
-    above = 100 * (found.bottleneck_s / found.bound_s - 1)
-    told = "proven" if found.proven else f"{above:.1f} % above the bound"
-    return title, milliseconds(measure(case, rounds, proven=found.proven)), told
+    plan = planned(case)
+    assert plan.bound_s
+    above = 100 * (plan.bottleneck_s / plan.bound_s - 1)
+    text = "proven" if plan.proven else f"{above:.1f} % above the bound"
+    return title, milliseconds(measure(case, rounds, proven=plan.proven)), text
 
 
 def on_full_boards(layers: int, kinds: int) -> dict[str, Any]:
@@ -190,9 +190,9 @@ def measure(case: dict[str, Any], rounds: int, *, proven: bool = True) -> Interv
     seconds = []
     for _ in range(rounds + 1):
         begin = time.perf_counter()
-        found = planned(case)
+        plan = planned(case)
         seconds.append(time.perf_counter() - begin)
-        assert found.proven == proven
+        assert plan.proven == proven
     return spread(seconds[1:])
 
 
@@ -219,10 +219,10 @@ def milliseconds(seconds: Interval) -> str:
     return Interval(*(1e3 * part for part in (seconds.value, seconds.low, seconds.high))).text()
 
 
-def plot(found: Sequence[Growth], file: Path) -> None:
+def plot(results: Sequence[Growth], file: Path) -> None:
     """Draw the growths side by side."""
-    figure, axes = new_figure(13, 3.4, 1, len(found), sharey=True)
-    for axis, growth in zip(axes, found, strict=True):
+    figure, axes = new_figure(13, 3.4, 1, len(results), sharey=True)
+    for axis, growth in zip(axes, results, strict=True):
         middle = [1e3 * one.value for one in growth.seconds]
         least = [1e3 * one.low for one in growth.seconds]
         greatest = [1e3 * one.high for one in growth.seconds]
@@ -247,28 +247,28 @@ def main() -> None:
     add = parser.add_argument
     add("--rounds", type=int, default=7, help="how often each case is planned")
     add("--plot", type=Path, help="also draw the growth, as .svg or .png (needs matplotlib)")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     rows = []
     for peer in peers():
-        seconds = measure(peer.case, given.rounds)
+        seconds = measure(peer.case, args.rounds)
         ratio = f"{peer.seconds / seconds.value:.1f}"
         rows.append((peer.title, milliseconds(seconds), f"{1e3 * peer.seconds:.0f}", ratio))
     columns = ("", "RankSlice, ms", "PipeEdge's figure, ms", "PipeEdge / RankSlice")
-    print_table(f"Planning, proven optimal, {given.rounds} rounds", columns, rows)
-    rows = [(title, milliseconds(measure(case, min(given.rounds, 3)))) for title, case in hard()]
+    print_table(f"Planning, proven optimal, {args.rounds} rounds", columns, rows)
+    rows = [(title, milliseconds(measure(case, min(args.rounds, 3)))) for title, case in hard()]
     print_table("Where states are searched", ("", "ms"), rows)
-    rows = [crowded_row(title, case, min(given.rounds, 3)) for title, case in crowded()]
+    rows = [crowded_row(title, case, min(args.rounds, 3)) for title, case in crowded()]
     print_table("Many devices", ("", "ms", "bottleneck"), rows)
-    rows = [turns_row(title, case, given.rounds) for title, case in in_turn()]
+    rows = [turns_row(title, case, args.rounds) for title, case in in_turn()]
     print_table("Up to eight devices take turns on a slice", ("", "ms", "against none"), rows)
-    found = tuple(growths(given.rounds))
-    for growth in found:
+    results = tuple(growths(args.rounds))
+    for growth in results:
         sizes = zip(growth.sizes, growth.seconds, strict=True)
         lines = [(str(size), milliseconds(seconds)) for size, seconds in sizes]
         print_table(growth.title, (growth.axis, "ms"), lines)
-    if given.plot:
-        plot(found, given.plot)
+    if args.plot:
+        plot(results, args.plot)
 
 
 if __name__ == "__main__":

@@ -140,10 +140,10 @@ def assignment(problem: Problem, cuts: Sequence[float], devices: Sequence[int]) 
     """Return devices of slices that end where these shares of the time have passed."""
     passed = shares(problem)
     ends = [*(int(np.searchsorted(passed, cut)) + 1 for cut in cuts), len(passed)]
-    found: list[int] = []
+    chosen: list[int] = []
     for end, device in zip(ends, devices, strict=True):
-        found += [device] * (end - len(found))
-    return found
+        chosen += [device] * (end - len(chosen))
+    return chosen
 
 
 def two_ranks(problem: Problem) -> Iterator[list[int]]:
@@ -155,11 +155,11 @@ def two_ranks(problem: Problem) -> Iterator[list[int]]:
     cuts = [([cut], [0, 1]) for cut in np.linspace(0.12, 0.88, MAPPINGS - INTERLEAVED)]
     cuts += [([at, at + 0.4], [0, 1, 0]) for at in np.linspace(0.1, 0.4, INTERLEAVED)]
     for shares, devices in cuts:
-        found = assignment(problem, shares, devices)
-        while found in known:
-            found = [found[0], *found[:-1]]
-        known.append(found)
-        yield found
+        chosen = assignment(problem, shares, devices)
+        while chosen in known:
+            chosen = [chosen[0], *chosen[:-1]]
+        known.append(chosen)
+        yield chosen
 
 
 def more_ranks(problem: Problem, least: int) -> Iterator[list[int]]:
@@ -189,11 +189,11 @@ class Part:
 
     def problem(self) -> Problem:
         """Return the problem; ranks that sleep do not get into each other's way on any core."""
-        found = problem_of(self.network, self.folder, self.platform, self.keys)
+        problem = problem_of(self.network, self.folder, self.platform, self.keys)
         if not self.sleeps:
-            return found
-        devices = tuple(replace(device, cores=()) for device in found.devices)
-        return replace(found, devices=devices, overheads=SLEEPING_OVERHEADS)
+            return problem
+        devices = tuple(replace(device, cores=()) for device in problem.devices)
+        return replace(problem, devices=devices, overheads=SLEEPING_OVERHEADS)
 
     def mappings(self, problem: Problem) -> Iterator[list[int]]:
         """Yield the mappings to look at."""
@@ -203,8 +203,8 @@ class Part:
 
     def predicted(self, record: Record, problem: Problem) -> Record:
         """Return a record with what the cost model and the simulator predict."""
-        found = predict(problem, record.assignment)
-        fields = with_prediction(asdict(record) | {"rounds": record.rounds}, found)
+        predicted = predict(problem, record.assignment)
+        fields = with_prediction(asdict(record) | {"rounds": record.rounds}, predicted)
         with tempfile.TemporaryDirectory(prefix="rankslice-") as place:
             simulated = self._simulated_fps(Path(place), problem, record)
         return Record(**fields | {"simulated_fps": simulated})
@@ -311,23 +311,23 @@ def main() -> None:
     add("--seconds", type=float, default=200, help="after which no further run begins")
     add("--picture", type=Path, help="a file to draw into, with report: .svg, .png")
     add("--residual", type=float, default=0.08, help="share by which a prediction is far off")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    deadline_s = time.monotonic() + given.seconds
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    deadline_s = time.monotonic() + args.seconds
     console.print(machine())
-    if given.step == "profile":
-        measure_profile(given.network, given.folder)
-    elif given.step == "report":
-        report(given.folder, given.picture, given.residual)
-    elif given.step in ("run", "sleep"):
-        look_at(local_part(given.network, given.step, given.folder), given.rounds, deadline_s)
+    if args.step == "profile":
+        measure_profile(args.network, args.folder)
+    elif args.step == "report":
+        report(args.folder, args.picture, args.residual)
+    elif args.step in ("run", "sleep"):
+        look_at(local_part(args.network, args.step, args.folder), args.rounds, deadline_s)
     else:
         exit_without_boards()
-        count = 2 if given.step == "over-boards" else MAX_BOARDS
+        count = 2 if args.step == "over-boards" else MAX_BOARDS
         with ExitStack() as resources:
             boards = resources.enter_context(Boards(count, RATE_MBIT, disk_mb=DISK_MB))
-            part = boards_part(given.network, given.step, given.folder, boards)
-            look_at(part, given.rounds, deadline_s)
+            part = boards_part(args.network, args.step, args.folder, boards)
+            look_at(part, args.rounds, deadline_s)
 
 
 if __name__ == "__main__":

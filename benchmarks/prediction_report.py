@@ -113,9 +113,11 @@ def known(folder: Path, network: str, part: str, number: int) -> Record | None:
 
 
 def _read(path: Path) -> Record:
-    found = json.loads(path.read_text())
-    rounds = tuple(Round(**{k: _hashable(v) for k, v in each.items()}) for each in found["rounds"])
-    return Record(**{k: _hashable(v) for k, v in found.items()} | {"rounds": rounds})
+    record = json.loads(path.read_text())
+    rounds = tuple(
+        Round(**{k: _hashable(v) for k, v in values.items()}) for values in record["rounds"]
+    )
+    return Record(**{k: _hashable(v) for k, v in record.items()} | {"rounds": rounds})
 
 
 def _hashable(value: Any) -> Any:
@@ -149,11 +151,11 @@ def report(folder: Path, picture: Path | None, residual: float) -> None:
         picture: a file to draw into, .svg or .png.
         residual: predictions that are off by more than this share are looked into.
     """
-    found = [_read(path) for path in sorted(folder.glob("*-[0-9][0-9].json"))]
-    found = [record for record in found if record.rounds]
+    records = [_read(path) for path in sorted(folder.glob("*-[0-9][0-9].json"))]
+    records = [record for record in records if record.rounds]
     groups = [
-        [record for record in found if (record.network, record.part) == group]
-        for group in sorted({(record.network, record.part) for record in found})
+        [record for record in records if (record.network, record.part) == group]
+        for group in sorted({(record.network, record.part) for record in records})
     ]
     print_table(
         "Predicted against measured rates",
@@ -175,14 +177,14 @@ def report(folder: Path, picture: Path | None, residual: float) -> None:
         f"Mappings whose prediction is off by more than {100 * residual:.0f} %: what of it is due"
         " to the slowest rank's computing, and to what is around it",
         ("mapping", "off", "predicted to limit", "rank", "computing", "around", "waiting"),
-        [_residual(record) for record in found if abs(record.off) > residual],
+        [_residual(record) for record in records if abs(record.off) > residual],
     )
     console.print(
         f"aims: a mean error of at most {100 * TARGET_ERROR:.0f} %, a rank correlation of at least"
         f" {TARGET_CORRELATION}"
     )
     if picture is not None:
-        draw(found, picture)
+        draw(records, picture)
 
 
 def _name(records: Sequence[Record]) -> str:

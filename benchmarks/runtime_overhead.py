@@ -66,9 +66,9 @@ def run_pipeline(folder: Path, frames: int, fps: float | None = None) -> Measure
     )
 
 
-def _cpu_texts(found: Sequence[Measured]) -> list[str]:
-    ranks = range(len(found[0].cpu_ms))
-    return [spread(1e3 * each.cpu_ms[rank] for each in found).text(0) for rank in ranks]
+def _cpu_texts(runs: Sequence[Measured]) -> list[str]:
+    ranks = range(len(runs[0].cpu_ms))
+    return [spread(1e3 * run.cpu_ms[rank] for run in runs).text(0) for rank in ranks]
 
 
 def report_rates(place: Path, sleeps_ms: Sequence[float], frames: int, rounds: int) -> None:
@@ -79,7 +79,7 @@ def report_rates(place: Path, sleeps_ms: Sequence[float], frames: int, rounds: i
         jobs[sleep] = partial(run_pipeline, sleeping_ranks(place, sleep), count)
     rows = []
     for sleep, runs in in_turns(rounds, jobs).items():
-        fps = [each.fps for each in runs]
+        fps = [run.fps for run in runs]
         share = ratios(fps, [1e3 / sleep] * rounds).text(3) if sleep else ""
         name = f"stages sleep {sleep:g} ms" if sleep else "stages do nothing"
         rows.append((name, spread(fps).text(0), share, *_cpu_texts(runs)))
@@ -90,9 +90,9 @@ def report_rates(place: Path, sleeps_ms: Sequence[float], frames: int, rounds: i
 def report_idle(folder: Path, seconds: float, rounds: int) -> None:
     """Measure and print the processor time of ranks that wait for frames."""
     frames = max(2, round(seconds * IDLE_FPS))
-    found = [run_pipeline(folder, frames, IDLE_FPS) for _ in range(rounds)]
+    runs = [run_pipeline(folder, frames, IDLE_FPS) for _ in range(rounds)]
     rows = [
-        (str(rank), f"{spread(100 * each.cpu_share[rank] for each in found).text(2)} %")
+        (str(rank), f"{spread(100 * run.cpu_share[rank] for run in runs).text(2)} %")
         for rank in range(2)
     ]
     print_table(f"Idle: {IDLE_FPS} frames/s for {seconds:g} s", ("rank", "of a core"), rows)
@@ -106,12 +106,12 @@ def main() -> None:
     add("--rounds", type=int, default=5, help="rounds of measurements")
     add("--sleep", type=float, nargs="+", default=[0, 1, 5, 20], metavar="MS", help="of a stage")
     add("--idle", type=float, default=40, help="seconds with a frame every two")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         place = Path(folder)
-        report_rates(place, given.sleep, given.frames, given.rounds)
-        report_idle(sleeping_ranks(place, 0.001), given.idle, max(1, given.rounds // 2))
+        report_rates(place, args.sleep, args.frames, args.rounds)
+        report_idle(sleeping_ranks(place, 0.001), args.idle, max(1, args.rounds // 2))
 
 
 if __name__ == "__main__":

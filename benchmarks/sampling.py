@@ -78,7 +78,7 @@ def work(rings: list[EventRing], frames: Iterator[int], fps: int, second: float)
 
 def shares(board: tuple[int, int, int, int] | None, samples: int) -> list[float]:
     """Return the processor time of each of some samples, in per cent of a second."""
-    found = []
+    percents = []
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name, ExitStack() as stack:
         root, session = Path(name) / "board", Path(name) / "session"
         session.mkdir()
@@ -97,8 +97,8 @@ def shares(board: tuple[int, int, int, int] | None, samples: int) -> list[float]
             work(rings, frames, fps, begin + second)
             before = time.thread_time()
             sampler.sample()
-            found.append(100 * (time.thread_time() - before))
-    return found[1:]
+            percents.append(100 * (time.thread_time() - before))
+    return percents[1:]
 
 
 def main() -> None:

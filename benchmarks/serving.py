@@ -73,10 +73,10 @@ def server(folder: Path, *options: str) -> Iterator[dict[str, str]]:
     line = [str(PROGRAM), "serve", str(folder), "--http", "0", "--grpc", "0", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
-        found = re.search(r"http://(\S+)/v2/models/model, grpc (\S+)", told)
-        assert found is not None, told
-        yield {"http": found[1], "grpc": found[2], "pid": str(process.pid)}
+        first_line = process.stdout.readline()
+        match = re.search(r"http://(\S+)/v2/models/model, grpc (\S+)", first_line)
+        assert match is not None, first_line
+        yield {"http": match[1], "grpc": match[2], "pid": str(process.pid)}
         process.send_signal(signal.SIGTERM)
 
 
@@ -194,11 +194,11 @@ def counted(addresses: dict[str, str]) -> Counter[str]:
     """Return how many requests the server has answered and refused."""
     with urlopen(f"http://{addresses['http']}/metrics") as answer:
         text = answer.read().decode()
-    found = re.findall(
+    pairs = re.findall(
         r'^rankslice_requests_total\{.*outcome="(\w+)".*\} (\S+)$', text, re.MULTILINE
     )
     counts: Counter[str] = Counter()
-    for outcome, count in found:
+    for outcome, count in pairs:
         counts[outcome] += int(float(count))
     return counts
 
@@ -206,11 +206,11 @@ def counted(addresses: dict[str, str]) -> Counter[str]:
 def limit(addresses: dict[str, str]) -> int:
     """Return how many requests the server keeps at most."""
     with urlopen(f"http://{addresses['http']}/metrics") as answer:
-        found = re.search(
+        match = re.search(
             r"^rankslice_frames_limit\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE
         )
-    assert found is not None
-    return int(float(found[1]))
+    assert match is not None
+    return int(float(match[1]))
 
 
 def show_overload(folder: Path, seconds: float, latency_ms: float) -> None:
@@ -225,18 +225,18 @@ def show_overload(folder: Path, seconds: float, latency_ms: float) -> None:
     with server(folder, "--queue", str(queue)) as addresses:
         process = psutil.Process(int(addresses["pid"]))
         load = asyncio.run(overload(process, addresses, 3 * 1e3 / SLEEP_MS, seconds))
-        most, told = limit(addresses), counted(addresses)
+        most, counts = limit(addresses), counted(addresses)
     p50, p99 = np.percentile(load.answered_ms, [50, 99])
     rate = sum(load.outcomes.values()) / load.seconds
     console.print(f"requests at {rate:.1f}/s for {load.seconds:.0f} s: {dict(load.outcomes)}")
-    console.print(f"  counted by the server: {dict(told)}")
+    console.print(f"  counted by the server: {dict(counts)}")
     console.print(
         f"  answered at {len(load.answered_ms) / load.seconds:.1f}/s, p50 {p50:.0f} ms,"
         f" p99 {p99:.0f} ms; {most} requests are kept: at most"
         f" {most * SLEEP_MS + latency_ms:.0f} ms"
     )
     tenth = max(1, len(load.memory_mib) // 10)
-    shown = ", ".join(f"{each:.1f}" for each in load.memory_mib[::tenth])
+    shown = ", ".join(f"{mib:.1f}" for mib in load.memory_mib[::tenth])
     console.print(f"  memory of the server in MiB: {shown}")
 
 
@@ -272,8 +272,8 @@ def main() -> None:
                 "run": partial(run_fps, folder, frames),
                 "served": partial(served_fps, folder, options.seconds),
             }
-            found = in_turns(options.rounds, ways)
-            served, ran = found["served"], found["run"]
+            results = in_turns(options.rounds, ways)
+            served, ran = results["served"], results["run"]
             shown = f"served {spread(served).text()} fps, run {spread(ran).text()} fps"
             console.print(f"{CLIENTS} clients: {shown}, ratio {ratios(served, ran).text(3)}")
         show_overload(folder, 60 * options.minutes or options.seconds, run_latency_ms(folder))

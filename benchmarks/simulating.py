@@ -60,7 +60,9 @@ def simulated(ranks: int) -> tuple[str, ...]:
     random = np.random.default_rng(0)
     times = [jittered(0.01, 0.1, FRAMES, random) for _ in plan.segments]
     begin = time.perf_counter()
-    found = simulate(plan, times, LinkSpeeds(platform), frames=FRAMES, overheads=DEFAULT_OVERHEADS)
+    simulated = simulate(
+        plan, times, LinkSpeeds(platform), frames=FRAMES, overheads=DEFAULT_OVERHEADS
+    )
     took = time.perf_counter() - begin
     steps = FRAMES * ranks
     return (
@@ -68,7 +70,7 @@ def simulated(ranks: int) -> tuple[str, ...]:
         str(FRAMES),
         f"{took:.2f}",
         f"{1e6 * took / steps:.1f}",
-        f"{found.duration_s / took:.0f}",
+        f"{simulated.duration_s / took:.0f}",
     )
 
 

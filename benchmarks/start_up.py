@@ -102,8 +102,8 @@ def measure_commands(rounds: int) -> None:
         name: partial(start, [sys.executable, "-c", *arguments])
         for name, arguments in COMMANDS.items()
     }
-    found = in_turns(rounds, commands)
-    bare = [processor for _, processor in found[BARE]]
+    results = in_turns(rounds, commands)
+    bare = [processor for _, processor in results[BARE]]
     rows = [
         (
             name,
@@ -111,7 +111,7 @@ def measure_commands(rounds: int) -> None:
             spread(processor for _, processor in times).text(),
             ratios([processor for _, processor in times], bare).text(0),
         )
-        for name, times in found.items()
+        for name, times in results.items()
     ]
     columns = ("command", "seconds", "of the processor", "times bare Python")
     print_table("Commands", columns, rows)
@@ -161,7 +161,7 @@ def measure_jobs(rounds: int) -> None:
         folder = Path(place) / "out"
         build(zoo_model("squeezenet"), MAPPING, "local", folder)
         plan = read_plan(folder)
-        found = in_turns(rounds + 1, {"job": partial(job, folder, plan)})["job"][1:]
+        starts = in_turns(rounds + 1, {"job": partial(job, folder, plan)})["job"][1:]
 
     def row(name: str, walls: Iterable[float], processor: Iterable[float] = ()) -> tuple[str, ...]:
         times = list(processor)
@@ -171,13 +171,13 @@ def measure_jobs(rounds: int) -> None:
         return row(name, (wall for wall, _ in times), (cpu for _, cpu in times))
 
     rows = [
-        both("mpirun of an empty mpi4py program", [each.empty for each in found]),
-        both("the same without the network", [each.offline for each in found]),
-        row("engines load", (each.load for each in found)),
-        row("rankslice run, to the first result", (each.first for each in found)),
-        row("beyond mpirun and engines", (e.first - e.empty[0] - e.load for e in found)),
-        row("beyond mpirun without the network", (e.first - e.offline[0] - e.load for e in found)),
-        both("rankslice run, to its end", [each.whole for each in found]),
+        both("mpirun of an empty mpi4py program", [start.empty for start in starts]),
+        both("the same without the network", [start.offline for start in starts]),
+        row("engines load", (start.load for start in starts)),
+        row("rankslice run, to the first result", (start.first for start in starts)),
+        row("beyond mpirun and engines", (e.first - e.empty[0] - e.load for e in starts)),
+        row("beyond mpirun without the network", (e.first - e.offline[0] - e.load for e in starts)),
+        both("rankslice run, to its end", [start.whole for start in starts]),
     ]
     title = "SqueezeNet over two ranks; aimed at: 0.5 s beyond mpirun and engines"
     print_table(title, ("", "seconds", "of the processor"), rows)
@@ -188,12 +188,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only", choices=("commands", "job"), help="measure only these")
-    given = parser.parse_args()
-    console.print(f"{machine()}\n{given.rounds} rounds")
-    if given.only != "job":
-        measure_commands(given.rounds)
-    if given.only != "commands":
-        measure_jobs(given.rounds)
+    args = parser.parse_args()
+    console.print(f"{machine()}\n{args.rounds} rounds")
+    if args.only != "job":
+        measure_commands(args.rounds)
+    if args.only != "commands":
+        measure_jobs(args.rounds)
 
 
 if __name__ == "__main__":

@@ -133,13 +133,13 @@ def measure(
     """Run the job in its three ways, and one rank alone without surges."""
     ssh_config = boards.ssh_config if boards is not None else None
     times = waves.times()
-    found = {}
+    results = {}
     for name, switch in SWITCHES.items():
         console.print(f"{name}: {len(times)} frames in {times[-1]:.0f} s")
-        found[name] = one_run(folder, times, switch, place, ssh_config)
+        results[name] = one_run(folder, times, switch, place, ssh_config)
     calm = np.arange(round(CALM_FPS * 3 * waves.seconds)) / CALM_FPS
     console.print(f"one rank without surges: {len(calm)} frames")
-    return found, one_run(folder, calm, "normal", place, ssh_config)
+    return results, one_run(folder, calm, "normal", place, ssh_config)
 
 
 def one_run(
@@ -157,21 +157,27 @@ def arriving(times: NDArray[np.float64], switch: str, place: Path) -> RunOptions
     return RunOptions(frames=len(times), arrivals=trace, switch=switch, queue=len(times))
 
 
-def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
+def report(results: dict[str, Seen], control: Seen, waves: Waves) -> None:
     """Print what the runs showed."""
     usual = int(control.inside(control.arrived_s).max())
     rows = []
-    for name, each in found.items():
-        is_calm = np.ones(len(each.arrived_s), bool)
+    for name, measured in results.items():
+        is_calm = np.ones(len(measured.arrived_s), bool)
         waits = []
         for begin, end in waves.surges:
-            waits.append(each.calm_after((begin, end), usual))
-            is_calm &= (each.arrived_s < begin) | (each.arrived_s > end + waits[-1])
-        p99 = f"{each.p99_ms(is_calm):.1f}" if is_calm.any() else "-"
+            waits.append(measured.calm_after((begin, end), usual))
+            is_calm &= (measured.arrived_s < begin) | (measured.arrived_s > end + waits[-1])
+        p99 = f"{measured.p99_ms(is_calm):.1f}" if is_calm.any() else "-"
         rows.append(
             (
-                *(name, str(each.lost), p99, f"{each.p99_ms(~is_calm):.1f}", str(each.most_inside)),
-                *(f"{min(waits):.2f} to {max(waits):.2f}", str(len(each.switches))),
+                *(
+                    name,
+                    str(measured.lost),
+                    p99,
+                    f"{measured.p99_ms(~is_calm):.1f}",
+                    str(measured.most_inside),
+                ),
+                *(f"{min(waits):.2f} to {max(waits):.2f}", str(len(measured.switches))),
             )
         )
     p99 = control.p99_ms(np.ones(len(control.arrived_s), bool))
@@ -183,7 +189,7 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
     )
     limit = 1.05 * p99 + 2
     console.print(f"one rank without surges: p99 {p99:.1f} ms; 1.05 times that and 2: {limit:.1f}")
-    for change in found[SWITCHED].switches:
+    for change in results[SWITCHED].switches:
         console.print(
             f"{change.time_s:.2f} s: {change.route}, {change.waiting} waiting: {change.reason}"
         )
@@ -192,23 +198,23 @@ def report(found: dict[str, Seen], control: Seen, waves: Waves) -> None:
 def predicted(folder: Path, times: NDArray[np.float64], switch: str) -> Seen:
     """Return what the simulator predicts of a run."""
     options = arriving(times, switch, folder.parent)
-    told = simulate(folder, options=options).simulation
-    arrived = times[: told.completed]
-    return Seen(arrived, told.latencies_s, told.switches, len(told.dropped))
+    simulation = simulate(folder, options=options).simulation
+    arrived = times[: simulation.completed]
+    return Seen(arrived, simulation.latencies_s, simulation.switches, len(simulation.dropped))
 
 
-def report_predictions(folder: Path, found: dict[str, Seen], waves: Waves) -> None:
+def report_predictions(folder: Path, results: dict[str, Seen], waves: Waves) -> None:
     """Print what was predicted of the runs beside what was measured, and their ratios."""
     rows = []
-    for name, measured in found.items():
-        told = predicted(folder, waves.times(), SWITCHES[name])
+    for name, measured in results.items():
+        prediction = predicted(folder, waves.times(), SWITCHES[name])
         everything = np.ones(len(measured.arrived_s), bool)
         figures = (
-            [1e3 * float(each.latency_s.mean()), each.p99_ms(everything), each.most_inside]
-            for each in (measured, told)
+            [1e3 * float(run.latency_s.mean()), run.p99_ms(everything), run.most_inside]
+            for run in (measured, prediction)
         )
         cells = (f"{m:.1f} / {p:.1f} = {m / p:.3f}" for m, p in zip(*figures, strict=True))
-        rows.append((name, *cells, f"{len(measured.switches)} / {len(told.switches)}"))
+        rows.append((name, *cells, f"{len(measured.switches)} / {len(prediction.switches)}"))
     print_table(
         "measured / predicted",
         ("", "mean latency, ms", "p99, ms", "most in the job", "changes"),
@@ -216,13 +222,13 @@ def report_predictions(folder: Path, found: dict[str, Seen], waves: Waves) -> No
     )
 
 
-def draw(found: dict[str, Seen], waves: Waves, files: Sequence[Path]) -> None:
+def draw(results: dict[str, Seen], waves: Waves, files: Sequence[Path]) -> None:
     """Draw frames in the job and latency over time."""
     figure, (above, below) = new_figure(8, 5, rows=2)
-    for name, each in found.items():
-        at_s = np.arange(0, each.arrived_s[-1] + 5, 0.1)
-        above.plot(at_s, each.inside(at_s), label=name, linewidth=1)
-        below.plot(each.arrived_s, 1e3 * each.latency_s, label=name, linewidth=1)
+    for name, measured in results.items():
+        at_s = np.arange(0, measured.arrived_s[-1] + 5, 0.1)
+        above.plot(at_s, measured.inside(at_s), label=name, linewidth=1)
+        below.plot(measured.arrived_s, 1e3 * measured.latency_s, label=name, linewidth=1)
     for axes, title in ((above, "frames in the job"), (below, "latency, ms")):
         axes.set_yscale("log")
         axes.set_title(title, loc="left")
@@ -241,21 +247,21 @@ def main() -> None:
     add("--surges", type=int, default=5, help="how many")
     add("--seconds", type=float, default=10.0, help="of each, and between them")
     add("--plot", type=Path, nargs="+", default=[], help="files for the picture: .svg, .png")
-    given = parser.parse_args()
-    if given.boards:
+    args = parser.parse_args()
+    if args.boards:
         exit_without_boards()
     console.print(machine())
-    waves = Waves(given.surges, given.seconds)
+    waves = Waves(args.surges, args.seconds)
     with ExitStack() as resources:
         place = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="rankslice-")))
-        boards = resources.enter_context(Boards(2, RATE_MBIT)) if given.boards else None
+        boards = resources.enter_context(Boards(2, RATE_MBIT)) if args.boards else None
         folder = build_job(place, boards)
-        found, control = measure(folder, boards, waves, place)
-        report(found, control, waves)
+        results, control = measure(folder, boards, waves, place)
+        report(results, control, waves)
         if boards is None:
-            report_predictions(folder, found, waves)
-        if given.plot:
-            draw(found, waves, given.plot)
+            report_predictions(folder, results, waves)
+        if args.plot:
+            draw(results, waves, args.plot)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,13 @@ SETTLED_S, IDLE_S = 4.0, 5.0
 
 def ticks(rack: Boards) -> dict[int, int]:
     """Return the processor time of each rank, in ticks."""
-    found = {}
+    seconds = {}
     for process in itertools.chain.from_iterable(board.processes() for board in rack):
         folder = Path(f"/proc/{process}")
         if b"driver.py\0--input" in (folder / "cmdline").read_bytes():
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            found[process] = int(fields[11]) + int(fields[12])
-    return found
+            seconds[process] = int(fields[11]) + int(fields[12])
+    return seconds
 
 
 def idle_shares(rack: Boards) -> list[float]:

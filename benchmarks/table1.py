@@ -55,14 +55,14 @@ class Round:
 def write_specs(rack: Boards, model: Path, place: Path) -> tuple[Path, Path]:
     """Write a mapping of contiguous layers to the boards, and their platform."""
     layers = [layer.name for layer in read_model(model).graph.layers]
-    each = RANKS // BOARDS
+    per_board = RANKS // BOARDS
     mapping = {
-        f"{rack[rank // each].name}_cpu{rank % each}": layers[
+        f"{rack[rank // per_board].name}_cpu{rank % per_board}": layers[
             rank * len(layers) // RANKS : (rank + 1) * len(layers) // RANKS
         ]
         for rank in range(RANKS)
     }
-    hosts = {board.name: {"host": board.address, "cores": each} for board in rack}
+    hosts = {board.name: {"host": board.address, "cores": per_board} for board in rack}
     (place / "mapping.json").write_text(json.dumps(mapping))
     (place / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     return place / "mapping.json", place / "platform.yaml"
@@ -96,11 +96,11 @@ def rows_of(name: str, rounds: Sequence[Round]) -> Iterable[tuple[str, ...]]:
     """Yield a row of the table for each phase."""
     here = {figure.where: figure.seconds for figure in AUTODICE[name]}[HERE]
     for number, phase in enumerate(PHASES):
-        ours = spread(each.seconds[number] for each in rounds)
+        ours = spread(turn.seconds[number] for turn in rounds)
         paper = PAPER[name][number]
         beside = (f"{here:g}", f"{here / ours.value:.0f}") if number == 0 else ("", "")
         yield name, phase, ours.text(2), f"{paper:g}", f"{paper / ours.value:.1f}", *beside
-    total = spread(sum(each.seconds) for each in rounds)
+    total = spread(sum(turn.seconds) for turn in rounds)
     paper = sum(PAPER[name])
     yield name, "all", total.text(2), f"{paper:.1f}", f"{paper / total.value:.1f}", "", ""
 
@@ -113,23 +113,23 @@ def main() -> None:
     add("--rounds", type=int, default=3, help="rounds of measurements")
     add("--rate", type=float, default=1000, help="of each cable, in Mbit/s")
     add("--folder", type=Path, help="where to write (default: the folder for temporary files)")
-    given = parser.parse_args()
+    args = parser.parse_args()
     exit_without_boards()
     console.print(machine())
     with (
-        tempfile.TemporaryDirectory(prefix="rankslice-", dir=given.folder) as folder,
-        Boards(BOARDS, given.rate, disk_mb=DISK_MB) as rack,
+        tempfile.TemporaryDirectory(prefix="rankslice-", dir=args.folder) as folder,
+        Boards(BOARDS, args.rate, disk_mb=DISK_MB) as rack,
     ):
-        rack.set_host_rate(given.rate)
+        rack.set_host_rate(args.rate)
         place = Path(folder)
         rows: list[tuple[str, ...]] = []
-        for name in given.models:
+        for name in args.models:
             console.print(name, style="dim")
             model = OTHERS[name](place / f"{name}.onnx") if name in OTHERS else zoo_model(name)
             specs = write_specs(rack, model, place)
             turn = partial(measure, rack, model, specs, place / "out")
-            rounds = in_turns(given.rounds, {name: turn})[name]
-            sent = spread(each.sent_bytes / 1e6 for each in rounds)
+            rounds = in_turns(args.rounds, {name: turn})[name]
+            sent = spread(turn.sent_bytes / 1e6 for turn in rounds)
             console.print(f"{name}: {sent.value:.0f} MB sent to the boards", style="dim")
             rows += rows_of(name, rounds)
     columns = (

@@ -54,17 +54,17 @@ def main() -> None:
     add("--frames", type=int, default=300, help="of each start")
     add("--fps", type=float, default=100.0, help="frames that arrive per second")
     add("--out", type=Path, default=Path("thesis.json"), help="raw values; the page is beside it")
-    given = parser.parse_args()
+    args = parser.parse_args()
     options = BenchOptions(
-        starts=given.starts, frames=given.frames, fps=given.fps, levels=(0.5,), window=1
+        starts=args.starts, frames=args.frames, fps=args.fps, levels=(0.5,), window=1
     )
     with TemporaryDirectory() as folder:
-        models = {"onnxruntime": given.onnx, "litert": given.tflite}
-        found = measure(models, Path(folder), options)
-    write_bench(found, given.out)
-    given.out.with_suffix(".html").write_text(page_html(bench_page(found)), encoding="utf-8")
+        models = {"onnxruntime": args.onnx, "litert": args.tflite}
+        results = measure(models, Path(folder), options)
+    write_bench(results, args.out)
+    args.out.with_suffix(".html").write_text(page_html(bench_page(results)), encoding="utf-8")
     console.print(machine())
-    show(console, *bench_parts(found))
+    show(console, *bench_parts(results))
 
 
 if __name__ == "__main__":

@@ -90,16 +90,16 @@ def in_turns(
         What was measured, by name and round.
     """
     order, load_before, noises = Random(0), os.getloadavg()[0], []
-    found: dict[Name, list[Measured]] = {name: [] for name in jobs}
+    results: dict[Name, list[Measured]] = {name: [] for name in jobs}
     for number in range(rounds):
         start_round(number + 1, rounds)
         for name in order.sample([*jobs], len(jobs)):
             before = read_counters()
-            found[name].append(jobs[name]())
+            results[name].append(jobs[name]())
             noises.append(noise_between(before, read_counters()))
     for line in disturbances(launcher_facts(machine_facts((), load_before)), noises):
         console.print(f"the machine was not quiet: {line}", style="dim")
-    return found
+    return results
 
 
 def start_round(number: int, rounds: int) -> None:

@@ -174,27 +174,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=50, help="of the job of two ranks")
     parser.add_argument("--pairs", type=int, default=200, help="of blocks of ten frames")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
     with tempfile.TemporaryDirectory(prefix="rankslice-") as folder:
         place = Path(folder)
         onnx.save(mobilenet_v2(), place / "mobilenet_v2.onnx")
         models = {"ResNet-50": zoo_model("resnet50"), "MobileNetV2": place / "mobilenet_v2.onnx"}
-        found = [
-            measure(name, model, place / name, given.frames, given.pairs)
+        results = [
+            measure(name, model, place / name, args.frames, args.pairs)
             for name, model in models.items()
         ]
     rows = [
         (
-            each.network,
-            f"{each.event_ns:.0f}",
-            f"{each.events:.1f}",
-            f"{each.latency_ms:.2f}",
-            f"{100 * each.share:.4f} %",
-            each.passed.text,
-            each.processor.text,
+            result.network,
+            f"{result.event_ns:.0f}",
+            f"{result.events:.1f}",
+            f"{result.latency_ms:.2f}",
+            f"{100 * result.share:.4f} %",
+            result.passed.text,
+            result.processor.text,
         )
-        for each in found
+        for result in results
     ]
     columns = (
         "",

@@ -110,7 +110,7 @@ def measure_hops(chain: Chain, fifo: Contestant, turns: Iterator[int]) -> Hops:
     assert frames is not None
     # A rank's runs before the last frames are its warm-up.
     records = [read_log(log)[-frames:][SETTLES:] for log in chain.logs]
-    begins, ends = (np.array([each[name] for each in records]) for name in ("ready", "done"))
+    begins, ends = (np.array([record[name] for record in records]) for name in ("ready", "done"))
     period_s = float(np.median(np.diff(begins[0]))) / 1e9
     turn = next(turns)
     fifo.take_turn(turn, period_s, TOKENS * period_s)
@@ -141,19 +141,19 @@ def measure(networks: Sequence[str], ranks: Sequence[int], rounds: int) -> dict[
         return in_turns(rounds, jobs)
 
 
-def report(found: dict[Chain, list[Hops]]) -> None:
+def report(results: dict[Chain, list[Hops]]) -> None:
     """Print what the rounds showed."""
     rows = [
         (
             f"{chain.network}, {chain.ranks} ranks",
-            spread(each.stages_ms for each in hops).text(),
-            spread(each.period_ms for each in hops).text(),
-            spread(each.hop_us for each in hops).text(0),
-            spread(each.fifo_us for each in hops).text(0),
-            spread(each.limit_us for each in hops).text(0),
-            spread(each.back_us for each in hops).text(0),
+            spread(hop.stages_ms for hop in hops).text(),
+            spread(hop.period_ms for hop in hops).text(),
+            spread(hop.hop_us for hop in hops).text(0),
+            spread(hop.fifo_us for hop in hops).text(0),
+            spread(hop.limit_us for hop in hops).text(0),
+            spread(hop.back_us for hop in hops).text(0),
         )
-        for chain, hops in found.items()
+        for chain, hops in results.items()
     ]
     columns = ("", "stages, ms", "frame, ms", "hop, us", "FIFO, us", "limit, us", "back, us")
     print_table("One frame at a time", columns, rows)
@@ -167,9 +167,9 @@ def main() -> None:
     add("--networks", nargs="+", default=NETWORKS, help="of the zoo, or NAME.tflite of Keras's")
     add("--ranks", type=int, nargs="+", default=usual, help="numbers of ranks")
     add("--rounds", type=int, default=5, help="runs of each")
-    given = parser.parse_args()
+    args = parser.parse_args()
     console.print(machine())
-    report(measure(given.networks, given.ranks, given.rounds))
+    report(measure(args.networks, args.ranks, args.rounds))
 
 
 if __name__ == "__main__":

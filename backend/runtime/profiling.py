@@ -116,10 +116,10 @@ class _Service:
             bind_to_cores(self._rank.cores)
         sensor = find_sensor()
         idle_mw = None
-        if sensor is not None and idle_s:
+        if sensor is not None:
             with sensor, suppress(SensorError):
                 time.sleep(idle_s)
-                idle_mw = round(1e3 * sensor.joules() / sensor.seconds)
+                idle_mw = round(1e3 * sensor.joules() / sensor.seconds) if idle_s else None
         open_engine(self._rank.engine, self._settings).close()
         cores = core_numbers()
         return {

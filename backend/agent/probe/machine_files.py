@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def hardware(root: Path, searched: dict[str, list[str]]) -> Answer:
         "libraries": libraries(root, searched["libraries"]),
         "drivers": [shown(path, root) for pattern in ICDS for path in paths_below(root, pattern)],
         "zones": [zone_answer(zone, root) for zone in thermal_zones(root)],
-        "sensors": [sensor(channel, root) for channel in channels(root)],
+        "sensors": [sensor(channel, root) for channel in channels(root)] or [*tegrastats(root)],
     }
 
 
@@ -148,6 +149,14 @@ def zone_answer(zone: ThermalZone, root: Path) -> Answer:
         "kind": zone.kind,
         "millicelsius": number_in(zone.millicelsius_path),
     }
+
+
+def tegrastats(root: Path) -> Iterator[Answer]:
+    """Describe NVIDIA's program, which jobs ask for power if no file has it."""
+    program = root / "usr/bin/tegrastats"
+    if program.exists():
+        path = shown(program, root)
+        yield {"path": path, "name": program.name, "microwatts": None, "may_read": True}
 
 
 def sensor(channel: Channel, root: Path) -> Answer:

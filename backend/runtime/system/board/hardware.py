@@ -6,19 +6,18 @@ It needs only the standard library and its neighbours, as boards load it without
 from __future__ import annotations
 
 import contextlib
-import re
-import subprocess
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from ..cores import CORES, processor_times, throttle_counters
 from ..files import ROOT, beginning_of, number_in, paths_below, text_of
 from ..processes import meminfo
-from ..sensors import thermal_zones
-from .energy import find_sensor
+from ..sensors import is_measured, numbered, plain_name, thermal_zones
+from .energy import find_sensor, sensor_of
 from .nvml import LIBRARY, Nvml, find_nvml
+from .tegrastats import PROGRAM, Tegrastats
 
 _Read = Callable[[], "float | None"]
 """Returns a value; ``None`` if there is none now."""
@@ -27,15 +26,14 @@ _MAX_SERIES = 64
 """Series of one kind that are read."""
 _AT_ONCE = 32
 """Counters that are summed."""
-_NAME_LETTERS = 48
-_MIN_C, _MAX_C = -60.0, 250.0
-"""Zones with other values are not connected."""
 _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
 """Parts of the names of cooling devices that cool by slowing something down; a fan does not."""
 _PI_STATES = 0b1111
 """Bits of a Raspberry Pi: its voltage is low, its clock is capped, it is slowed down, it is hot."""
 
-_TEGRA = re.compile(rb"GR3D_FREQ (?P<gpu>\d+)%|(?:VDD_IN|POM_5V_IN) (?P<mw>\d+)(?:mW)?/")
+_TEGRASTATS_PERIOD_S = 1.0
+_OF_TEGRASTATS = ("temperature", "power", "GPU")
+"""Kinds of values that it may have."""
 
 
 class Hardware:
@@ -45,7 +43,7 @@ class Hardware:
     """
 
     def __init__(
-        self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = "tegrastats"
+        self, root: Path = ROOT, *, nvml: str = LIBRARY, tegrastats: str = PROGRAM
     ) -> None:
         """``root``: under which Linux shows ``sys`` and ``proc``."""
         gpus = find_nvml(nvml)
@@ -63,46 +61,74 @@ class Hardware:
         self._reads: dict[str, _Read] = {}
         absent = []
         for kind, series in kinds.items():
-            readable = [(name, read) for name, read in series if read() is not None][:_MAX_SERIES]
-            self._reads.update(_numbered(readable))
+            listed = [*itertools.islice(series, _MAX_SERIES)]
+            readable = [(name, read) for name, read in listed if read() is not None]
             if not readable:
                 absent.append(kind)
-        power = find_sensor(root, nvml=lambda: gpus)
-        if power is not None:
-            self._reads["power_w"] = power.watts
-        else:
+            elif kind == "temperature":  # a zone is silent while its part of the chip is off
+                readable = listed
+            names = numbered(name for name, _ in readable)
+            self._reads.update(zip(names, (read for _, read in readable), strict=True))
+        self._power = find_sensor(root, with_rails=True, nvml=lambda: gpus, tegrastats="")
+        if self._power is None:
             absent.append("power")
-        self._tegra: _Tegrastats | None = None
-        if by_tegrastats := {"GPU", "power"} & {*absent}:
+        self._absent = tuple(absent)
+        self._tegrastats: Tegrastats | None = None
+        if {*_OF_TEGRASTATS} & {*absent}:
             with contextlib.suppress(OSError):
-                self._tegra = _Tegrastats(tegrastats)
-                absent = [kind for kind in absent if kind not in by_tegrastats]
-        self.absent = tuple(absent)
+                self._tegrastats = Tegrastats(tegrastats, _TEGRASTATS_PERIOD_S)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
         """Kinds of values of which this account can read none."""
+        told = {*_OF_TEGRASTATS} if self._tegrastats is not None else set()
+        if self._tegrastats is not None and (line := self._tegrastats.newest) is not None:
+            values = line.celsius, line.milliwatts, line.gpu_percent is not None
+            told = {kind for kind, value in zip(_OF_TEGRASTATS, values, strict=True) if value}
+        return tuple(kind for kind in self._absent if kind not in told)
 
     def values(self) -> dict[str, float]:
-        values = dict(self._tegra.values) if self._tegra is not None else {}
+        values = self._values_of_tegrastats() if self._tegrastats is not None else {}
         for name, read in self._reads.items():
             if (value := read()) is not None:
                 values[name] = value
+        if self._power is not None and (watts := self._power.watts()) is not None:
+            values["power_w"] = watts
+            for rail, joules in self._power.rail_joules.items():
+                values[f"rail_power_w.{rail}"] = joules / self._power.seconds
         return values
 
     def close(self) -> None:
-        if self._tegra is not None:
-            self._tegra.close()
+        if self._tegrastats is not None:
+            self._tegrastats.close()
+
+    def _values_of_tegrastats(self) -> dict[str, float]:
+        """Return temperatures and use of the GPU, if nothing else has them; begin with power."""
+        assert self._tegrastats is not None
+        if (line := self._tegrastats.newest) is None:
+            return {}
+        values = {}
+        if "temperature" in self._absent:
+            zones = [*line.celsius.items()][:_MAX_SERIES]
+            values = {f"temperature_c.{plain_name(zone)}": value for zone, value in zones}
+        if "GPU" in self._absent and line.gpu_percent is not None:
+            values["gpu_utilisation_percent"] = line.gpu_percent
+        if self._power is None:
+            self._power = sensor_of(self._tegrastats)
+        return values
 
 
 def _temperatures(root: Path) -> Iterator[tuple[str, _Read]]:
     zones = thermal_zones(root)
     for zone in zones:
-        name = _printable(zone.kind or zone.path.name)
-        yield f"temperature_c.{name}", partial(_celsius, str(zone.millicelsius_path))
+        name = plain_name(zone.kind or zone.path.name)
+        yield f"temperature_c.{name}", partial(_celsius, zone.kind, str(zone.millicelsius_path))
     if zones:
         return
     for path in paths_below(root, "sys/class/hwmon/hwmon*/temp*_input"):
         label = text_of(path.with_name(path.name.replace("_input", "_label"))) or path.name
-        name = _printable(f"{text_of(path.with_name('name'))} {label}")
-        yield f"temperature_c.{name}", partial(_celsius, str(path))
+        name = plain_name(f"{text_of(path.with_name('name'))} {label}")
+        yield f"temperature_c.{name}", partial(_celsius, label, str(path))
 
 
 def _frequencies(root: Path) -> Iterator[tuple[str, _Read]]:
@@ -121,7 +147,7 @@ def _throttling(root: Path) -> Iterator[tuple[str, _Read]]:
     for device in paths_below(root, "sys/class/thermal/cooling_device*"):
         kind = text_of(device / "type")
         if "fan" not in kind.lower() and any(part in kind.lower() for part in _BRAKES):
-            by_kind.setdefault(_printable(kind), []).append(str(device / "cur_state"))
+            by_kind.setdefault(plain_name(kind), []).append(str(device / "cur_state"))
     for kind, states in by_kind.items():
         yield f"cooling_state.{kind}", partial(_largest, states)
     for path in paths_below(root, "sys/devices/platform/soc*/*firmware/get_throttled"):
@@ -167,47 +193,6 @@ class _Counters:
         return float(sum(self._counts.values())) if self._counts else None
 
 
-class _Tegrastats:
-    """NVIDIA's program, which reports on Jetson boards what Linux does not."""
-
-    def __init__(self, program: str) -> None:
-        self.values: dict[str, float] = {}
-        nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            [program, "--interval", "1000"], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing
-        )
-        threading.Thread(target=self._read, name="tegrastats", daemon=True).start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            while line := lines.readline(4096):
-                values = {}
-                for match in _TEGRA.finditer(line):
-                    if match["gpu"]:
-                        values["gpu_utilisation_percent"] = float(match["gpu"])
-                    else:
-                        values["power_w"] = int(match["mw"]) / 1e3
-                self.values = values
-        self.values = {}
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-
-def _numbered(series: Iterable[tuple[str, _Read]]) -> Iterator[tuple[str, _Read]]:
-    """Number series of the same name: ``temperature_c.soc``, ``temperature_c.soc 2``."""
-    seen: dict[str, int] = {}
-    for name, read in series:
-        seen[name] = seen.get(name, 0) + 1
-        yield (name if seen[name] == 1 else f"{name} {seen[name]}"), read
-
-
-def _printable(name: str) -> str:
-    return re.sub(r"[^ -~]", "?", name)[:_NAME_LETTERS]
-
-
 def _times(value: int | None, unit: float) -> float | None:
     return None if value is None else value * unit
 
@@ -216,9 +201,9 @@ def _scaled(path: str, unit: float) -> float | None:
     return _times(number_in(path), unit)
 
 
-def _celsius(path: str) -> float | None:
+def _celsius(zone: str, path: str) -> float | None:
     degrees = _scaled(path, 1e-3)
-    return degrees if degrees is not None and _MIN_C < degrees < _MAX_C else None
+    return degrees if degrees is not None and is_measured(zone, degrees) else None
 
 
 def _largest(paths: list[str]) -> float | None:

@@ -19,13 +19,13 @@ def put(folder: Path, **files: str | int) -> Path:
 
 
 def sensor_of(system: Path) -> Sensor:
-    sensor = find_sensor(system, nvml=lambda: None)
+    sensor = find_sensor(system, nvml=lambda: None, tegrastats="")
     assert sensor is not None
     return sensor
 
 
 def test_a_board_without_sensors_has_none(tmp_path: Path) -> None:
-    assert find_sensor(tmp_path, nvml=lambda: None) is None
+    assert find_sensor(tmp_path, nvml=lambda: None, tegrastats="") is None
 
 
 def test_the_packages_of_a_processor_are_summed(tmp_path: Path) -> None:
@@ -110,6 +110,40 @@ def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
         assert sensor.joules() == pytest.approx(8 * lasted_s, rel=0.15)
 
 
+def test_a_recording_of_files_gives_the_joules_of_an_integration_by_hand(tmp_path: Path) -> None:
+    chip = put(tmp_path / "sys/class/hwmon/hwmon1", name="ina3221", in1_label="VDD_IN")
+    put(chip, in1_input=5000, curr1_input=0, in2_label="VDD_SOC", in2_input=5000, curr2_input=0)
+    recording = ((0.10, 600, 200), (0.15, 1800, 250), (0.08, 400, 210), (0.12, 1500, 500))
+    expected = {"VDD_IN": 0.0, "VDD_SOC": 0.0}
+    sensor = find_sensor(tmp_path, with_rails=True, nvml=lambda: None, tegrastats="")
+    assert sensor is not None
+    with sensor:
+        for seconds, total_ma, soc_ma in recording:
+            (tmp_path / "fresh").write_text(f"{soc_ma}")
+            (tmp_path / "fresh").replace(chip / "curr2_input")
+            (tmp_path / "fresh").write_text(f"{total_ma}")
+            (tmp_path / "fresh").replace(chip / "curr1_input")
+            begin_s = time.perf_counter()
+            time.sleep(seconds)
+            passed_s = time.perf_counter() - begin_s
+            expected["VDD_IN"] += 5e-3 * total_ma * passed_s
+            expected["VDD_SOC"] += 5e-3 * soc_ma * passed_s
+        assert sensor.joules() == pytest.approx(expected["VDD_IN"], rel=0.15)
+    assert sensor.rail_joules == {"VDD_SOC": pytest.approx(expected["VDD_SOC"], rel=0.15)}
+
+
+def test_a_rail_that_falls_silent_leaves_the_energy_of_the_board(tmp_path: Path) -> None:
+    chip = put(tmp_path / "sys/class/hwmon/hwmon0", name="ina226", power1_label="total")
+    put(chip, power1_input=5_000_000, power2_label="FAN", power2_input=1_000_000)
+    sensor = find_sensor(tmp_path, with_rails=True, nvml=lambda: None, tegrastats="")
+    assert sensor is not None
+    with sensor:
+        (chip / "power2_input").unlink()
+        time.sleep(0.02)
+        assert sensor.joules() == pytest.approx(5 * sensor.seconds)
+    assert {} == sensor.rail_joules
+
+
 def test_volts_times_amperes_are_power(tmp_path: Path) -> None:
     put(
         tmp_path / "sys/class/hwmon/hwmon1",
@@ -138,7 +172,7 @@ def test_older_jetson_boards_tell_milliwatts(tmp_path: Path) -> None:
 
 def test_a_sensor_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     put(tmp_path / "sys/class/hwmon/hwmon0", name="ina219", power1_input="error")
-    assert find_sensor(tmp_path, nvml=lambda: None) is None
+    assert find_sensor(tmp_path, nvml=lambda: None, tegrastats="") is None
 
 
 @pytest.mark.parametrize(

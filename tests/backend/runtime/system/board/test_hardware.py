@@ -79,8 +79,71 @@ def test_a_jetson_tells_its_power_and_events_of_overcurrent(tmp_path: Path) -> N
     assert {"temperature", "frequency", "processor", "memory"} == {*hardware.absent}
 
 
-def test_what_only_tegrastats_tells_is_read_from_it(tmp_path: Path) -> None:
-    line = "RAM 2448/7620MB CPU [3%@729] GR3D_FREQ 45% cpu@48.2C VDD_IN 4220mW/4200mW"
+def test_the_rails_of_a_jetson_are_told_without_what_is_no_rail(tmp_path: Path) -> None:
+    chip = put(tmp_path / "sys/class/hwmon/hwmon1", name="ina3221", in1_label="VDD_GPU_SOC")
+    put(chip, in1_input=19000, curr1_input=150, in2_label="VDD_CPU_CV", in2_input=19000)
+    put(chip, curr2_input=80, in3_label="VIN_SYS_5V0", in3_input=5000, curr3_input=900)
+    put(chip, in4_input=300, curr4_input=1130, in7_label="sum of shunt voltages", in7_input=500)
+    other = put(tmp_path / "sys/class/hwmon/hwmon2", name="ina3221", in1_label="NC")
+    put(other, in1_input=0, curr1_input=0, in2_label="VDDQ_VDD2_1V8AO", in2_input=5000)
+    put(other, curr2_input=140)
+    hardware = looked_at(tmp_path)
+    hardware.values()
+    assert {
+        "power_w": 8.87,
+        "rail_power_w.VDD_GPU_SOC": 2.85,
+        "rail_power_w.VDD_CPU_CV": 1.52,
+        "rail_power_w.VIN_SYS_5V0": 4.5,
+        "rail_power_w.VDDQ_VDD2_1V8AO": 0.7,
+    } == pytest.approx(hardware.values())
+
+
+def test_a_monitor_with_one_channel_is_named_by_its_device(tmp_path: Path) -> None:
+    put(tmp_path / "sys/class/hwmon/hwmon1", name="ina238", label="VIN", power1_input=25_000_000)
+    put(tmp_path / "sys/class/hwmon/hwmon2", name="ina226", label="FAN", power1_input=1_000_000)
+    put(tmp_path / "sys/class/hwmon/hwmon3", name="ina226", label="FAN", power1_input=2_000_000)
+    hardware = looked_at(tmp_path)
+    hardware.values()
+    assert {"power_w": 25.0, "rail_power_w.FAN": 1.0, "rail_power_w.FAN 2": 2.0} == pytest.approx(
+        hardware.values()
+    )
+
+
+def test_a_zone_counts_while_its_part_of_the_chip_is_on_and_a_constant_never(
+    tmp_path: Path,
+) -> None:
+    thermal = tmp_path / "sys/class/thermal"
+    put(thermal / "thermal_zone0", type="cpu-thermal", temp=51_000)
+    gpu = put(thermal / "thermal_zone1", type="gpu-thermal", temp="")
+    put(thermal / "thermal_zone2", type="PMIC-Die", temp=100_000)
+    hardware = looked_at(tmp_path)
+    assert {"temperature_c.cpu-thermal": 51.0} == hardware.values()
+    put(gpu, temp=47_000)
+    assert {"temperature_c.cpu-thermal": 51.0, "temperature_c.gpu-thermal": 47.0} == (
+        hardware.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "absent"),
+    [
+        (
+            "RAM 2448/7620MB CPU [3%@729] GR3D_FREQ 45%@[305] cpu@48.2C cv0@-256C"
+            " VDD_IN 4220mW/4200mW VDD_SOC 1044mW/1044mW",
+            {
+                "gpu_utilisation_percent": 45.0,
+                "temperature_c.cpu": 48.2,
+                "power_w": 4.22,
+                "rail_power_w.VDD_SOC": 1.044,
+            },
+            set(),
+        ),
+        ("RAM 1/2MB PLL@41C PMIC@100C", {"temperature_c.PLL": 41.0}, {"GPU", "power"}),
+    ],
+)
+def test_what_only_tegrastats_tells_is_read_from_it(
+    line: str, expected: dict[str, float], absent: set[str], tmp_path: Path
+) -> None:
     program = tmp_path / "tegrastats"
     program.write_text(
         f"#!{sys.executable}\nimport time\nprint({line!r}, flush=True)\ntime.sleep(60)\n"
@@ -88,13 +151,11 @@ def test_what_only_tegrastats_tells_is_read_from_it(tmp_path: Path) -> None:
     program.chmod(0o755)
     hardware = looked_at(tmp_path, tegrastats=str(program))
     deadline = time.monotonic() + 10
-    values: dict[str, float] = {}
-    while not values and time.monotonic() < deadline:
-        values = hardware.values()
+    while not hardware.values() and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert expected == pytest.approx(hardware.values())
+    assert absent == {"temperature", "GPU", "power"} & {*hardware.absent}
     hardware.close()
-    assert {"gpu_utilisation_percent": 45.0, "power_w": 4.22} == values
-    assert not {"GPU", "power"} & {*hardware.absent}
 
 
 @pytest.mark.parametrize(("state", "flag"), [("0", 0.0), ("50000", 0.0), ("50005", 1.0)])

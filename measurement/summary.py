@@ -36,7 +36,7 @@ from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.verify import Verification
 
 FORMAT = "rankslice-run"
-VERSION = 3
+VERSION = 4
 _MAX_BYTES = 1 << 26
 _ELSEWHERE = ("compute_counts", "source", "sink", "energy")
 """What a rank's entry in ``run --json`` leaves out."""

@@ -19,6 +19,7 @@ _QUANTITIES = {
     "gpu_temperature_c": ("Temperature of the GPU", "°C"),
     "frequency_mhz": ("Clock", "MHz"),
     "power_w": ("Power", "W"),
+    "rail_power_w": ("Power by rail", "W"),
     "gpu_power_w": ("Power of the GPU", "W"),
     "rate_fps": ("Rate", "frames/s"),
     "memory_available_mb": ("", "MB"),

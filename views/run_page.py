@@ -111,9 +111,28 @@ def _energy(summary: RunSummary) -> Section:
         )
         for board in summary.energy
     )
-    about = ("Everything that a board's sensor covers, including idle power.",)
+    about = ["Everything that a board's sensor covers, including idle power."]
+    if any(board.rails for board in summary.energy):
+        about.append("Rails are parts of it; a rail may contain another one.")
     head = ("board", "energy", "mean power", "per frame", "source")
-    return Section("Energy", about, (Table("Energy by board", head, rows),))
+    tables = Table("Energy by board", head, rows), _rail_table(summary)
+    return Section("Energy", tuple(about), tuple(table for table in tables if table.rows))
+
+
+def _rail_table(summary: RunSummary) -> Table:
+    rows = tuple(
+        (
+            board.board,
+            rail,
+            joules_text(joules),
+            known(board.seconds and joules / board.seconds, lambda watts: f"{digits(watts)} W"),
+            known(board.rail_mj_per_frame(rail), lambda value: joules_text(value / 1e3)),
+        )
+        for board in summary.energy
+        for rail, joules in board.rails.items()
+    )
+    head = ("board", "rail", "energy", "mean power", "per frame")
+    return Table("Energy by rail", head, rows)
 
 
 def _how(record: RunRecord) -> Section:

@@ -104,6 +104,10 @@ def _energies(boards: Sequence[EnergyFigures]) -> Iterator[str]:
             f" {digits(board.mean_w)} W on average{per_frame}; measured by {board.sensor},"
             " idle power included"
         )
+        if board.rails and millijoules is not None:
+            rails = ((rail, board.rail_mj_per_frame(rail) or 0.0) for rail in board.rails)
+            texts = (f"{rail} {joules_text(value / 1e3)}" for rail, value in rails)
+            yield f"energy of {board.board} per frame by rail: {', '.join(texts)}"
     for reason, names in absent.items():
         yield f"energy of {joined(names)}: absent, {reason}"
 

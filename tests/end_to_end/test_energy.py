@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -142,6 +143,30 @@ def test_without_a_sensor_energy_is_absent_and_not_zero(folder: Path) -> None:
     )
     figures = ("joules", "seconds", "mean_w", "mj_per_frame")
     assert [None] * 4 == [energy[name] for name in figures]
+
+
+def test_energy_and_hardware_agree_on_what_tegrastats_tells(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "RAM 1/2MB GR3D_FREQ 0% cpu@48.2C VDD_IN 5000mW/1mW VDD_SOC 1000mW/1mW"
+    program = tmp_path / "bin" / "tegrastats"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nwhile echo '{line}'; do sleep 0.1; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    ended = rankslice("run", folder, "--frames", "300", "--json", folder / "figures.json")
+    assert 0 == ended.code, ended.err
+    figures = json.loads((folder / "figures.json").read_text())
+    (energy,), (hardware,) = figures["energy"], figures["hardware"]
+    assert ("measured", "tegrastats VDD_IN") == (energy["source"], energy["sensor"])
+    assert energy["mean_w"] == pytest.approx(5)
+    assert 1e3 * energy["joules"] == pytest.approx(300 * energy["mj_per_frame"])
+    assert {"VDD_SOC": pytest.approx(energy["joules"] / 5)} == energy["rails"]
+    per_frame = f"{energy['mj_per_frame'] / 5:.3g} mJ"
+    assert f"energy of local per frame by rail: VDD_SOC {per_frame}" in ended.out
+    assert "power" not in hardware["absent"]
+    means = {name: values["mean"] for name, values in hardware["series"].items()}
+    assert (5, 1) == pytest.approx((means["power_w"], means["rail_power_w.VDD_SOC"]))
 
 
 @pytest.mark.parametrize(

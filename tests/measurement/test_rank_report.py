@@ -64,7 +64,13 @@ def test_lies_in_any_field_of_a_report_are_one_message_or_do_nothing(
 ) -> None:
     honest: dict[str, Any] = json.loads((folder / "report.json").read_text())
     energy = {"board": "x", "source": "measured", "sensor": "y", "joules": 1.0, "seconds": 2.0}
-    honest["ranks"][0]["energy"] = {**energy, "mean_w": 0.5, "mj_per_frame": None, "reason": None}
+    honest["ranks"][0]["energy"] = {
+        **energy,
+        "mean_w": 0.5,
+        "mj_per_frame": None,
+        "reason": None,
+        "rails": {"z": 0.5},
+    }
     by = {"by": "x", "operators": 1, "of": 2, "partitions": 3, "others": ["Relu"], "uses": ["y"]}
     by |= {"tf32": True}
     honest["ranks"][0]["accelerated"] = {**by, "without": {"z": "it has If"}}

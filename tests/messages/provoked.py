@@ -812,7 +812,7 @@ def _reports() -> Iterator[Provoked]:
     yield Provoked("a record that is text", "report out", record)
     record = {"out/run.json": '{"format": "rankslice-run", "version": 9}'}
     yield Provoked("a record of another version", "report out", record)
-    record = {"out/run.json": '{"format": "rankslice-run", "version": 3, "frames": -1}'}
+    record = {"out/run.json": '{"format": "rankslice-run", "version": 4, "frames": -1}'}
     yield Provoked("a record with less than it has", "report out", record)
     record = {"out/report.json": '{"ranks": []}'}
     yield Provoked("a report of no ranks", "report out", record)

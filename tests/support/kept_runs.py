@@ -54,7 +54,18 @@ def run_record(*ranks: RankFigures, **others: Any) -> RunRecord:
         preprocess_ms=TIMES,
         postprocess_ms=TIMES,
         bottleneck="rank 0 (edge01_cpu0) computes 2 ms of the 10 ms per frame",
-        energy=(EnergyFigures("edge01", "measured", "ina3221 VDD_IN", 12.0, 3.0, 4.0, 12.0),),
+        energy=(
+            EnergyFigures(
+                "edge01",
+                "measured",
+                "ina3221 VDD_IN",
+                12.0,
+                3.0,
+                4.0,
+                12.0,
+                rails={"VDD_SOC": 3.0},
+            ),
+        ),
         hardware=(
             HardwareSummary(
                 "edge01",

@@ -16,6 +16,7 @@ from ..sources.switching import Change
 from .acceleration import Acceleration
 
 MAX_COUNTS = 10_000
+MAX_RAILS = 64
 
 _TIMES = ("mean", "p50", "p90", "p99", "max")
 _STEADY = ("frames", "compute_share", "cpu_share")
@@ -50,6 +51,9 @@ Counts: TypeAlias = Annotated[
 """How many values lie where: lower limit, upper limit, number."""
 Steady: TypeAlias = Annotated[
     dict[str, float], Only(_has_shares, "frames, compute_share and cpu_share")
+]
+Rails: TypeAlias = Annotated[
+    dict[str, Amount], Only(lambda rails: len(rails) <= MAX_RAILS, "64 rails at most")
 ]
 
 
@@ -127,6 +131,13 @@ class EnergyFigures:
     mj_per_frame: Amount | None = None
     """All of it over the frames that came out, in millijoules; unknown to ranks."""
     reason: str | None = None
+    rails: Rails = field(default_factory=dict)
+    """Joules in the same time by supply, as its label names it. One may be behind another."""
+
+    def rail_mj_per_frame(self, rail: str) -> float | None:
+        if self.mj_per_frame is None or not self.joules:
+            return None
+        return self.mj_per_frame * self.rails[rail] / self.joules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

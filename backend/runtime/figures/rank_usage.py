@@ -143,7 +143,9 @@ class BoardEnergy:
     def __init__(self, boards: Sequence[str], rank: int) -> None:
         self._board = boards[rank]
         self._is_first = boards.index(self._board) == rank
-        self._sensor = find_sensor(period_s=_RUN_PERIOD_S) if self._is_first else None
+        self._sensor = (
+            find_sensor(period_s=_RUN_PERIOD_S, with_rails=True) if self._is_first else None
+        )
 
     def during(self, run: Callable[[], _T]) -> tuple[_T, EnergyFigures | None]:
         if not self._is_first:
@@ -157,5 +159,12 @@ class BoardEnergy:
             except SensorError as error:
                 reason = f"{sensor.name}: {error}"
                 return result, EnergyFigures(self._board, "absent", sensor.name, reason=reason)
-        watts = joules / seconds
-        return result, EnergyFigures(self._board, "measured", sensor.name, joules, seconds, watts)
+        return result, EnergyFigures(
+            self._board,
+            "measured",
+            sensor.name,
+            joules,
+            seconds,
+            mean_w=joules / seconds,
+            rails=sensor.rail_joules,
+        )

@@ -19,6 +19,7 @@ from rankslice.measurement.summary import RunSummary
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.run import PreparedRun, prepare, run
+from rankslice.session.shared_options import Launching
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from boards import Boards, why_not
@@ -99,8 +100,8 @@ class Job:
 
     def prepared(self, frames: int, **options: Any) -> PreparedRun:
         """Return a run of this many frames, ready to start, with options of ``RunOptions``."""
-        config = self.boards and self.boards.ssh_config
-        return prepare(self.folder, RunOptions(frames=frames, **options), ssh_config=config)
+        launching = Launching(ssh_config=self.boards and self.boards.ssh_config)
+        return prepare(self.folder, RunOptions(frames=frames, **options), launching)
 
     def run(self, frames: int, **options: Any) -> RunSummary:
         """Run the job, and return its figures."""

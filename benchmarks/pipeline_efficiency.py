@@ -144,8 +144,7 @@ def loop_by_hand(pipelined: PreparedRun, stages: Sequence[Stage], stamps: Path) 
         pipelined.plan,
         pipelined.folder,
         find_mpirun(),
-        [*arguments, "--stamps", str(stamps)],
-        program=(sys.executable, str(BARE_LOOP)),
+        program=(sys.executable, str(BARE_LOOP), *arguments, "--stamps", str(stamps)),
     )
     return mpi_job(LOOP_BY_HAND, command, stamps)
 

@@ -69,6 +69,7 @@ from rankslice.session.arriving_frames import Variation
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.exploring.simulate import simulate
 from rankslice.session.run import prepare, run
+from rankslice.session.shared_options import Launching
 
 CORES = ("local_cpu0", "local_cpu1")
 MAPPINGS = 20
@@ -246,7 +247,7 @@ class Part:
         if self.boards is None:
             return run(prepare(done.folder, options)).summary
         Job(self.boards, done.folder, plan).deploy()
-        ready = prepare(done.folder, options, ssh_config=self.boards.ssh_config)
+        ready = prepare(done.folder, options, Launching(ssh_config=self.boards.ssh_config))
         return run(ready).summary
 
 

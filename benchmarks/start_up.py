@@ -120,7 +120,7 @@ def measure_commands(rounds: int) -> None:
 def job(folder: Path, plan: Plan) -> Start:
     """Return what one start of a build folder's job took."""
     mpirun, program = find_mpirun(), (sys.executable, "-c", "from mpi4py import MPI")
-    command = launch_command(plan, folder, mpirun, (), program=program)
+    command = launch_command(plan, folder, mpirun, program=program)
     local = "self,sm" if mpirun.version[0] >= 5 else "self,vader"
     # Elsewhere a killed mpirun may have left files that this one would stumble over.
     own = str(folder.parent)

@@ -31,6 +31,7 @@ from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.exploring.simulate import simulate
 from rankslice.session.run import FinishedRun, prepare, run
+from rankslice.session.shared_options import Launching
 
 WHOLE_MS = 40.0
 """What the whole network takes on one rank; each of three slices takes a third."""
@@ -131,23 +132,23 @@ def measure(
     folder: Path, boards: Boards | None, waves: Waves, place: Path
 ) -> tuple[dict[str, Seen], Seen]:
     """Run the job in its three ways, and one rank alone without surges."""
-    ssh_config = boards.ssh_config if boards is not None else None
+    launching = Launching(ssh_config=boards and boards.ssh_config)
     times = waves.times()
     results = {}
     for name, switch in SWITCHES.items():
         console.print(f"{name}: {len(times)} frames in {times[-1]:.0f} s")
-        results[name] = one_run(folder, times, switch, place, ssh_config)
+        results[name] = one_run(folder, times, switch, place, launching)
     calm = np.arange(round(CALM_FPS * 3 * waves.seconds)) / CALM_FPS
     console.print(f"one rank without surges: {len(calm)} frames")
-    return results, one_run(folder, calm, "normal", place, ssh_config)
+    return results, one_run(folder, calm, "normal", place, launching)
 
 
 def one_run(
-    folder: Path, times: NDArray[np.float64], switch: str, place: Path, ssh_config: Path | None
+    folder: Path, times: NDArray[np.float64], switch: str, place: Path, launching: Launching
 ) -> Seen:
     """Run the job on frames that arrive at given times."""
     options = arriving(times, switch, place)
-    return seen(run(prepare(folder, options, ssh_config=ssh_config)), times)
+    return seen(run(prepare(folder, options, launching)), times)
 
 
 def arriving(times: NDArray[np.float64], switch: str, place: Path) -> RunOptions:

@@ -32,6 +32,7 @@ from rankslice.session.pipeline import Pipeline, open_pipeline, results_in_order
 from rankslice.session.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.session.results_files import check_results
 from rankslice.session.run import EndedJob
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 
@@ -40,7 +41,13 @@ _LIVE_QUEUE = 300
 _POLL_S = 0.1
 
 
-def prepare_fed(folder: Path, options: RunOptions, results: Path | None = None) -> PreparedRun:
+def prepare_fed(
+    folder: Path,
+    options: RunOptions,
+    launching: Launching = DEFAULT_LAUNCHING,
+    *,
+    results: Path | None = None,
+) -> PreparedRun:
     """Check what can be checked before :func:`run_fed`."""
     folder = absolute(folder)
     plan = read_plan(folder)
@@ -54,7 +61,7 @@ def prepare_fed(folder: Path, options: RunOptions, results: Path | None = None) 
         hint = "give a file, or feed the job from a program"
         raise RankSliceError(Mistake(" ".join(options.inputs), found, hint))
     options = replace(options, results=check_results(results or folder / RESULTS))
-    return PreparedRun(folder, plan, options, source, ())
+    return PreparedRun(folder, plan, options, source, launching=launching)
 
 
 def run_fed(
@@ -62,8 +69,6 @@ def run_fed(
     folder: Path,
     callbacks: Callbacks,
     *,
-    mpirun: Path | None = None,
-    ssh_config: Path | None = None,
     fail_over: FailOver | None = None,
 ) -> EndedJob:
     """Feed a job with the frames of a source that is read here; write their results to a folder.
@@ -99,8 +104,7 @@ def run_fed(
         open_pipeline(
             prepared.folder,
             options,
-            mpirun=mpirun,
-            ssh_config=ssh_config,
+            prepared.launching,
             fail_over=fail_over,
             callbacks=replace(callbacks, on_restart=note_restart),
             on_ended=take_files,

@@ -34,6 +34,7 @@ from rankslice.session.keeper.frame_keeper import (
 )
 from rankslice.session.keeper.job_connections import start_thread
 from rankslice.session.prepare import PreparedRun, absolute, prepare
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
 from rankslice.session.start import own_folder, put_report, run_in
 
 _MAX_FAILED = 3
@@ -49,9 +50,8 @@ OnEnded: TypeAlias = Callable[[PreparedRun, Path], None]
 def prepare_fed_job(
     folder: Path,
     options: RunOptions,
+    launching: Launching = DEFAULT_LAUNCHING,
     *,
-    mpirun: Path | None = None,
-    ssh_config: Path | None = None,
     check_memory: bool = True,
 ) -> PreparedRun:
     """Prepare a job whose frames come from the keeper; of the options, those of its ranks count."""
@@ -69,9 +69,8 @@ def prepare_fed_job(
             record=options.record,
             record_frames=options.record_frames,
         ),
+        launching,
         results=Path("/dev/null"),
-        mpirun=mpirun,
-        ssh_config=ssh_config,
         check_memory=check_memory,
     )
 
@@ -79,9 +78,8 @@ def prepare_fed_job(
 def open_pipeline(
     folder: Path,
     options: RunOptions,
+    launching: Launching = DEFAULT_LAUNCHING,
     *,
-    mpirun: Path | None = None,
-    ssh_config: Path | None = None,
     fail_over: FailOver | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     on_ended: OnEnded = lambda job, folder: None,
@@ -94,12 +92,12 @@ def open_pipeline(
     """
 
     def prepared(folder: Path) -> PreparedRun:
-        return prepare_fed_job(folder, options, mpirun=mpirun, ssh_config=ssh_config)
+        return prepare_fed_job(folder, options, launching)
 
     place, lost = absolute(folder), frozenset[str]()
     survivors = None
     if fail_over is not None:
-        survivors = Survivors(place, prepared, fail_over.plan_afresh, ssh_config)
+        survivors = Survivors(place, prepared, fail_over.plan_afresh, launching.ssh_config)
     try:
         first = prepared(place)
     except RankSliceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from rankslice.framework.wording import megabytes_text
 from rankslice.session.arriving_frames import arrivals_in, refuse_switching
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan, renew
 from rankslice.session.results_files import check_results
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
 
 if TYPE_CHECKING:
     from rankslice.backend.boards.preflight import CheckedBoards
@@ -42,17 +43,20 @@ class PreparedRun:
     plan: Plan
     options: RunOptions
     source: Source
-    launch: tuple[str, ...]
-    """The mpirun line up to the driver's options."""
+    launch: tuple[str, ...] = ()
+    """The mpirun line up to the driver's options; empty: frames are fed to several jobs."""
+    launching: Launching = DEFAULT_LAUNCHING
     boards: CheckedBoards | None = None
     """Those that run it; ``None``: this machine alone."""
-    again: Callable[[RunOptions], PreparedRun] | None = None
-    """Prepares another run of the same job, with other options."""
 
     @property
     def command(self) -> tuple[str, ...]:
         """The mpirun line, to be typed by hand."""
         return self._line(self.options.results, self.options.report)
+
+    def again(self, options: RunOptions) -> PreparedRun:
+        """Prepare another run of the same job, with other options."""
+        return prepare(self.folder, options, self.launching, results=options.results)
 
     def command_in(self, folder: Path) -> tuple[str, ...]:
         """Return the mpirun line of a run that writes into a folder of its own."""
@@ -122,10 +126,9 @@ class PreparedRun:
 def prepare(
     folder: Path,
     options: RunOptions,
+    launching: Launching = DEFAULT_LAUNCHING,
     *,
     results: Path | None = None,
-    mpirun: Path | None = None,
-    ssh_config: Path | None = None,
     check_memory: bool = True,
     by_hand: bool = False,
 ) -> PreparedRun:
@@ -136,9 +139,9 @@ def prepare(
     Args:
         folder: made by ``build``.
         options: of the run.
+        launching: its mpirun is the one of this environment by default; its ssh configuration is
+            handed to ssh as ``-F``.
         results: file for the outputs; ``results.bin`` in ``folder`` by default.
-        mpirun: path of an mpirun; the one of this environment by default.
-        ssh_config: handed to ssh as ``-F``.
         check_memory: whether there is enough now; otherwise another job ends before this one
             starts.
         by_hand: the line is to be typed; the job cannot reach this program.
@@ -176,23 +179,19 @@ def prepare(
         announce=reaches_launcher and is_told,
     )
 
-    def again(wanted: RunOptions) -> PreparedRun:
-        return prepare(folder, wanted, results=wanted.results, mpirun=mpirun, ssh_config=ssh_config)
-
     needed = least_memory(plan.job, folder, options)
-    launcher = find_mpirun(mpirun)
+    mpirun = find_mpirun(launching.mpirun)
     if not loopback_is_up():
         raise RankSliceError(Mistake(_HERE, LOOPBACK_DOWN, BRING_UP))
+    prepared = PreparedRun(folder, plan, options, source, launching=launching)
     if all(is_this_machine(placement.host) for placement in plan.ranks):
         renew(folder, plan)
         if check_memory:
             here = {_HERE: tuple(map(sum, zip(*needed.values(), strict=True)))}
             raise_mistakes(too_little_memory(here, {_HERE: free_bytes()}))
-        own = [*launcher.without_ssh(), *_exported(options)]
-        launch = launch_command(plan, folder, launcher, (), options=own)
-        return PreparedRun(folder, plan, options, source, tuple(launch), again=again)
-    across = PreparedRun(folder, plan, options, source, (), again=again)
-    return _prepare_across(across, typed, needed if check_memory else {}, launcher, ssh_config)
+        own = [*mpirun.without_ssh(), *_exported(options)]
+        return replace(prepared, launch=launch_command(plan, folder, mpirun, options=own))
+    return _prepare_across(prepared, typed, needed if check_memory else {}, mpirun)
 
 
 _HERE = "this machine"
@@ -203,12 +202,11 @@ def _prepare_across(
     typed: Path,
     needed: Mapping[str, tuple[int, ...]],
     mpirun: MpiRun,
-    ssh_config: Path | None,
 ) -> PreparedRun:
     from rankslice.backend.boards.preflight import check_boards
     from rankslice.session.deployment import plan_deployment
 
-    deployment = plan_deployment(prepared.folder, ssh_config=ssh_config)
+    deployment = plan_deployment(prepared.folder, ssh_config=prepared.launching.ssh_config)
     boards = check_boards(deployment.work, deployment.ssh_config, mpirun, typed)
     logins = [shell.login for shell, _ in boards.work]
     free = {
@@ -221,11 +219,10 @@ def _prepare_across(
         prepared.plan,
         prepared.folder,
         mpirun,
-        (),
         options=[*boards.mpirun_options(mpirun), *_exported(prepared.options)],
         program=boards.program,
     )
-    return replace(prepared, launch=tuple(launch), boards=boards)
+    return replace(prepared, launch=launch, boards=boards)
 
 
 def _exported(options: RunOptions) -> list[str]:

@@ -58,6 +58,9 @@ class Launching:
     ssh_config: Path | None = field(default=None, metadata=_SSH_CONFIG)
 
 
+DEFAULT_LAUNCHING = Launching()
+
+
 @dataclass(frozen=True, slots=True)
 class Surviving:
     """Whether a job goes on without a board that is lost."""

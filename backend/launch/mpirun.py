@@ -148,12 +148,14 @@ def launch_command(
     plan: Plan,
     folder: Path,
     mpirun: MpiRun,
-    driver_arguments: Sequence[str],
     *,
     options: Sequence[str] = (),
     program: Sequence[str] = (),
-) -> list[str]:
-    """Return the command line that runs a build folder; by default its driver by this Python."""
+) -> tuple[str, ...]:
+    """Return the command line that runs a build folder, without the arguments of the program.
+
+    By default that is the folder's driver, run by this Python.
+    """
     check_folder(folder, "move the folder, or make another one")
     command = [str(mpirun.path)]
     if os.geteuid() == 0:
@@ -162,4 +164,4 @@ def launch_command(
     if mpirun.library is not None and not program:
         command += ["-x", f"MPI4PY_LIBMPI={mpirun.library}"]
     command += [*options, "-n", str(len(plan.ranks))]
-    return [*command, *(program or (sys.executable, str(folder / "driver.py"))), *driver_arguments]
+    return (*command, *(program or (sys.executable, str(folder / "driver.py"))))

@@ -221,7 +221,7 @@ def _of_scenario(
             scenario,
             under=under,
             options=replace(options.run_options, frames=frames),
-            launching=Launching(options.mpirun, options.ssh_config),
+            launching=options.launching,
             on_prepared=partial(bars.counting, scenario),
         )
     section = scenario_section(ran.figures)

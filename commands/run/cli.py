@@ -128,22 +128,10 @@ def run(
     if surviving.survive:
         from rankslice.session.fed_run import prepare_fed, run_fed
 
-        prepared = prepare_fed(folder, options, checks.results)
-        execute = partial(
-            run_fed,
-            mpirun=launching.mpirun,
-            ssh_config=launching.ssh_config,
-            fail_over=surviving.fail_over,
-        )
+        prepared = prepare_fed(folder, options, launching, results=checks.results)
+        execute = partial(run_fed, fail_over=surviving.fail_over)
     else:
-        prepared = prepare(
-            folder,
-            options,
-            results=checks.results,
-            mpirun=launching.mpirun,
-            ssh_config=launching.ssh_config,
-            by_hand=by_hand,
-        )
+        prepared = prepare(folder, options, launching, results=checks.results, by_hand=by_hand)
     if on_prepared is not None:
         finished: FinishedRun = on_prepared(prepared, execute)
         return finished
@@ -190,8 +178,7 @@ def open(
     return open_pipeline(
         folder,
         options,
-        mpirun=launching.mpirun,
-        ssh_config=launching.ssh_config,
+        launching,
         fail_over=surviving.fail_over,
         callbacks=Callbacks(on_restart=on_restart, on_warning=on_warning),
         wait=wait,

@@ -100,19 +100,12 @@ def serve(
     start = partial(
         open_pipeline,
         options=options,
-        mpirun=launching.mpirun,
-        ssh_config=launching.ssh_config,
+        launching=launching,
         fail_over=surviving.fail_over,
         callbacks=_callbacks(),
         wait=False,
     )
-    check = partial(
-        prepare_fed_job,
-        options=options,
-        mpirun=launching.mpirun,
-        ssh_config=launching.ssh_config,
-        check_memory=False,
-    )
+    check = partial(prepare_fed_job, options=options, launching=launching, check_memory=False)
     jobs = [ServedJob(folder, start, check) for folder in folders]
     with mistakes_logged(as_json=as_json):
         check_installed()

@@ -103,13 +103,7 @@ def trace(
     if traces.failure:
         traced = tracing.trace_failure(folder)
     else:
-        prepared = tracing.prepare_trace(
-            folder,
-            options,
-            operators=traces.operators,
-            mpirun=launching.mpirun,
-            ssh_config=launching.ssh_config,
-        )
+        prepared = tracing.prepare_trace(folder, options, launching, operators=traces.operators)
         on_completed = on_prepared(prepared.source.frames)
         traced = tracing.trace_run(prepared, on_completed, command=typed)
     on_traced(traced)

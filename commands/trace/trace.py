@@ -33,6 +33,7 @@ from rankslice.measurement.trace.trace_findings import Findings, findings, journ
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
 from rankslice.views.board_charts import counters_of, hardware_figures
 from rankslice.views.content import Notice, Part, Section
 from rankslice.views.perfetto_file import perfetto_bytes
@@ -83,17 +84,16 @@ class Traced:
 def prepare_trace(
     folder: Path,
     options: RunOptions,
+    launching: Launching = DEFAULT_LAUNCHING,
     *,
     operators: bool = False,
-    mpirun: Path | None = None,
-    ssh_config: Path | None = None,
 ) -> PreparedRun:
     """Check what can be checked before a job is run with all its events kept.
 
     Raises:
         RankSliceError: the job cannot be run.
     """
-    prepared = prepare(folder, options, results=_NOWHERE, mpirun=mpirun, ssh_config=ssh_config)
+    prepared = prepare(folder, options, launching, results=_NOWHERE)
     kept = events_needed(prepared.plan, prepared.source.frames)
     if operators and not 0 < (prepared.source.frames or 0) <= _MAX_FRAMES_WITH_OPERATORS:
         found = f"supports at most {_MAX_FRAMES_WITH_OPERATORS} frames"

@@ -85,7 +85,7 @@ def _measured(
     """Yield the jobs to measure; the unsliced model's is built for as long as the block lasts."""
 
     def measured(name: str, folder: Path) -> Measured:
-        return Measured(name, folder, options.run_options, options.mpirun, options.ssh_config)
+        return Measured(name, folder, options.run_options, options.launching)
 
     first = measured(str(folder), folder)
     if against is None:
@@ -95,7 +95,7 @@ def _measured(
     else:
         with temporary_folder() as temporary:
             out = temporary.path / UNSLICED
-            build_unsliced(folder, read_plan(folder), out, options.ssh_config)
+            build_unsliced(folder, read_plan(folder), out, options.launching.ssh_config)
             yield [first, measured(UNSLICED, out)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing, RunOptions
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -87,8 +86,7 @@ class BenchOptions:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     frame_timeout_s: float | None = like(RunOptions, "frame_timeout_s")
     start_timeout_s: float | None = like(RunOptions, "start_timeout_s")
-    mpirun: Path | None = like(Launching, "mpirun")
-    ssh_config: Path | None = like(Launching, "ssh_config")
+    launching: Launching = field(default_factory=Launching)
 
     @property
     def run_options(self) -> RunOptions:

@@ -63,7 +63,7 @@ def run_scenario(
     on_completed = on_prepared(options.frames)
     load_before = os.getloadavg()[0]
     with _with_arrivals(scenario, options, under.target_fps) as taken:
-        measured = Measured(str(folder), folder, taken, launching.mpirun, launching.ssh_config)
+        measured = Measured(str(folder), folder, taken, launching)
         prepared = measured.check()
         name = f"MLPerf {scenario.name}"
         start = run_start(measured, Load(name), on_completed)

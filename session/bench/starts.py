@@ -34,6 +34,7 @@ from rankslice.measurement.trace.trace_events import (
 )
 from rankslice.session.build_folder import read_plan
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
 
 _SOME = 1 << 12
 """Frames, enough to tell how many events one has."""
@@ -45,8 +46,7 @@ class Measured:
     folder: Path
     options: RunOptions = field(default_factory=RunOptions)
     """Of each start: frames, inputs and limits, but not how the frames come."""
-    mpirun: Path | None = None
-    ssh_config: Path | None = None
+    launching: Launching = DEFAULT_LAUNCHING
 
     @property
     def plan(self) -> Plan:
@@ -66,13 +66,7 @@ class Measured:
 
     def prepare(self, options: RunOptions) -> PreparedRun:
         """Prepare a run whose results are thrown away."""
-        return prepare(
-            self.folder,
-            options,
-            results=Path("/dev/null"),
-            mpirun=self.mpirun,
-            ssh_config=self.ssh_config,
-        )
+        return prepare(self.folder, options, self.launching, results=Path("/dev/null"))
 
     def check(self) -> PreparedRun:
         """Check what can be checked before the first start."""

@@ -32,6 +32,7 @@ from rankslice.session.building.planning import plan_mapping
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.exploring.simulate import simulate_job
 from rankslice.session.run import prepare, run
+from rankslice.session.shared_options import Launching
 
 _SIMULATED_FRAMES = 100
 _RUN_S = 3.0
@@ -125,7 +126,8 @@ class MappingRunner:
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
             least = 2 * frames_to_fill(built.plan.job.window) + 1
             options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
-            return run(prepare(built.folder, options, ssh_config=self.ssh_config)).summary
+            launching = Launching(ssh_config=self.ssh_config)
+            return run(prepare(built.folder, options, launching)).summary
 
 
 def _frames_of(candidate: Candidate) -> int:

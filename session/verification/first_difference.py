@@ -109,7 +109,7 @@ def _why_not(prepared: PreparedRun) -> str:
         return f"converting {plan.model.name} once more needs TensorFlow: {MISSING}"
     if kind == "int8":
         return "int8 models cannot be converted once more without the representative frames"
-    if prepared.again is None:
+    if not prepared.launch:
         return "a run with --survive is not repeated"
     try:
         recorded_frames(prepared.plan.job, prepared.options)
@@ -164,7 +164,6 @@ def _recorded(
     if options.record is not None and frame in wanted:
         ranks = read_tensors(options.record, job, wanted, len(arrivals))
         return _Recorded(route, frame, ranks)
-    assert prepared.again is not None
     arrival = arrivals[frame]
     again = prepared.again(
         replace(

@@ -28,6 +28,7 @@ from rankslice.measurement.trace.trace_events import (
     read_failure,
 )
 from rankslice.session.run import prepare, run
+from rankslice.session.shared_options import Launching
 
 pytestmark = pytest.mark.ci
 
@@ -98,7 +99,7 @@ def skewed(boards: Boards, tmp_path_factory: pytest.TempPathFactory) -> Skewed:
     options = RunOptions(frames=FRAMES, events=Path("events"), events_kept=kept)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssh, "agent_program", with_clock)
-        trace = run(prepare(out, options, ssh_config=boards.ssh_config)).trace
+        trace = run(prepare(out, options, Launching(ssh_config=boards.ssh_config))).trace
     assert trace is not None
     return Skewed(trace, begin_ns)
 
@@ -138,7 +139,7 @@ def test_what_ranks_did_last_is_kept_of_a_job_that_failed(boards: Boards, tmp_pa
     chain = chain_for(boards, tmp_path / "job")
     out = asleep(chain, 10, engine=FAILING_ENGINE, options=fails)
     assert 0 == deploy(boards, out).code
-    prepared = prepare(out, RunOptions(frames=1000), ssh_config=boards.ssh_config)
+    prepared = prepare(out, RunOptions(frames=1000), Launching(ssh_config=boards.ssh_config))
     with pytest.raises(RankSliceError, match="--failure"):
         run(prepared)
     failure = failure_of(out)

@@ -30,6 +30,7 @@ from rankslice.backend.runtime.sources.random_source import RandomSource
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.session.run import Callbacks, FinishedRun, prepare, run
+from rankslice.session.shared_options import Launching
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -285,5 +286,5 @@ def test_any_window_lets_all_frames_through(tmp_path: Path, window: int) -> None
 def test_debians_open_mpi_runs_the_same_job(tmp_path: Path) -> None:
     mpirun = debians_mpirun()
     folder = summing_folder(tmp_path, sleep_ms=1)
-    finished = run(prepare(folder, RunOptions(frames=200), mpirun=mpirun))
+    finished = run(prepare(folder, RunOptions(frames=200), Launching(mpirun)))
     assert_in_order_and_as_they_entered(folder, finished.results, 200)

@@ -18,6 +18,7 @@ from strategies import Network, assignments, networks
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.session.run import prepare, run
+from rankslice.session.shared_options import Launching
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
 
@@ -79,7 +80,7 @@ def assert_runs_right(
             direct=drawn.direct,
             exact=True,
         )
-        results = run(prepare(folder, options, mpirun=mpirun)).results
+        results = run(prepare(folder, options, Launching(mpirun))).results
         expected = unsliced_outputs(folder, ["random"], frames)
         assert list(range(frames)) == results.records["frame"].tolist()
         for output, values in enumerate(expected):

@@ -61,7 +61,7 @@ class Files(Camera):
 
 
 def prepared(built: Path, source: Source, **options: Any) -> PreparedRun:
-    return PreparedRun(built, read_plan(built), RunOptions(**options), source, ())
+    return PreparedRun(built, read_plan(built), RunOptions(**options), source)
 
 
 def slots_of(built: Path) -> list[Slot]:

@@ -204,7 +204,7 @@ def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:
 def test_what_cannot_be_searched_says_why(built: Path) -> None:
     results = Results("", (), np.empty(0), ())
     why = "which tensor differs first is not known: "
-    surviving = replace(prepare(built, RunOptions(frames=2)), again=None)
+    surviving = replace(prepare(built, RunOptions(frames=2)), launch=())
     found = first_difference(surviving, results, 0, (0, 1), None)
     assert f"{why}a run with --survive is not repeated" == found
 

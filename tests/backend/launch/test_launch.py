@@ -25,7 +25,7 @@ from rankslice.framework.errors import RankSliceError
 
 PLAN = planned(FIGURE_2, FIGURE_2_RANKS, FIGURE_2_PLACEMENTS)
 OUT = Path("/work dir/out")
-DRIVER = [sys.executable, "/work dir/out/driver.py", "--frames=3"]
+DRIVER = (sys.executable, "/work dir/out/driver.py")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_mpirun_is_told_the_home_folder_that_the_environment_does_not_name(
 
 @pytest.mark.usefixtures("as_user")
 def test_open_mpi_5_takes_the_boards_of_ranks_from_the_rankfile_and_binds_none() -> None:
-    assert [
+    assert (
         "/opt/mpirun",
         *("--map-by", "rankfile:file=/work dir/out/rankfile"),
         *("--prtemca", "hwloc_default_binding_policy", "none"),
@@ -78,19 +78,19 @@ def test_open_mpi_5_takes_the_boards_of_ranks_from_the_rankfile_and_binds_none()
         *("--prtemca", "plm_ssh_disable_qrsh", "1", "--prtemca", "plm_ssh_disable_llspawn", "1"),
         *("-n", "3"),
         *DRIVER,
-    ] == launch_command(PLAN, OUT, mpirun(5, 0, 11), ["--frames=3"])
+    ) == launch_command(PLAN, OUT, mpirun(5, 0, 11))
 
 
 @pytest.mark.usefixtures("as_user")
 def test_open_mpi_4_takes_the_boards_of_ranks_as_a_list_and_binds_none() -> None:
-    assert [
+    assert (
         "/opt/mpirun",
         *("--map-by", "seq", "--bind-to", "none", "--host", "edge01,edge01,edge04"),
         *("--mca", "ras", "^slurm,pbs,tm,lsf,gridengine,alps", "--mca", "plm", "rsh"),
         *("--mca", "plm_rsh_disable_qrsh", "1", "--mca", "plm_rsh_disable_llspawn", "1"),
         *("-n", "3"),
         *DRIVER,
-    ] == launch_command(PLAN, OUT, mpirun(4, 1, 4), ["--frames=3"])
+    ) == launch_command(PLAN, OUT, mpirun(4, 1, 4))
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,14 @@ def test_a_job_of_this_machine_alone_needs_no_ssh_client(
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("version", [(4, 1, 4), (5, 0, 11)])
 def test_root_has_to_insist(version: tuple[int, int, int]) -> None:
-    assert ["/opt/mpirun", "--allow-run-as-root"] == launch_command(
-        PLAN, OUT, mpirun(*version), []
-    )[:2]
+    command = launch_command(PLAN, OUT, mpirun(*version))
+    assert ("/opt/mpirun", "--allow-run-as-root") == command[:2]
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b"])
 def test_a_folder_whose_name_mpirun_would_split_is_refused(name: str) -> None:
     with pytest.raises(RankSliceError) as error:
-        launch_command(PLAN, Path("/", name), mpirun(5, 0, 11), [])
+        launch_command(PLAN, Path("/", name), mpirun(5, 0, 11))
     assert (
         f"/{name}: has a comma or a colon in its path; mpirun would split it there: move the"
         " folder, or make another one" == str(error.value)

@@ -82,15 +82,13 @@ def shares(board: tuple[int, int, int, int] | None, samples: int) -> list[float]
     with tempfile.TemporaryDirectory(prefix="rankslice-") as name, ExitStack() as stack:
         root, session = Path(name) / "board", Path(name) / "session"
         session.mkdir()
-        folder = os.open(session, os.O_RDONLY)
-        stack.callback(os.close, folder)
         cores, zones, ranks, fps = board or (0, 0, 2, 30)
-        rings = [open_ring(folder, rank) for rank in range(ranks)]
+        rings = [open_ring(session, rank) for rank in range(ranks)]
         for rank, ring in enumerate(rings):
             ring.describe(process=1000 + rank if board else os.getpid(), helpers=[])
         if board is not None:
             make_board(root, cores, zones, ranks)
-        sampler = stack.enter_context(closing(Sampler(folder, root if board else Path("/"))))
+        sampler = stack.enter_context(closing(Sampler(session, root if board else Path("/"))))
         frames = iter(range(1 << 62))
         begin = time.monotonic() - samples - 1
         for second in range(samples + 1):

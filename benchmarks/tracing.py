@@ -81,11 +81,7 @@ class Traced:
 
 def time_of_event_ns(place: Path) -> float:
     """Return the time of noting an event in a file, in nanoseconds: the least of some turns."""
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        ring = open_ring(folder, 0)
-    finally:
-        os.close(folder)
+    ring = open_ring(place, 0)
     times = []
     for _ in range(5):
         begin = time.perf_counter()
@@ -126,9 +122,7 @@ def run_blocks(model: Path, place: Path, pairs: int) -> tuple[Blocks, Blocks]:
     inputs = (str(store_frames(built.plan, place / "one.npz")),)
     frames = SETTLES + 2 * pairs * BLOCK_FRAMES + 1
     options = RunOptions(inputs=inputs, frames=frames, window=1, results=Path(os.devnull))
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    ring = open_ring(folder, 0)
-    os.close(folder)
+    ring = open_ring(place, 0)
     usual = ring.add
     begins: list[tuple[float, float]] = []
 

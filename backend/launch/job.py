@@ -71,20 +71,13 @@ def run_job(
     with ExitStack() as stack:
         environment, lock, session = _own_folders(stack, alone=boards is None)
         if session is not None and on_sample is not None:
-            folder = _opened(stack, events) if events is not None else session.descriptor
-            stack.enter_context(Sampling(folder, on_sample))
+            stack.enter_context(Sampling(events or session.path, on_sample))
         line = tethered(command, "loopback" if boards is None else str(boards))
         code = _run(line, {**environment, **variables}, lock, on_completed, errors, on_start)
         if code and SESSION in environment:
             on_failed(Path(environment[SESSION]))
     if code:
         raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
-
-
-def _opened(stack: ExitStack, folder: Path) -> int:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    stack.callback(os.close, descriptor)
-    return descriptor
 
 
 def _own_folders(

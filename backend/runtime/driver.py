@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -106,22 +105,16 @@ class _Process:
         Raises:
             JobError: the options name a folder, and it has no room.
         """
-        folder, session = self._options.events, self._session
-        if folder is None and session is None:
+        wanted = self._options.events
+        folder = wanted or (self._session.path if self._session else None)
+        if folder is None:
             return EventRing()
         try:
-            with ExitStack() as opened:
-                if folder is not None:
-                    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    opened.callback(os.close, descriptor)
-                else:
-                    assert session is not None
-                    descriptor = session.descriptor
-                ring = open_ring(descriptor, self._number, self._options.events_kept)
+            ring = open_ring(folder, self._number, self._options.events_kept)
         except OSError as error:
-            if folder is None:
+            if wanted is None:
                 return EventRing()
-            problem = f"file of events in {folder.resolve()}: {reason_of(error)}"
+            problem = f"file of events in {wanted.resolve()}: {reason_of(error)}"
             raise JobError(f"{self.name}: {problem}") from None
         ring.describe(
             job_sha256=job.sha256,

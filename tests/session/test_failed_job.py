@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +31,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedRun:
     return prepare(folder, RunOptions(frames=1))
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[int]:
-    """The folder of a run, as a descriptor."""
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    yield descriptor
-    os.close(descriptor)
-
-
-def note(place: int, prepared: PreparedRun, rank: int, *frames: int) -> None:
+def note(place: Path, prepared: PreparedRun, rank: int, *frames: int) -> None:
     """Write what a rank did."""
     ring = open_ring(place, rank, 8)
     ring.describe(job_sha256=prepared.plan.job.sha256, rank=rank)
@@ -50,9 +40,9 @@ def note(place: int, prepared: PreparedRun, rank: int, *frames: int) -> None:
 
 
 def test_what_ranks_did_last_is_kept_without_those_that_are_missing(
-    prepared: PreparedRun, place: int, tmp_path: Path
+    prepared: PreparedRun, tmp_path: Path
 ) -> None:
-    note(place, prepared, 0, 5, 6)
+    note(tmp_path, prepared, 0, 5, 6)
     (tmp_path / "events-1").write_bytes(b"a lie")
     (tmp_path / CLOCKS).write_text(json.dumps({"local": [[1, 2, 3]]}))
     error = keep_failure(prepared, tmp_path, ERROR)
@@ -68,12 +58,10 @@ def test_what_ranks_did_last_is_kept_without_those_that_are_missing(
     assert 0 == len(missing.events)
 
 
-def test_the_next_failure_takes_its_place(
-    prepared: PreparedRun, place: int, tmp_path: Path
-) -> None:
+def test_the_next_failure_takes_its_place(prepared: PreparedRun, tmp_path: Path) -> None:
     for frame in (1, 2):
-        note(place, prepared, 0, frame)
-        note(place, prepared, 1, frame)
+        note(tmp_path, prepared, 0, frame)
+        note(tmp_path, prepared, 1, frame)
         keep_failure(prepared, tmp_path, ERROR)
     trace = read_failure(prepared.folder, prepared.plan)
     assert [[2], [2]] == [rank.events["frame"].tolist() for rank in trace.ranks]
@@ -83,19 +71,19 @@ def test_the_next_failure_takes_its_place(
 
 
 def test_a_job_in_which_no_rank_did_anything_keeps_the_failure_before(
-    prepared: PreparedRun, place: int, tmp_path: Path
+    prepared: PreparedRun, tmp_path: Path
 ) -> None:
-    note(place, prepared, 0, 3)
+    note(tmp_path, prepared, 0, 3)
     keep_failure(prepared, tmp_path, ERROR)
-    note(place, prepared, 0)
+    note(tmp_path, prepared, 0)
     assert ERROR is keep_failure(prepared, tmp_path, ERROR)
     assert [3] == read_failure(prepared.folder, prepared.plan).ranks[0].events["frame"].tolist()
 
 
 def test_where_nothing_can_be_written_the_message_promises_nothing(
-    prepared: PreparedRun, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: PreparedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note(place, prepared, 0, 3)
+    note(tmp_path, prepared, 0, 3)
     monkeypatch.setattr("rankslice.session.start.LAST_FAILURE", PLAN)  # a file
     assert ERROR is keep_failure(prepared, tmp_path, ERROR)
 
@@ -114,9 +102,9 @@ def test_where_nothing_can_be_written_the_message_promises_nothing(
     ],
 )
 def test_a_failure_that_is_none_is_refused(
-    prepared: PreparedRun, place: int, tmp_path: Path, text: str, found: str
+    prepared: PreparedRun, tmp_path: Path, text: str, found: str
 ) -> None:
-    note(place, prepared, 0, 3)
+    note(tmp_path, prepared, 0, 3)
     keep_failure(prepared, tmp_path, ERROR)
     index = prepared.folder / LAST_FAILURE / FAILURE
     index.write_text(text)
@@ -125,11 +113,9 @@ def test_a_failure_that_is_none_is_refused(
     assert found.replace(" ", "") in str(told.value).replace(" ", "")
 
 
-def test_samples_of_clocks_that_are_none_are_refused(
-    prepared: PreparedRun, place: int, tmp_path: Path
-) -> None:
-    note(place, prepared, 0, 3)
-    ring = open_ring(place, 1, 8)
+def test_samples_of_clocks_that_are_none_are_refused(prepared: PreparedRun, tmp_path: Path) -> None:
+    note(tmp_path, prepared, 0, 3)
+    ring = open_ring(tmp_path, 1, 8)
     ring.describe(job_sha256=prepared.plan.job.sha256, rank=1, clock=[[1, 2]])
     ring.add(COMPUTE, 1.0, 2.0, 0)
     keep_failure(prepared, tmp_path, ERROR)

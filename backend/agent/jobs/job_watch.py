@@ -44,7 +44,9 @@ def watch(request: Request) -> Answer:
     folders = contextlib.ExitStack()
     messages, session = _make_own_folders(run, folders)
     send(_report("watching", {}))
-    _start_sampling(run, request["events"], session, folders)
+    sampling = _runtime_module(run, "figures.sampling")
+    folder = run if request["events"] else session
+    folders.enter_context(sampling.Sampling(folder, _tell_sample))
     launcher = _Launcher()
     threading.Thread(target=launcher.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
@@ -71,13 +73,13 @@ def watch(request: Request) -> Answer:
     return last
 
 
-def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.socket, int]:
+def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.socket, Path]:
     """Make the private folders of a run.
 
     The scripts that start daemon and ranks read the folders' paths from a file.
 
     Returns:
-        The socket to which ranks send messages, and the folder that they share, as a descriptor.
+        The socket to which ranks send messages, and the folder that they share.
     """
     private = _runtime_module(run, "faults.private_folder")
     session = folders.enter_context(private.make_private(private.in_memory()))
@@ -87,26 +89,15 @@ def _make_own_folders(run: Path, folders: contextlib.ExitStack) -> tuple[socket.
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     # The folder's own path may be too long for the address of a socket.
     messages.bind(f"/proc/self/fd/{session.descriptor}/{MESSAGES}")
-    return messages, session.descriptor
+    return messages, session.path
 
 
-def _keep_events(session: int, run: Path) -> None:
+def _keep_events(session: Path, run: Path) -> None:
     """Copy what each rank did last into the folder of the run; the launcher may fetch it."""
     name = _runtime_module(run, "figures.events").NAME
-    for path in Path(f"/proc/self/fd/{session}").glob(f"{name}*"):
+    for path in session.glob(f"{name}*"):
         with contextlib.suppress(OSError):
             shutil.copyfile(path, run / path.name, follow_symlinks=False)
-
-
-def _start_sampling(
-    run: Path, has_events: bool, session: int, folders: contextlib.ExitStack
-) -> None:
-    sampling = _runtime_module(run, "figures.sampling")
-    folder = session
-    if has_events:
-        folder = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        folders.callback(os.close, folder)
-    folders.enter_context(sampling.Sampling(folder, _tell_sample))
 
 
 def _tell_sample(sample: Any) -> None:

@@ -6,15 +6,13 @@ It needs only the standard library, as the watchdog loads it alone.
 from __future__ import annotations
 
 import contextlib
-import errno
-import mmap
 import os
-import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ..system.files import map_new_file, open_own_file
 from .watched_process import Process, process_start
 
 ALIVE, DONE, FAILED, STOPPED = range(4)
@@ -39,15 +37,7 @@ class StatusPage:
             OSError: the disk is full.
         """
         temporary = f".{_NAME}{rank}"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(temporary, flags, 0o600, dir_fd=folder)
-        try:
-            os.posix_fallocate(file, 0, _SIZE)  # or a full disk would end the rank by SIGBUS
-            self._page = mmap.mmap(file, _SIZE)
-        finally:
-            os.close(file)
+        self._page = map_new_file(temporary, _SIZE, folder)
         self._process = os.getpid()
         self._started = process_start(self._process)
         _NAMED.pack_into(self._page, _HEAD.size, rank_name.encode())
@@ -90,13 +80,8 @@ def _read_page(name: str, folder: int) -> Status:
     Raises:
         OSError: it is not a file of this user.
     """
-    # A FIFO would keep the watchdog waiting.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(name, flags, dir_fd=folder)
+    file = open_own_file(name, folder)
     try:
-        status = os.fstat(file)
-        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
-            raise PermissionError(errno.EACCES, "is not a status page of this user", name)
         page = os.pread(file, _SIZE, 0).ljust(_SIZE, b"\0")
     finally:
         os.close(file)

@@ -1,17 +1,21 @@
 """What a rank has done last: a ring of events in a file, readable after the rank was killed.
 
-It needs only the standard library, as boards and launchers load it alone.
+It needs only the standard library and ``system/``, as boards and launchers load it without the
+other parts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import mmap
-import os
 import struct
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..system.files import map_new_file
+
+if TYPE_CHECKING:
+    import mmap
 
 COMPUTE, READ, WRITE, WAIT, SEND, RECEIVE, FRAME = range(1, 8)
 """Kinds of events. A segment, the source, the sink did a frame; a thread had no stage that was
@@ -82,21 +86,13 @@ class EventRing:
         self.describe(events=next(self._numbers))
 
 
-def open_ring(folder: int, rank: int, capacity: int = USUAL_EVENTS) -> EventRing:
-    """Return the ring of a rank, in a new file of its own; a folder is given as its descriptor."""
-    name = f"{NAME}{rank}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(name, flags, 0o600, dir_fd=folder)
-    try:
-        os.posix_fallocate(file, 0, _size(capacity))  # or a full disk would end the rank by SIGBUS
-        return EventRing(capacity, mmap.mmap(file, _size(capacity)))
-    except OSError:
-        os.unlink(name, dir_fd=folder)
-        raise
-    finally:
-        os.close(file)
+def open_ring(folder: Path, rank: int, capacity: int = USUAL_EVENTS) -> EventRing:
+    """Return the ring of a rank, in a new file of its own.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    return EventRing(capacity, map_new_file(folder / f"{NAME}{rank}", _size(capacity)))
 
 
 def _size(capacity: int) -> int:

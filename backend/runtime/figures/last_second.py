@@ -5,14 +5,14 @@ It needs only the standard library and its neighbours, as boards load it without
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..system.files import open_own_file
 from .events import COMPUTE, EVENT, FRAME, HEAD_BYTES, NAME, READ, WAIT, WRITE
 
 _BLOCK = 256
@@ -35,21 +35,17 @@ class _Event(NamedTuple):
 
 
 class EventReader:
-    def __init__(self, folder: int, rank: int) -> None:
-        """Open a rank's file in a folder, given as its descriptor.
+    def __init__(self, folder: Path, rank: int) -> None:
+        """Open a rank's file in a folder.
 
         Raises:
-            OSError: there is none, or it is no file of this user.
+            OSError: there is none, or it is no file of this user, or is being made.
         """
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self._file = os.open(f"{NAME}{rank}", flags, dir_fd=folder)
-        status = os.fstat(self._file)
-        self._capacity = (status.st_size - HEAD_BYTES) // EVENT.size
-        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or self._capacity < 1:
+        self._file = open_own_file(folder / f"{NAME}{rank}")
+        self._capacity = (os.fstat(self._file).st_size - HEAD_BYTES) // EVENT.size
+        if self._capacity < 1:
             self.close()
-            raise PermissionError(
-                errno.EACCES, "is not a file of events of this user", f"{NAME}{rank}"
-            )
+            raise FileNotFoundError
         self._place = 0
         self._newest_ns = 0
 

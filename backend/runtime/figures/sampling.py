@@ -47,9 +47,9 @@ def split_name(name: str) -> tuple[str, int | str]:
 
 
 class Sampler:
-    def __init__(self, folder: int, root: Path = ROOT, *, nvml: str = LIBRARY) -> None:
-        """``folder``: descriptor of that with the ranks' rings. ``root``: of sys and proc."""
-        self._folder = os.dup(folder)
+    def __init__(self, folder: Path, root: Path = ROOT, *, nvml: str = LIBRARY) -> None:
+        """``folder``: that with the ranks' rings. ``root``: of sys and proc."""
+        self._folder = folder
         self._root = root
         self._hardware = Hardware(root, nvml=nvml)
         self._ranks: dict[int, _Rank] = {}
@@ -72,7 +72,6 @@ class Sampler:
                 self._ranks[number] = _Rank(EventReader(self._folder, number))
 
     def close(self) -> None:
-        os.close(self._folder)
         self._hardware.close()
         for rank in self._ranks.values():
             rank.reader.close()
@@ -114,7 +113,7 @@ class _Rank:
 class Sampling:
     """Samples in a thread while it is entered: a context manager."""
 
-    def __init__(self, folder: int, on_sample: Callable[[Sample], None]) -> None:
+    def __init__(self, folder: Path, on_sample: Callable[[Sample], None]) -> None:
         self._folder = folder
         self._on_sample = on_sample
         self._end = threading.Event()

@@ -1,9 +1,13 @@
-"""Small files of the system."""
+"""Small files of the system, and files that processes of one user share."""
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import re
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/")
@@ -41,6 +45,44 @@ def number_in(path: str | Path) -> int | None:
     except (OSError, ValueError):
         return None
     return number if abs(number) < _MAX_NUMBER else None
+
+
+def map_new_file(path: str | Path, nbytes: int, folder: int | None = None) -> mmap.mmap:
+    """Map a new file, of zeros, that only this user may open; what had its name is removed.
+
+    ``folder``: descriptor of the folder that a path without one is in.
+
+    Raises:
+        OSError: there is no room.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=folder)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600, dir_fd=folder)
+    try:
+        os.posix_fallocate(file, 0, nbytes)  # or a full disk would end the process by SIGBUS
+        return mmap.mmap(file, nbytes)
+    except OSError:
+        os.unlink(path, dir_fd=folder)
+        raise
+    finally:
+        os.close(file)
+
+
+def open_own_file(path: str | Path, folder: int | None = None) -> int:
+    """Open a file of this user for reading; ``folder``: as for :func:`map_new_file`.
+
+    Raises:
+        OSError: there is none, or it is a link, no ordinary file, or another user's.
+    """
+    # A FIFO would block the reader.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, flags, dir_fd=folder)
+    status = os.fstat(file)
+    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+        os.close(file)
+        raise PermissionError(errno.EACCES, "is not a file of this user", str(path))
+    return file
 
 
 def paths_below(root: Path, pattern: str) -> list[Path]:

@@ -32,9 +32,7 @@ PLAN = "0" * 64
 
 
 def ring_in(folder: Path, capacity: int = 8) -> EventRing:
-    descriptor = os.open(folder, os.O_RDONLY)
-    ring = open_ring(descriptor, 0, capacity)
-    os.close(descriptor)
+    ring = open_ring(folder, 0, capacity)
     ring.describe(job_sha256=PLAN, rank=0)
     return ring
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,15 +25,14 @@ BOOT_S = 5000.0
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[int]:
-    """The folder of the rings, as its descriptor."""
-    (tmp_path / "session").mkdir()
-    descriptor = os.open(tmp_path / "session", os.O_RDONLY)
-    yield descriptor
-    os.close(descriptor)
+def folder(tmp_path: Path) -> Path:
+    """The folder of the rings."""
+    folder = tmp_path / "session"
+    folder.mkdir()
+    return folder
 
 
-def ring_of(folder: int, rank: int = 0, capacity: int = 4096, process: int = 100) -> EventRing:
+def ring_of(folder: Path, rank: int = 0, capacity: int = 4096, process: int = 100) -> EventRing:
     ring = open_ring(folder, rank, capacity)
     ring.describe(rank=rank, process=process)
     return ring
@@ -44,7 +42,7 @@ def compute(ring: EventRing, frame: int, begin_s: float, seconds: float, segment
     ring.add(COMPUTE, BOOT_S + begin_s, BOOT_S + begin_s + seconds, frame, segment)
 
 
-def test_shares_and_rate_are_those_since_the_look_before(folder: int) -> None:
+def test_shares_and_rate_are_those_since_the_look_before(folder: Path) -> None:
     ring = ring_of(folder)
     with closing(EventReader(folder, 0)) as reader:
         last = LastSecond(reader)
@@ -62,7 +60,7 @@ def test_shares_and_rate_are_those_since_the_look_before(folder: int) -> None:
             assert {**expected, "wait_share": 1 - 10 * busy_s} == pytest.approx(values, rel=1e-6)
 
 
-def test_a_step_of_several_seconds_counts_once_it_has_ended(folder: int) -> None:
+def test_a_step_of_several_seconds_counts_once_it_has_ended(folder: Path) -> None:
     ring = ring_of(folder)
     with closing(EventReader(folder, 0)) as reader:
         last = LastSecond(reader)
@@ -74,7 +72,7 @@ def test_a_step_of_several_seconds_counts_once_it_has_ended(folder: int) -> None
         assert 1.0 == last.values(int((BOOT_S + 4) * S))["compute_share"]
 
 
-def test_the_source_tells_rate_latency_and_queue_of_the_job(folder: int) -> None:
+def test_the_source_tells_rate_latency_and_queue_of_the_job(folder: Path) -> None:
     ring = ring_of(folder)
     with closing(EventReader(folder, 0)) as reader:
         last = LastSecond(reader)
@@ -99,7 +97,7 @@ def test_the_source_tells_rate_latency_and_queue_of_the_job(folder: int) -> None
 
 @pytest.mark.parametrize("capacity", [100, 1000, 4096])
 def test_a_ring_that_goes_round_between_looks_still_tells_shares_and_rate(
-    folder: int, capacity: int
+    folder: Path, capacity: int
 ) -> None:
     ring = ring_of(folder, capacity=capacity)
     with closing(EventReader(folder, 0)) as reader:
@@ -114,7 +112,7 @@ def test_a_ring_that_goes_round_between_looks_still_tells_shares_and_rate(
             assert 0.25 == pytest.approx(values["compute_share"], rel=0.03)
 
 
-def test_a_frame_told_after_later_events_is_not_lost_for_ever(folder: int) -> None:
+def test_a_frame_told_after_later_events_is_not_lost_for_ever(folder: Path) -> None:
     ring = ring_of(folder)
     with closing(EventReader(folder, 0)) as reader:
         compute(ring, 0, 1, 0.1)
@@ -135,7 +133,7 @@ def process(
 
 
 def test_processor_time_and_memory_are_those_of_a_rank_and_its_helpers(
-    folder: int, tmp_path: Path
+    folder: Path, tmp_path: Path
 ) -> None:
     ring = ring_of(folder, rank=3)
     ring.describe(helpers=[101])
@@ -154,7 +152,7 @@ def test_processor_time_and_memory_are_those_of_a_rank_and_its_helpers(
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"process": "1"}', b"[" * 4096])
 def test_a_ring_that_is_being_made_is_no_rank_yet(
-    content: bytes, folder: int, tmp_path: Path
+    content: bytes, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "session" / "events-0").write_bytes(content)
     (tmp_path / "session" / "events-x").write_bytes(content)

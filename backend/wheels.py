@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from rankslice.backend.agent.system import run
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.platform import Board
 from rankslice.framework.wording import quoted
@@ -61,15 +62,7 @@ def collect_wheels(
         command += ["--no-index", "--find-links", str(folder)]
     target.mkdir(parents=True)
     try:
-        ended = subprocess.run(
-            [*command, "--", *requirements],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        ended = run([*command, "--", *requirements], stderr=subprocess.PIPE, timeout_s=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise _mistake(board, f"pip did not end within {_TIMEOUT_S} s") from None
     if ended.returncode:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
+from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording
@@ -22,9 +23,10 @@ from rankslice.backend.runtime.figures.operator_profile import (
     NAME as OPERATORS_NAME,
 )
 from rankslice.backend.runtime.figures.sampling import OF_THE_JOB, Sample, split_name
+from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.keeper import is_kept
 from rankslice.backend.runtime.sinks import results as results_file
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.measurement.rank_report import MAX_REPORT_BYTES
 from rankslice.measurement.trace import CLOCKS
@@ -62,6 +64,7 @@ def run_across(
         watches.oversee(mpirun)
         callbacks.on_start(mpirun)
 
+    files = _JobFiles(prepared, boards, watches, folder)
     try:
         with watches:
             if prepared.copied:
@@ -78,34 +81,19 @@ def run_across(
             )
             # mpirun may take a daemon's end for that of the job; only a job that has ended well
             # leaves a report. So the boards are watched until it is here.
-            _fetch(prepared, boards, folder, REPORT)
+            files.fetch(REPORT, MAX_REPORT_BYTES)
             watches.note_success()
-            _fetch_files(prepared, boards, folder)
+            files.fetch_after_success()
     except RankSliceError as error:
         explained = watches.explained(error)
-        fetched = _fetch_after_failure(prepared, boards, watches, folder)
-        _fetch_last_events(prepared, boards, watches, folder)
-        raise RankSliceError(*explained.mistakes, *fetched) from None
+        left_there = files.fetch_results_after_failure()
+        files.fetch_last_events()
+        raise RankSliceError(*explained.mistakes, *left_there) from None
     except KeyboardInterrupt:
-        _fetch_after_failure(prepared, boards, watches, folder)
+        files.fetch_results_after_failure()
         raise
     if prepared.options.events is not None:
-        _write_clocks(watches, folder)
-
-
-def _fetch_files(prepared: PreparedRun, boards: CheckedBoards, folder: Path) -> None:
-    """Fetch what a job that has ended well has left on its boards, besides the report."""
-    job, options = prepared.plan.job, prepared.options
-    if _leaves_results(prepared):
-        _fetch(prepared, boards, folder, RESULTS)
-    if options.events is not None:
-        _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared))
-        if options.operators:
-            _fetch_of_ranks(prepared, boards, folder, OPERATORS_NAME, lambda rank: OPERATORS_BYTES)
-    if options.record is not None:
-        frames = recording.recorded_frames(job, options)
-        max_bytes = partial(recording.max_bytes, job, frames=frames)
-        _fetch_of_ranks(prepared, boards, folder, recording.NAME, max_bytes)
+        files.write_clocks()
 
 
 def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
@@ -121,82 +109,94 @@ def own_values(plan: Plan, board: str, sample: Sample) -> Sample:
     return replace(sample, values=values)
 
 
-def _fetch(prepared: PreparedRun, boards: CheckedBoards, folder: Path, name: str) -> None:
-    """Fetch a file from the sink's board into a folder, unless it is larger than a job makes it."""
-    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
-    max_bytes = MAX_REPORT_BYTES
-    if name == RESULTS:
-        frames = prepared.source.frames
-        max_bytes = (
-            shutil.disk_usage(folder).free
-            if frames is None
-            else results_file.max_bytes(prepared.plan.job.outputs, frames)
-        )
-    shell.get(boards.run, name, folder / name, max_bytes=max_bytes)
+@dataclass(frozen=True, slots=True)
+class _JobFiles:
+    """What a job leaves on its boards, and the folder that it goes to."""
 
+    prepared: PreparedRun
+    boards: CheckedBoards
+    watches: Watches
+    folder: Path
 
-def _fetch_of_ranks(
-    prepared: PreparedRun,
-    boards: CheckedBoards,
-    folder: Path,
-    name: str,
-    max_bytes: Callable[[int], int],
-    ranks: Sequence[int] | None = None,
-) -> None:
-    """Fetch a file of each rank (by default all), named by its number, from its board.
+    @property
+    def _sink(self) -> BoardShell:
+        job = self.prepared.plan.job
+        return self.boards.of(job.ranks[job.sink].board)[0]
 
-    Raises:
-        RankSliceError: one is not there; those of other ranks are fetched nevertheless.
-    """
+    @property
+    def _has_results(self) -> bool:
+        return not self.prepared.discards and not is_kept(self.prepared.options.inputs)
 
-    def fetch(number: int) -> None:
-        shell, _ = boards.of(prepared.plan.ranks[number].board)
-        file = f"{name}{number}"
-        try:
-            shell.get(boards.run, file, folder / file, max_bytes=max_bytes(number))
-        except RankSliceError:
-            (folder / file).unlink(missing_ok=True)
-            raise
+    def fetch(self, name: str, max_bytes: int) -> None:
+        """Fetch a file from the sink's board, unless it is larger than a job makes it."""
+        self._sink.get(self.boards.run, name, self.folder / name, max_bytes=max_bytes)
 
-    on_all(fetch, range(len(prepared.plan.ranks)) if ranks is None else ranks)
+    def _fetch_results(self) -> None:
+        frames, outputs = self.prepared.source.frames, self.prepared.plan.job.outputs
+        room = shutil.disk_usage(self.folder).free
+        self.fetch(RESULTS, room if frames is None else results_file.max_bytes(outputs, frames))
 
+    def _fetch_of_ranks(
+        self, name: str, max_bytes: Callable[[int], int], without: Collection[str] = ()
+    ) -> None:
+        """Fetch a file of each rank, named by its number, from its board.
 
-def _fetch_last_events(
-    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
-) -> None:
-    lost = watches.lost_boards()
-    ranks = [number for number, rank in enumerate(prepared.plan.ranks) if rank.board not in lost]
-    with suppress(RankSliceError):  # a rank may not have come so far
-        _fetch_of_ranks(prepared, boards, folder, NAME, _events_bytes(prepared), ranks)
-    _write_clocks(watches, folder)
+        ``without``: boards that are not asked.
 
+        Raises:
+            RankSliceError: one is not there; those of other ranks are fetched nevertheless.
+        """
 
-def _events_bytes(prepared: PreparedRun) -> Callable[[int], int]:
-    return lambda rank: HEAD_BYTES + prepared.options.events_kept * EVENT.size
+        def fetch(rank: Rank) -> None:
+            shell, _ = self.boards.of(rank.board)
+            file = self.folder / f"{name}{rank.rank}"
+            try:
+                shell.get(self.boards.run, file.name, file, max_bytes=max_bytes(rank.rank))
+            except RankSliceError:
+                file.unlink(missing_ok=True)
+                raise
 
+        ranks = self.prepared.plan.job.ranks
+        on_all(fetch, [rank for rank in ranks if rank.board not in without])
 
-def _write_clocks(watches: Watches, folder: Path) -> None:
-    """Note how the clocks of boards compare with that of this machine, if there is room."""
-    with suppress(OSError):
-        (folder / CLOCKS).write_text(json.dumps(watches.clock_samples()))
+    def _fetch_events(self, without: Collection[str] = ()) -> None:
+        nbytes = HEAD_BYTES + self.prepared.options.events_kept * EVENT.size
+        self._fetch_of_ranks(NAME, lambda rank: nbytes, without)
 
+    def fetch_after_success(self) -> None:
+        """Fetch what a job that has ended well has left, besides the report."""
+        job, options = self.prepared.plan.job, self.prepared.options
+        if self._has_results:
+            self._fetch_results()
+        if options.events is not None:
+            self._fetch_events()
+            if options.operators:
+                self._fetch_of_ranks(OPERATORS_NAME, lambda rank: OPERATORS_BYTES)
+        if options.record is not None:
+            frames = recording.recorded_frames(job, options)
+            max_bytes = partial(recording.max_bytes, job, frames=frames)
+            self._fetch_of_ranks(recording.NAME, max_bytes)
 
-def _leaves_results(prepared: PreparedRun) -> bool:
-    return not prepared.discards and not is_kept(prepared.options.inputs)
+    def fetch_results_after_failure(self) -> list[str]:
+        """Fetch the results of finished frames; return where they are if that is not possible."""
+        if not self._has_results:
+            return []
+        login = self._sink.login
+        if login.board not in self.watches.lost_boards():
+            with suppress(RankSliceError):  # there may be none
+                self._fetch_results()
+            return []
+        return [
+            f"results of finished frames may be on {login.full_name} in"
+            f" {self.boards.file(RESULTS)}; fetch them once it answers"
+        ]
 
+    def fetch_last_events(self) -> None:
+        with suppress(RankSliceError):  # a rank may not have come so far
+            self._fetch_events(self.watches.lost_boards())
+        self.write_clocks()
 
-def _fetch_after_failure(
-    prepared: PreparedRun, boards: CheckedBoards, watches: Watches, folder: Path
-) -> list[Mistake | str]:
-    """Fetch the results of finished frames; return where they are if that is not possible."""
-    if not _leaves_results(prepared):
-        return []
-    shell, _ = boards.of(prepared.plan.ranks[prepared.plan.job.sink].board)
-    if shell.login.board not in watches.lost_boards():
-        with suppress(RankSliceError):  # there may be none
-            _fetch(prepared, boards, folder, RESULTS)
-        return []
-    return [
-        f"results of finished frames may be on {shell.login.full_name} in {boards.file(RESULTS)};"
-        " fetch them once it answers"
-    ]
+    def write_clocks(self) -> None:
+        """Note how the clocks of boards compare with that of this machine, if there is room."""
+        with suppress(OSError):
+            (self.folder / CLOCKS).write_text(json.dumps(self.watches.clock_samples()))

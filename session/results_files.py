@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
@@ -21,7 +21,6 @@ from rankslice.framework.files.output_file import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rankslice.backend.runtime.sinks.results import Results
@@ -103,51 +102,35 @@ def write_npz(results: Results, file: BinaryIO) -> None:
     import zipfile
 
     with zipfile.ZipFile(file, "w") as archive:
-        for name, dtype, shape, pieces in _arrays(results):
+        for name, values in _arrays(results):
             # Without a time of its own: the same results give the same file.
             member = zipfile.ZipInfo(f"{name}.npy")
             if member.filename in archive.NameToInfo:
                 hint = "name a .bin file, which has room for both"
                 raise RankSliceError(Mistake("--results", f"two outputs would be {name!r}", hint))
             with archive.open(member, "w", force_zip64=True) as out:
-                _write_array(out, dtype, shape, pieces)
+                _write_array(out, values)
 
 
-_Array: TypeAlias = "tuple[str, np.dtype[Any], tuple[int, ...], Iterable[Sequence[NDArray[Any]]]]"
-
-
-def _arrays(results: Results) -> Iterator[_Array]:
+def _arrays(results: Results) -> Iterator[tuple[str, NDArray[Any]]]:
     numbers = results.numbers
     if numbers != list(range(len(numbers))):
-        yield (
-            "frames",
-            results.records["frame"].dtype,
-            (len(numbers),),
-            [[results.records["frame"]]],
-        )
+        yield "frames", results.records["frame"]
     for output, spec in enumerate(results.outputs):
         name = spec.name.replace("\0", "%00").encode(errors="backslashreplace").decode()
-        frames = results.frames(output)
         if spec.is_open:
-            for frame, values in zip(numbers, frames, strict=True):
-                yield f"{name}/{frame}", values.dtype, values.shape, [[values]]
-            continue
-        dtype, shape = spec.storage
-        step = max(1, _CHUNK // max(1, spec.nbytes))
-        pieces = (frames[first : first + step] for first in range(0, len(frames), step))
-        yield name, dtype, (len(frames), *shape), pieces
+            for frame, values in zip(numbers, results.frames(output), strict=True):
+                yield f"{name}/{frame}", values
+        else:
+            yield name, results.values(output)
 
 
-def _write_array(
-    out: IO[bytes],
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    pieces: Iterable[Sequence[NDArray[Any]]],
-) -> None:
+def _write_array(out: IO[bytes], values: NDArray[Any]) -> None:
     import numpy as np
 
-    head = {"fortran_order": False, "shape": shape}
-    head["descr"] = np.lib.format.dtype_to_descr(dtype)
+    head = {"fortran_order": False, "shape": values.shape}
+    head["descr"] = np.lib.format.dtype_to_descr(values.dtype)
     np.lib.format.write_array_header_1_0(out, head)
-    for piece in pieces:
-        out.write(np.asarray(piece, dtype).tobytes())
+    step = max(1, _CHUNK // max(1, values[:1].nbytes))
+    for first in range(0, len(values), step):
+        out.write(values[first : first + step].tobytes())

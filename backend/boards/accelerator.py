@@ -33,7 +33,6 @@ T = TypeVar("T")
 _START_S = 60.0
 _END_S = 2.0
 _REMEDY = "rankslice profile ... --venv"
-_WORKED = {"problem": None, "refused": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +107,10 @@ class _NotMeasured:
     problem: str | None
     refused: str | None
 
+    @property
+    def reason(self) -> str:
+        return self.refused or self.problem or "no reason was given"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -126,16 +129,6 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class _Operators:
     rows: tuple[OperatorRow, ...]
-
-
-def _request(action: str, timings: Timings) -> dict[str, Any]:
-    return {
-        "action": action,
-        "least_runs": timings.min_runs,
-        "least_s": timings.min_s,
-        "most_runs": timings.max_runs,
-        "energy_s": timings.energy_s,
-    }
 
 
 class Accelerator:
@@ -187,10 +180,6 @@ class Accelerator:
         if "problems" in answer:
             found = "; ".join(self._record(_Problems, answer).problems)
             raise self._shell.mistake(found.replace("rankslice deploy OUT --venv", _REMEDY))
-        cores = answer.get("cores")
-        if isinstance(cores, list) and all(isinstance(core, list) for core in cores):
-            names = ("number", "governor", "most_khz")
-            answer["cores"] = [dict(zip(names, core, strict=False)) for core in cores]
         return self._record(Greeting, answer)
 
     def _record(self, kind: type[T], answer: Answer) -> T:
@@ -201,12 +190,13 @@ class Accelerator:
 
         If the engine crashes or hangs, the reading says so, and the next call starts it again.
         """
-        answer = self._ask({**_request("measure", timings), **self._description(model)}, timeout_s)
+        answer = self._ask("measure", timeout_s, model, timings)
         if "samples_ns" not in answer:
-            failure = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
-            problem = failure.refused or failure.problem or "no reason was given"
-            return Reading(problem=problem, refused=failure.refused is not None)
-        return self._record(Reading, {"energy_uj": None, **answer, **_WORKED})
+            failure = self._failure(answer)
+            return Reading(problem=failure.reason, refused=failure.refused is not None)
+        return self._record(
+            Reading, {"energy_uj": None, **answer, "problem": None, "refused": False}
+        )
 
     def operators(
         self, model: SubModel, timings: Timings, *, timeout_s: float = 120.0
@@ -216,13 +206,9 @@ class Accelerator:
         Raises:
             RankSliceError: it cannot run, or the engine does not report its operators.
         """
-        answer = self._ask(
-            {**_request("operators", timings), **self._description(model)}, timeout_s
-        )
+        answer = self._ask("operators", timeout_s, model, timings)
         if "rows" not in answer:
-            told = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
-            problem = told.refused or told.problem or "no reason was given"
-            raise RankSliceError(Mistake(self.key, problem))
+            raise RankSliceError(Mistake(self.key, self._failure(answer).reason))
         return self._record(_Operators, answer).rows
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
@@ -231,12 +217,14 @@ class Accelerator:
         Returns:
             Why it cannot run; empty: it runs.
         """
-        answer = self._ask({"action": "compute", **self._description(model)}, timeout_s)
-        failure = self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+        failure = self._failure(self._ask("compute", timeout_s, model))
         return failure.refused or failure.problem or ""
 
+    def _failure(self, answer: Answer) -> _NotMeasured:
+        return self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+
     def rest(self) -> None:
-        self._record(Done, self._ask({"action": "rest"}, _START_S))
+        self._record(Done, self._ask("rest", _START_S))
 
     def _description(self, model: SubModel) -> dict[str, Any]:
         return {
@@ -252,8 +240,16 @@ class Accelerator:
             return base64.b64encode(piece).decode()
         return [self._numbers[piece.path], piece.offset, piece.length]
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> Answer:
+    def _ask(
+        self,
+        action: str,
+        timeout_s: float,
+        model: SubModel | None = None,
+        timings: Timings | None = None,
+    ) -> Answer:
         """Return the program's answer. If there is none, end the program and return the problem."""
+        request = {"action": action} | (asdict(timings) if timings is not None else {})
+        request |= self._description(model) if model is not None else {}
         if self._process is None:
             self.greet()
         assert self._process is not None

@@ -8,14 +8,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Done, Received
 from rankslice.backend.boards.parallel import on_all
-from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell, Copied
 from rankslice.backend.package import VIDEO_STAND_INS
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -133,52 +132,36 @@ def deploy_packages(
     for shell, package in work:
         boards[package.board].append((shell, package))
 
-    def deploy(items: Sequence[tuple[BoardShell, Package]]) -> list[Deployed]:
-        return [
-            _deploy(*item, len(items) + beside, environment, also, partial(on_step, item[1].label))
-            for item in items
-        ]
-
-    done = on_all(deploy, list(boards.values()))
-    return tuple(deployed for board in done for deployed in board)
-
-
-def _deploy(
-    shell: BoardShell,
-    package: Package,
-    beside: int,
-    environment: bool,
-    also: Sequence[str],
-    on_step: Callable[[str], None],
-) -> Deployed:
-    begin = time.monotonic()
-    identity = {**package.identity(), "beside": beside}
-    on_step("asking")
-    staging = f"{package.short_name}.{secrets.token_hex(8)}"
-    answer = shell.ask(Received, "receive", staging=staging, **identity)
-    files = sent = 0
-    if answer.state == "wanted":
-        on_step("copying")
-        names = [*package.files, "manifest.json"]
-        copied = shell.put(
-            package.folder, f"staging/{staging}", files=names, bases=answer.bases[:MAX_BASES]
+    def deploy(shell: BoardShell, package: Package) -> Deployed:
+        begin = time.monotonic()
+        together = len(boards[package.board]) + beside
+        staging = f"{package.short_name}.{secrets.token_hex(8)}"
+        details = {**package.identity(), "beside": together, "staging": staging}
+        on_step(package.label, "asking")
+        answer = shell.ask(Received, "receive", **details)
+        copied = Copied(0, 0)
+        if answer.state == "wanted":
+            on_step(package.label, "copying")
+            names, bases = [*package.files, "manifest.json"], answer.bases[:MAX_BASES]
+            copied = shell.put(package.folder, f"staging/{staging}", files=names, bases=bases)
+            on_step(package.label, "checking")
+            shell.ask(Done, "commit", **details)
+        if environment:
+            on_step(package.label, "installing")
+            shell.ask(Done, "make_environment", also=list(also), **details)
+        seconds = time.monotonic() - begin
+        on_step(package.label, "done")
+        return Deployed(
+            board=package.board,
+            host=shell.login.host,
+            without=package.without,
+            state="copied" if answer.state == "wanted" else "there",
+            manifest_sha256=package.manifest_sha256,
+            package_bytes=package.nbytes,
+            files_sent=copied.files,
+            bytes_sent=copied.sent_bytes,
+            seconds=round(seconds, 3),
         )
-        files, sent = copied.files, copied.sent_bytes
-        on_step("checking")
-        shell.ask(Done, "commit", staging=staging, **identity)
-    if environment:
-        on_step("installing")
-        shell.ask(Done, "make_environment", also=list(also), **identity)
-    seconds = time.monotonic() - begin
-    on_step("done")
-    return Deployed(
-        board=package.board,
-        host=shell.login.host,
-        without=package.without,
-        state="copied" if answer.state == "wanted" else "there",
-        manifest_sha256=package.manifest_sha256,
-        package_bytes=package.nbytes,
-        files_sent=files,
-        bytes_sent=sent,
-        seconds=round(seconds, 3),
-    )
+
+    done = on_all(lambda items: [deploy(*item) for item in items], list(boards.values()))
+    return tuple(deployed for board in done for deployed in board)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankslice.backend.agent.system import libmpi_of, open_mpi_version
+from rankslice.backend.agent.system import libmpi_of, open_mpi_version, run
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
@@ -104,15 +104,9 @@ def _resolved(named: Path | None) -> Path | None:
 
 def _version_text(mpirun: str) -> str:
     try:
-        return subprocess.run(
-            [mpirun, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-            env={**os.environ, **home_variable(Path("/"))},
-        ).stdout
+        variables = {**os.environ, **home_variable(Path("/"))}
+        nowhere = subprocess.DEVNULL
+        return run([mpirun, "--version"], variables=variables, stderr=nowhere, timeout_s=60).stdout
     except OSError as error:
         raise RankSliceError(
             Mistake(mpirun, f"cannot be started: {error.strerror}", _WANTED)

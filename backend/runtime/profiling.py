@@ -132,7 +132,10 @@ class _Service:
             "processor": processor(),
             "python": platform.python_version(),
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            "cores": [(number, *clock_of(number)) for number in cores],
+            "cores": [
+                dict(zip(("number", "governor", "most_khz"), (n, *clock_of(n)), strict=True))
+                for n in cores
+            ],
             "core_kinds": core_kinds(cores[-1] + 1),
         }
 
@@ -309,8 +312,8 @@ def _samples(loaded: _Loaded, request: Record) -> Iterator[int]:
         if time.perf_counter_ns() - begin > 1e9 * _WARM_S:
             break
     total = count = 0
-    while count < request["least_runs"] or (
-        total < 1e9 * request["least_s"] and count < request["most_runs"]
+    while count < request["min_runs"] or (
+        total < 1e9 * request["min_s"] and count < request["max_runs"]
     ):
         taken = loaded.pass_frame()
         yield taken

@@ -6,10 +6,12 @@ A board gets the agent's files and the runtime's reader of the system as one tex
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,33 +82,30 @@ def agent_program(part: str, call: str) -> bytes:
     return b"%d\n%s" % (len(program), program)
 
 
-def agent_modules(part: str) -> dict[str, str]:
-    """Return the sources of the modules that a board gets for a part, by their names there."""
-    folders = ("agent", f"agent/{part}", "runtime/system")
-    files = sorted(file for folder in folders for file in (_BACKEND / folder).glob("*.py"))
-    packages = {"backend": "", "backend.runtime": ""}
-    return {**packages, **{_module_name(file): _source(file) for file in files}}
-
-
 @cache
 def _loader(part: str) -> str:
-    """Return source that lets the modules of a part be imported; they are packed to travel."""
-    modules = agent_modules(part)
-    loader = modules.pop("backend.agent.text_modules")
-    packed = base64.b85encode(zlib.compress(json.dumps(modules).encode(), 9)).decode()
-    unpack = f"json.loads(zlib.decompress(base64.b85decode({packed!r})))"
-    return f"{loader}\nimport base64, json, zlib\n\ntake({unpack})\n"
+    """Return source that lets the modules of a part be imported, from a file in memory."""
+    packed = base64.b85encode(zlib.compress(agent_modules(part), 9)).decode()
+    return (
+        "import base64, os, sys, zlib\n"
+        "file = os.memfd_create('agent')\n"
+        f"os.write(file, zlib.decompress(base64.b85decode({packed!r})))\n"
+        "sys.path.insert(0, f'/proc/self/fd/{file}')\n"
+    )
 
 
-def _source(file: Path) -> str:
-    if file.name == "__init__.py":  # it only documents
-        return ""
-    return file.read_text(encoding="utf-8")
-
-
-def _module_name(file: Path) -> str:
-    parts = file.relative_to(_BACKEND.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def agent_modules(part: str) -> bytes:
+    """Return a zip file with the modules that a board gets for a part."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for package in ("backend", "backend/runtime"):
+            archive.writestr(f"{package}/__init__.py", "")
+        for folder in ("agent", f"agent/{part}", "runtime/system"):
+            for file in sorted((_BACKEND / folder).glob("*.py")):
+                is_package = file.name == "__init__.py"  # it only documents
+                name = file.relative_to(_BACKEND.parent).as_posix()
+                archive.writestr(name, b"" if is_package else file.read_bytes())
+    return content.getvalue()
 
 
 def ssh_options(config: Path | None) -> list[str]:

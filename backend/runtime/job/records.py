@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BoundError, JobError
@@ -293,8 +293,6 @@ class Job:
                     segment.facts,
                 )
             )
-        if len(segments) < sum(len(rank.runs) for rank in self.ranks):
-            raise JobError("segments wait for each other")
         return tuple(segments), levels.at_sink()
 
     @cached_property
@@ -364,17 +362,35 @@ _Origin: TypeAlias = tuple[int, int]
 
 
 class _Levels:
+    """The level of each segment.
+
+    Raises:
+        JobError: segments wait for each other.
+    """
+
     def __init__(self, job: Job) -> None:
         self._job = job
         self._of: dict[_Origin, int] = {}
         self._makers: dict[str, list[_Origin]] = defaultdict(list)
-        self._segments: dict[_Origin, Segment] = {}
-        for rank in job.ranks:
-            for index, segment in enumerate(rank.runs):
-                self._segments[rank.rank, index] = segment
-                for name in segment.outputs:
-                    self._makers[name].append((rank.rank, index))
+        segments = {(r.rank, index): s for r in job.ranks for index, s in enumerate(r.runs)}
+        for origin, segment in segments.items():
+            for name in segment.outputs:
+                self._makers[name].append(origin)
         self._inputs = {tensor.name for tensor in job.inputs}
+        before = {
+            (rank, index): {
+                *self._made(job.ranks[rank].turns, segment.inputs),
+                *([(rank, index - 1)] if index else []),
+            }
+            for (rank, index), segment in segments.items()
+        }
+        try:
+            for origin in TopologicalSorter(before).static_order():
+                turns = job.ranks[origin[0]].turns
+                level = self._before(origin[0], turns, segments[origin].inputs)
+                self._of[origin] = level + turns.levels
+        except CycleError:
+            raise JobError("segments wait for each other") from None
 
     def _made(self, turns: Turns, names: Iterable[str]) -> Iterator[_Origin]:
         for name in names:
@@ -389,34 +405,9 @@ class _Levels:
         levels = (self._of[origin] + (origin[0] != rank) for origin in self._made(turns, names))
         return max(levels, default=0) if not hop else max([1, *levels])
 
-    def in_order(self) -> Iterator[tuple[_Origin, int]]:
-        """Yield segments and their levels, each after those before it, as far as there are any."""
-        before: dict[_Origin, set[_Origin]] = {}
-        after: dict[_Origin, list[_Origin]] = defaultdict(list)
-        for (rank, index), segment in self._segments.items():
-            turns = self._job.ranks[rank].turns
-            needed = {*self._made(turns, segment.inputs)}
-            if index:
-                needed.add((rank, index - 1))
-            before[rank, index] = needed
-            for place in needed:
-                after[place].append((rank, index))
-        missing = {place: len(needed) for place, needed in before.items()}
-        ready = [(self._level(place), *place) for place, count in missing.items() if not count]
-        heapq.heapify(ready)
-        while ready:
-            level, rank, index = heapq.heappop(ready)
-            yield (rank, index), level
-            for following in after[rank, index]:
-                missing[following] -= 1
-                if not missing[following]:
-                    heapq.heappush(ready, (self._level(following), *following))
-
-    def _level(self, origin: _Origin) -> int:
-        turns = self._job.ranks[origin[0]].turns
-        inputs = self._segments[origin].inputs
-        level = self._of[origin] = self._before(origin[0], turns, inputs) + turns.levels
-        return level
+    def in_order(self) -> list[tuple[_Origin, int]]:
+        """List segments and their levels, each after those before it: these are lower."""
+        return sorted(self._of.items(), key=lambda item: (item[1], item[0]))
 
     def at_sink(self) -> int:
         return self._before(self._job.sink, ALL, (tensor.name for tensor in self._job.outputs))

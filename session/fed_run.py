@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import EndOfStreamError, open_source
-from rankslice.backend.runtime.sources.arrivals import Live, Queue
+from rankslice.backend.runtime.sources.arrivals import Arrivals, Live, Pulled, Queue, Timed
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan
 from rankslice.session.callbacks import Callbacks
@@ -138,13 +139,9 @@ def _outputs(
     """Yield the results of frames, which another thread reads and submits as they arrive."""
     slots = [make_slot(spec) for spec in prepared.plan.job.inputs]
     names = [spec.name for spec in prepared.plan.job.inputs]
-    if prepared.source.is_live:
-        arriving = _live(prepared, slots, is_over, frames)
-    else:
-        arriving = _read(prepared, slots, is_over)
 
     def arrived() -> Iterator[_Arrays]:
-        for number, at_s in arriving:
+        for number, at_s in _frames(prepared, slots, is_over, frames):
             frames.arrivals.append(number)
             frames.arrived_s.append(at_s)
             yield dict(zip(names, map(values_in, slots), strict=True))
@@ -158,48 +155,38 @@ def _outputs(
         yield outputs
 
 
-def _read(
-    prepared: PreparedRun, slots: Sequence[Slot], is_over: threading.Event
-) -> Iterator[tuple[int, float]]:
-    """Read each frame into the slots; yield its number and when it arrives.
-
-    That is by the clock, if the source has a rate.
-    """
-    source, options = prepared.source, prepared.options
-    begin = time.monotonic()
-    number = 0
-    fps = None if options.pull else options.fps or source.fps
-    while not is_over.is_set() and (source.frames is None or number < source.frames):
-        try:
-            source.read(number, slots)
-        except EndOfStreamError:
-            return
-        arrival = time.monotonic() if fps is None else begin + number / fps
-        if is_over.wait(max(0.0, arrival - time.monotonic())):
-            return
-        yield number, arrival
-        number += 1
-
-
-def _live(
+def _frames(
     prepared: PreparedRun, slots: Sequence[Slot], is_over: threading.Event, frames: FedFrames
 ) -> Iterator[tuple[int, float]]:
-    """Take the frames of a camera into the slots as they come; yield number and arrival."""
+    """Read each frame into the slots as it arrives; yield its number and when it arrived.
+
+    Frames arrive by themselves (from a camera), by the clock if the source has a rate, or as the
+    pipeline takes them.
+    """
     source, options = prepared.source, prepared.options
-    arrivals = Live(source.frames, Queue(options.queue or _LIVE_QUEUE, options.overflow))
-    frames.dropped = arrivals.dropped
     has_come = threading.Event()
-    arrivals.on_arrival = has_come.set
-    source.start(arrivals)
+    fps = None if options.pull else options.fps or source.fps
+    arrivals: Arrivals = Pulled(source.frames)
+    if source.is_live:
+        arrivals = Live(source.frames, Queue(options.queue or _LIVE_QUEUE, options.overflow))
+        arrivals.on_arrival = has_come.set
+        source.start(arrivals)
+    elif fps is not None:
+        arrivals = Timed(source.frames, fps, Queue(sys.maxsize, "fail"))
+    frames.dropped = arrivals.dropped
     taken = 0
     # Whatever is taken enters, so what found no room shows that the pipeline is too slow.
     while not is_over.is_set() and (is_waiting := arrivals.poll(taken, taken)) is not None:
         if is_waiting:
             number, arrival = arrivals.take()
-            source.read(number, slots)
+            try:
+                source.read(number, slots)
+            except EndOfStreamError:
+                return
             taken += 1
             frames.more_dropped = arrivals.more_dropped
             yield number, arrival
         else:
-            has_come.wait(_POLL_S)
+            pause_s = arrivals.pause_s()
+            has_come.wait(_POLL_S if pause_s is None else min(pause_s, _POLL_S))
             has_come.clear()

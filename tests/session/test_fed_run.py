@@ -22,7 +22,7 @@ from rankslice.framework.reading.read_driver import read_driver
 from rankslice.session.build_folder import read_plan
 from rankslice.session.fail_over import Restart
 from rankslice.session.fed_frames import FedFrames
-from rankslice.session.fed_run import _live, _read
+from rankslice.session.fed_run import _frames
 from rankslice.session.prepare import PreparedRun
 from rankslice.views.run_text import restart_lines
 
@@ -70,7 +70,7 @@ def slots_of(built: Path) -> list[Slot]:
 
 def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> None:
     camera, slots = Camera(), slots_of(built)
-    frames = _live(prepared(built, camera), slots, threading.Event(), FedFrames())
+    frames = _frames(prepared(built, camera), slots, threading.Event(), FedFrames())
     taking = threading.Thread(target=next, args=(frames,))
     taking.start()
     assert camera.is_started.wait(10)
@@ -86,7 +86,7 @@ def test_frames_of_a_camera_wait_while_another_job_takes_over(built: Path) -> No
 
 def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
     camera, slots = Camera(), slots_of(built)
-    frames = _live(prepared(built, camera, queue=1), slots, threading.Event(), FedFrames())
+    frames = _frames(prepared(built, camera, queue=1), slots, threading.Event(), FedFrames())
     taking = threading.Thread(target=next, args=(frames,))
     taking.start()
     assert camera.is_started.wait(10)
@@ -101,12 +101,12 @@ def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
 
 def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     slots = slots_of(built)
-    found = list(_read(prepared(built, Files()), slots, threading.Event()))
+    found = list(_frames(prepared(built, Files()), slots, threading.Event(), FedFrames()))
     assert [0, 1, 2] == [number for number, _ in found]
     assert [pytest.approx(0.02)] * 2 == list(np.diff([at_s for _, at_s in found]))
     is_over = threading.Event()
     is_over.set()
-    assert [] == list(_read(prepared(built, Files()), slots, is_over))
+    assert [] == list(_frames(prepared(built, Files()), slots, is_over, FedFrames()))
 
 
 @pytest.mark.parametrize(

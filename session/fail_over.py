@@ -29,12 +29,11 @@ Raises:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FailOver:
-    plan_afresh: PlanAfresh
-    """For the loss of more boards than the build folder is prepared for."""
-    standby: bool = False
-    """Also load the jobs that would take over, so that they do at once."""
+def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
+    # What builds is large to load, and a second loss is rare.
+    from rankslice.session.building import plan_afresh as building
+
+    return building.plan_afresh(folder, lost)
 
 
 _MAX_FRUITLESS = 3
@@ -79,9 +78,13 @@ class Survivors:
         self,
         folder: Path,
         prepare: Callable[[Path], PreparedRun],
-        plan_afresh: PlanAfresh,
+        plan_afresh: PlanAfresh = plan_afresh,
         ssh_config: Path | None = None,
     ) -> None:
+        """Take a build folder, and what prepares a job of one.
+
+        ``plan_afresh`` is for the loss of more boards than the build folder is prepared for.
+        """
         self._folder, self._prepare, self._ssh_config = folder, prepare, ssh_config
         self._plan_afresh = plan_afresh
         self._survival = read_survival(folder)

@@ -26,14 +26,14 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.build_folder import REPORT, RESULTS, read_plan
 from rankslice.session.callbacks import Callbacks
 from rankslice.session.connection import drained_by_signals
-from rankslice.session.fail_over import FailOver, Restart
+from rankslice.session.fail_over import Restart
 from rankslice.session.fed_frames import FedFrames
 from rankslice.session.keeper.frame_keeper import FailedFrameError
 from rankslice.session.pipeline import Pipeline, open_pipeline, results_in_order
 from rankslice.session.prepare import PreparedRun, absolute, as_user_errors
 from rankslice.session.results_files import check_results
 from rankslice.session.run import EndedJob
-from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching, Surviving
 
 _Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 
@@ -66,11 +66,7 @@ def prepare_fed(
 
 
 def run_fed(
-    prepared: PreparedRun,
-    folder: Path,
-    callbacks: Callbacks,
-    *,
-    fail_over: FailOver | None = None,
+    prepared: PreparedRun, folder: Path, callbacks: Callbacks, *, surviving: Surviving
 ) -> EndedJob:
     """Feed a job with the frames of a source that is read here; write their results to a folder.
 
@@ -106,7 +102,7 @@ def run_fed(
             prepared.folder,
             options,
             prepared.launching,
-            fail_over=fail_over,
+            surviving,
             callbacks=replace(callbacks, on_restart=note_restart),
             on_ended=take_files,
         ) as pipeline,

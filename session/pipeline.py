@@ -23,7 +23,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.wording import joined
 from rankslice.session.build_folder import read_plan
 from rankslice.session.callbacks import NO_CALLBACKS, Callbacks
-from rankslice.session.fail_over import FailOver, Restart, Survivors, accused_boards
+from rankslice.session.fail_over import Restart, Survivors, accused_boards
 from rankslice.session.frame_arrays import Frame, arrays_of, images_of
 from rankslice.session.keeper.frame_keeper import (
     HasFailed,
@@ -34,7 +34,7 @@ from rankslice.session.keeper.frame_keeper import (
 )
 from rankslice.session.keeper.job_connections import start_thread
 from rankslice.session.prepare import PreparedRun, absolute, prepare
-from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
+from rankslice.session.shared_options import DEFAULT_LAUNCHING, NOT_SURVIVING, Launching, Surviving
 from rankslice.session.start import own_folder, put_report, run_in
 
 _MAX_FAILED = 3
@@ -79,8 +79,8 @@ def open_pipeline(
     folder: Path,
     options: RunOptions,
     launching: Launching = DEFAULT_LAUNCHING,
+    surviving: Surviving = NOT_SURVIVING,
     *,
-    fail_over: FailOver | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     on_ended: OnEnded = lambda job, folder: None,
     wait: bool = True,
@@ -96,8 +96,8 @@ def open_pipeline(
 
     place, lost = absolute(folder), frozenset[str]()
     survivors = None
-    if fail_over is not None:
-        survivors = Survivors(place, prepared, fail_over.plan_afresh, launching.ssh_config)
+    if surviving.survive:
+        survivors = Survivors(place, prepared, ssh_config=launching.ssh_config)
     try:
         first = prepared(place)
     except RankSliceError as error:
@@ -114,7 +114,7 @@ def open_pipeline(
         options.queue,
         survivors,
         lost=lost,
-        standby=fail_over is not None and fail_over.standby,
+        standby=surviving.standby,
         callbacks=callbacks,
         on_ended=on_ended,
     )

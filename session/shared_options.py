@@ -18,7 +18,6 @@ from rankslice.framework.wording import quoted
 if TYPE_CHECKING:
     from rankslice.frontend.formats.input_shapes import GivenSizes
     from rankslice.session.building.planning import MakeMapping
-    from rankslice.session.fail_over import FailOver
 
 _MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
@@ -78,21 +77,8 @@ class Surviving:
         needs="survive",
     )
 
-    @property
-    def fail_over(self) -> FailOver | None:
-        """What takes over when a board is lost; ``None``: nothing."""
-        if not self.survive:
-            return None
-        from rankslice.session.fail_over import FailOver
 
-        return FailOver(_plan_afresh, self.standby)
-
-
-def _plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
-    # What builds is large to load, and a second loss is rare.
-    from rankslice.session.building.plan_afresh import plan_afresh
-
-    return plan_afresh(folder, lost)
+NOT_SURVIVING = Surviving()
 
 
 def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

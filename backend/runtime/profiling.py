@@ -133,8 +133,9 @@ class _Service:
             "python": platform.python_version(),
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             "cores": [
-                dict(zip(("number", "governor", "most_khz"), (n, *clock_of(n)), strict=True))
-                for n in cores
+                {"number": number, "governor": governor, "most_khz": most_khz}
+                for number in cores
+                for governor, most_khz in [clock_of(number)]
             ],
             "core_kinds": core_kinds(cores[-1] + 1),
         }

@@ -129,7 +129,7 @@ def run(
         from rankslice.session.fed_run import prepare_fed, run_fed
 
         prepared = prepare_fed(folder, options, launching, results=checks.results)
-        execute = partial(run_fed, fail_over=surviving.fail_over)
+        execute = partial(run_fed, surviving=surviving)
     else:
         prepared = prepare(folder, options, launching, results=checks.results, by_hand=by_hand)
     if on_prepared is not None:
@@ -179,7 +179,7 @@ def open(
         folder,
         options,
         launching,
-        fail_over=surviving.fail_over,
+        surviving,
         callbacks=Callbacks(on_restart=on_restart, on_warning=on_warning),
         wait=wait,
     )

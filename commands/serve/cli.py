@@ -101,7 +101,7 @@ def serve(
         open_pipeline,
         options=options,
         launching=launching,
-        fail_over=surviving.fail_over,
+        surviving=surviving,
         callbacks=_callbacks(),
         wait=False,
     )

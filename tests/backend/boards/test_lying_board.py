@@ -254,7 +254,7 @@ GREETING = {
     "processor": "A",
     "python": "3.12",
     "memory_bytes": 1,
-    "cores": [[0, "performance", 1]],
+    "cores": [{"number": 0, "governor": "performance", "most_khz": 1}],
     "core_kinds": ["ARM, 446"],
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}

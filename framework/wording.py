@@ -5,26 +5,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from rankslice.backend.runtime.job.quantities import (
+from rankslice.backend.runtime.job.wording import (
+    bare as bare,
     bytes_text as bytes_text,
     count_text as count_text,
+    described as described,
     digits as digits,
     fixed_text as fixed_text,
+    joined as joined,
     joules_text as joules_text,
     mb_text as mb_text,
     megabytes_text as megabytes_text,
     ms_text as ms_text,
     number_text as number_text,
     percent_text as percent_text,
+    quoted as quoted,
     share_text as share_text,
     short_ms_text as short_ms_text,
     time_text as time_text,
-)
-from rankslice.backend.runtime.job.wording import (
-    bare as bare,
-    described as described,
-    joined as joined,
-    quoted as quoted,
 )
 
 _MAX_LINE = 500

@@ -114,13 +114,7 @@ class _Watch:
     """The launcher's end of the connection to a board's watch."""
 
     def __init__(
-        self,
-        shell: BoardShell,
-        run: str,
-        lines: list[str],
-        on_sample: OnSample,
-        *,
-        has_events: bool,
+        self, shell: BoardShell, request: bytes, lines: list[str], on_sample: OnSample
     ) -> None:
         self.shell = shell
         self.ready = threading.Event()
@@ -138,7 +132,7 @@ class _Watch:
         """What ranks and the watchdog there have said: these of the lines come from there."""
         self._beats = self._beats_seen = 0
         self._process = shell.start()
-        self._process.write(shell.request("watch", run=run, events=has_events))
+        self._process.write(request)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -271,9 +265,9 @@ class Watches:
 
     def __enter__(self) -> Watches:
         try:
-            run, on_sample, has_events = self._boards.run, self._on_sample, self._has_events
+            details = {"run": self._boards.run, "events": self._has_events}
             self._watches = [
-                _Watch(shell, run, self.lines, on_sample, has_events=has_events)
+                _Watch(shell, shell.request("watch", **details), self.lines, self._on_sample)
                 for shell, _ in self._boards.work
             ]
             deadline = time.monotonic() + _START_S

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
-from ..job.quantities import megabytes_text
+from ..job.wording import megabytes_text
 from ..system.processes import free_bytes
 
 _SEAL_FUTURE_WRITE = 0x10

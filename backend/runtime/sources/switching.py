@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..job.quantities import digits
+from ..job.wording import digits
 
 if TYPE_CHECKING:
     from ..options import RunOptions

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from ..figures.rank_figures import RankFigures, SourceFigures, ends_of
 from ..job import ALL, Turns
-from ..job.quantities import digits
 from ..job.strict import vars_of
-from ..job.wording import joined
+from ..job.wording import digits, joined
 from .rates import (
     BOTH_ROUTES,
     STEADY,

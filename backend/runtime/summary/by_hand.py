@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import JobError
 from ..figures.rank_figures import RankFigures, ends_of
 from ..job import Job
-from ..job.quantities import time_text
+from ..job.wording import time_text
 from ..keeper import is_kept
 from ..options import RunOptions
 from ..sinks.results import Results, results_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..figures.rank_figures import RankFigures
 from ..figures.rank_usage import MIN_WARM_UP
 from ..job import Tensor
-from ..job.quantities import fixed_text, time_text
+from ..job.wording import fixed_text, time_text
 from ..sources.switching import ROUTE_NAMES, Change
 
 NORMAL, SURGE = ROUTE_NAMES

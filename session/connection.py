@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -51,16 +52,13 @@ class Connection:
         self._on_result = on_result
         self._feed = feed
         self._on_enter = on_enter
-        self._changed = threading.Condition()
+        self._draining = threading.Lock()
         self._is_draining = False
         self._source: socket.socket | None = None
         self._sink: socket.socket | None = None
-        self._is_over = on_result is None
-        """Whether no further result comes."""
-        self._has_ended = on_result is None
-        """Whether the last one came."""
-        self.error: BaseException | None = None
-        """Why a result could not be taken."""
+        self._has_all = Future[bool]()
+        """Done when no further result comes: whether the last one came; or why one could not be
+        taken."""
         self._listener = JobListener(self._serve)
         self.variables = {wire.VARIABLE: self._listener.keeper(hosts).to_text()}
         """For the environment of the job."""
@@ -73,7 +71,7 @@ class Connection:
 
     def drain(self) -> None:
         """Have the source let in what has arrived, and nothing else."""
-        with self._changed:
+        with self._draining:
             self._is_draining = True
             self._tell_source()
 
@@ -86,15 +84,13 @@ class Connection:
         Raises:
             RankSliceError: results are missing, or could not be taken.
         """
-        with self._changed:
-            if has_failed and not self._changed.wait_for(lambda: self._is_over, _LAST_RESULTS_S):
-                if self._sink is None:
-                    return
-                shut(self._sink)  # what has been received is still read
-            self._changed.wait_for(lambda: self._is_over)
-        if self.error is not None:
-            raise self.error
-        if not self._has_ended and not has_failed:
+        if self._on_result is None:
+            return
+        if has_failed and wait([self._has_all], _LAST_RESULTS_S).not_done:
+            if self._sink is None:
+                return
+            shut(self._sink)  # what has been received is still read
+        if not self._has_all.result() and not has_failed:
             raise RankSliceError("the job ended before its last result arrived")
 
     def _tell_source(self) -> None:
@@ -104,7 +100,7 @@ class Connection:
 
     def _serve(self, connection: socket.socket, role: str, epoch: int) -> None:
         if role == wire.ROLE_DRAIN:
-            with self._changed:
+            with self._draining:
                 self._source = connection
                 self._tell_source()
             with suppress(OSError, ValueError, RecursionError), connection.makefile("rb") as lines:
@@ -119,18 +115,15 @@ class Connection:
             self._take_results(connection, self._on_result)
 
     def _take_results(self, connection: socket.socket, on_result: OnResult) -> None:
-        has_ended = False
         try:
             for number, outputs in enumerate(results(connection, self._form)):
                 on_result(number, outputs.reason if isinstance(outputs, Failure) else outputs)
-            has_ended = True
-        except (OSError, JobError):
-            pass  # the job has failed, and says why
+        except (OSError, JobError):  # the job has failed, and says why
+            self._has_all.set_result(False)
         except BaseException as error:
-            self.error = error
-        with self._changed:
-            self._has_ended, self._is_over = has_ended, True
-            self._changed.notify_all()
+            self._has_all.set_exception(error)
+        else:
+            self._has_all.set_result(True)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -52,7 +52,7 @@ class PreparedRun:
     @property
     def command(self) -> tuple[str, ...]:
         """The mpirun line, to be typed by hand."""
-        return self._line(self.options.results, self.options.report)
+        return self._line(self.options.results, self.folder)
 
     def again(self, options: RunOptions) -> PreparedRun:
         """Prepare another run of the same job, with other options."""
@@ -61,7 +61,7 @@ class PreparedRun:
     def command_in(self, folder: Path) -> tuple[str, ...]:
         """Return the mpirun line of a run that writes into a folder of its own."""
         results = self.options.results if self.discards else folder / RESULTS
-        return self._line(results, folder / REPORT)
+        return self._line(results, folder)
 
     @property
     def own_board(self) -> str:
@@ -92,22 +92,15 @@ class PreparedRun:
     @property
     def copied(self) -> tuple[str, ...]:
         files = self.options.inputs if self.source.reads_files else ()
-        return (
-            *files,
-            *([str(self.options.arrivals)] if self.options.arrivals is not None else ()),
-        )
+        arrivals = self.options.arrivals
+        return files if arrivals is None else (*files, str(arrivals))
 
-    def _line(self, results: Path, report: Path | None) -> tuple[str, ...]:
+    def _line(self, results: Path, folder: Path) -> tuple[str, ...]:
         inputs, arrivals = self.options.inputs, self.options.arrivals
-        events = self.options.events and report and report.parent
-        record = self.options.record and report and report.parent
         if self.boards is not None:  # names relative to the folder of the job on each board
             from rankslice.backend.boards.preflight import remote_inputs
 
-            results = results if self.discards else Path(RESULTS)
-            report = Path(REPORT)
-            events = events and Path()
-            record = record and Path()
+            results, folder = results if self.discards else Path(RESULTS), Path()
             there = remote_inputs(self.copied)
             inputs = there[: len(inputs)] if self.source.reads_files else inputs
             arrivals = arrivals and Path(there[-1])
@@ -116,9 +109,9 @@ class PreparedRun:
             inputs=inputs,
             arrivals=arrivals,
             results=results,
-            report=report,
-            events=events,
-            record=record,
+            report=folder / REPORT,
+            events=self.options.events and folder,
+            record=self.options.record and folder,
         )
         return (*self.launch, *options.to_arguments())
 

@@ -266,11 +266,11 @@ class Accelerator:
     def _start(self, what: str) -> RemoteProcess:
         if self._shell.is_here:
             local = [sys.executable, "-m", "runtime.profiling", what]
-            self._process = self._shell.start(local, folder=self._package.folder)
-            return self._process
-        self._process = self._shell.start()
-        details = {"what": what, **self._package.needs(), **self._package.identity()}
-        self._process.write(self._shell.request("measure", **details))
+            name, folder = self._shell.login.full_name, self._package.folder
+            self._process = RemoteProcess(local, name, folder=folder)
+        else:
+            details = {"what": what, **self._package.needs(), **self._package.identity()}
+            self._process = self._shell.start("measure", **details)
         return self._process
 
     def _end(self) -> None:

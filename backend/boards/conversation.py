@@ -22,6 +22,7 @@ from rankslice.backend.boards.probed import (
     Port,
     Route,
 )
+from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell, agent_program
 from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.engines import ENGINES
@@ -42,7 +43,7 @@ class Conversation:
 
     def __init__(self, shell: BoardShell) -> None:
         self.shell = shell
-        self._process = shell.start(shell.command(PLAIN_PYTHON))
+        self._process = RemoteProcess(shell.command(PLAIN_PYTHON), shell.login.full_name)
         self._process.write(agent_program("probe", "main()"))
 
     def ask(self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_S, **details: Any) -> T:

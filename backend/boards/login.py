@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import read_text
@@ -109,10 +110,9 @@ def _users(path: Path) -> dict[str, str]:
     """Return the accounts by board; without the file there are none."""
     if not path.exists():
         return {}
-    record = read_json(read_text(path, "accounts of boards"), str(path), _SHAPE)
+    record: Any = read_json(read_text(path, "accounts of boards"), str(path), _SHAPE)
     try:
-        assert isinstance(record, dict)
         users = {board: entry["user"] for board, entry in record.items()}
         return {board: check_name("user", user) for board, user in users.items() if user}
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise RankSliceError(Mistake(str(path), "is damaged", _SHAPE)) from None

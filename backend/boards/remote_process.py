@@ -77,18 +77,23 @@ class RemoteProcess:
             outlives_ctrl_c: whether it does not get Ctrl-C; this process then has to end it.
 
         Raises:
-            FileNotFoundError: there is no such program.
+            RankSliceError: this machine lacks it.
         """
         self._board = board
-        self._process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=outlives_ctrl_c,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=outlives_ctrl_c,
+            )
+        except FileNotFoundError as error:
+            package = {"ssh": "openssh-client"}.get(error.filename, error.filename)
+            found, remedy = "is not installed on this machine", f"apt-get install {package}"
+            raise RankSliceError(Mistake(error.filename, found, remedy)) from None
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)
         os.set_blocking(self._stdin, False)

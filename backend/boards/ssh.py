@@ -13,7 +13,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -169,35 +169,19 @@ class BoardShell:
         user = f"{self.login.user}@" if self.login.user else ""
         return f"{user}{self.login.host}"
 
-    def request(self, action: str, **details: Any) -> bytes:
-        """Return the stdin of :meth:`command`: the agent's program and a request."""
-        record = {"action": action, "over_ssh": not self.is_here, "address": self.login.host}
-        request = json.dumps({**record, **details})
-        return agent_program("jobs", f"import json\nmain(json.loads({request!r}))")
-
-    def start(
-        self,
-        command: Sequence[str] | None = None,
-        *,
-        folder: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        outlives_ctrl_c: bool = True,
-    ) -> RemoteProcess:
-        """Start :meth:`command`, or another command; see :class:`RemoteProcess`.
+    def start(self, action: str, *, outlives_ctrl_c: bool = True, **details: Any) -> RemoteProcess:
+        """Have the agent begin to do something; see :class:`RemoteProcess`.
 
         Raises:
-            RankSliceError: this machine lacks ssh or rsync.
+            RankSliceError: this machine lacks ssh.
         """
-        try:
-            return RemoteProcess(
-                command or self.command(),
-                self.login.full_name,
-                folder=folder,
-                environment=environment,
-                outlives_ctrl_c=outlives_ctrl_c,
-            )
-        except FileNotFoundError as error:
-            raise RankSliceError(_missing(str(error.filename))) from None
+        place = {"over_ssh": not self.is_here, "address": self.login.host}
+        request = json.dumps({"action": action, **place, **details})
+        process = RemoteProcess(
+            self.command(), self.login.full_name, outlives_ctrl_c=outlives_ctrl_c
+        )
+        process.write(agent_program("jobs", f"import json\nmain(json.loads({request!r}))"))
+        return process
 
     def ask(
         self, kind: type[T], action: str, *, timeout_s: float = _ANSWER_TIMEOUT_S, **details: Any
@@ -207,8 +191,7 @@ class BoardShell:
         Raises:
             RankSliceError: the board cannot be reached, or refuses.
         """
-        with self.start(outlives_ctrl_c=False) as process:
-            process.write(self.request(action, **details))
+        with self.start(action, outlives_ctrl_c=False, **details) as process:
             return process.ask(kind, timeout_s)
 
     def mistake(self, found: str) -> RankSliceError:
@@ -260,8 +243,7 @@ class BoardShell:
         Raises:
             RankSliceError: the board cannot be reached, or the file is missing or too large.
         """
-        with self.start() as process:
-            process.write(self.request("fetch", run=run, name=name))
+        with self.start("fetch", run=run, name=name) as process:
             nbytes = process.ask(Fetched, _ANSWER_TIMEOUT_S).nbytes
             if nbytes > max_bytes:
                 limit = f"this job writes at most {max_bytes}"
@@ -285,7 +267,9 @@ class BoardShell:
             command += ["--rsh", shell_words("ssh", *ssh_options(self.config))]
         command += ["--", f"{source}/", end]
         variables = {**os.environ, "LC_ALL": "C"}
-        with self.start(command, environment=variables, outlives_ctrl_c=False) as process:
+        with RemoteProcess(
+            command, self.login.full_name, environment=variables, outlives_ctrl_c=False
+        ) as process:
             process.write(names)
             process.end_input()
             printed, code = process.rest()
@@ -310,11 +294,6 @@ def _rsync_complaint(errors: str, code: int) -> str:
         return "there is no rsync on the board; install it there: apt-get install rsync"
     first = (errors.strip().splitlines() or [f"exit code {code}"])[0]
     return f"rsync failed: {first}"
-
-
-def _missing(program: str) -> Mistake:
-    package = {"ssh": "openssh-client"}.get(program, program)
-    return Mistake(program, "is not installed on this machine", f"apt-get install {package}")
 
 
 def _figure(text: str, name: str) -> int:

@@ -17,6 +17,7 @@ from rankslice.backend.boards.answers import (
     read_answer,
 )
 from rankslice.backend.boards.preflight import CheckedBoards
+from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
 from rankslice.backend.launch.messages import MESSAGE, BoardMessage, first_message, is_sudden
@@ -114,7 +115,7 @@ class _Watch:
     """The launcher's end of the connection to a board's watch."""
 
     def __init__(
-        self, shell: BoardShell, request: bytes, lines: list[str], on_sample: OnSample
+        self, shell: BoardShell, process: RemoteProcess, lines: list[str], on_sample: OnSample
     ) -> None:
         self.shell = shell
         self.ready = threading.Event()
@@ -131,8 +132,7 @@ class _Watch:
         self.said: list[str] = []
         """What ranks and the watchdog there have said: these of the lines come from there."""
         self._beats = self._beats_seen = 0
-        self._process = shell.start()
-        self._process.write(request)
+        self._process = process
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -265,11 +265,10 @@ class Watches:
 
     def __enter__(self) -> Watches:
         try:
-            details = {"run": self._boards.run, "events": self._has_events}
-            self._watches = [
-                _Watch(shell, shell.request("watch", **details), self.lines, self._on_sample)
-                for shell, _ in self._boards.work
-            ]
+            run, events = self._boards.run, self._has_events
+            for shell, _ in self._boards.work:
+                process = shell.start("watch", run=run, events=events)
+                self._watches.append(_Watch(shell, process, self.lines, self._on_sample))
             deadline = time.monotonic() + _START_S
             for watch in self._watches:
                 watch.ready.wait(max(0.0, deadline - time.monotonic()))

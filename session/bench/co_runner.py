@@ -60,8 +60,8 @@ def co_runner(kind: str, busy: float, prepared: PreparedRun) -> Iterator[CoRunne
         stack.callback(stop.set)
         processes = {}
         for name, shell, cores in _machines(prepared) if busy else ():
-            processes[name] = stack.enter_context(shell.start())
-            processes[name].write(shell.request("co_run", kind=kind, busy=busy, cores=cores))
+            process = shell.start("co_run", kind=kind, busy=busy, cores=cores)
+            processes[name] = stack.enter_context(process)
         running = CoRunner(processes)
         for process in processes.values():
             process.ask(CoRunnerReport, _START_S)

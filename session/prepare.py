@@ -14,7 +14,7 @@ from rankslice.backend.boards.login import LOOPBACK, is_this_machine
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun, launch_command
 from rankslice.backend.runtime import keeper
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Job, Rank
+from rankslice.backend.runtime.job import Job
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import ring_bytes
 from rankslice.backend.runtime.pipeline.wiring import NO_PAIRS, pairs_within_boards, wire_all
@@ -275,13 +275,9 @@ def least_memory(job: Job, folder: Path, options: RunOptions) -> dict[str, tuple
             )
         for segment in route.segments:
             rank = route.ranks[segment.rank]
-            if _holds_weights(rank):
+            if rank.accelerator == "cpu" and computes(rank.engine):
                 needed[rank.board][number] += _file_bytes(folder / segment.file)
     return {board: tuple(amounts) for board, amounts in needed.items()}
-
-
-def _holds_weights(rank: Rank) -> bool:
-    return rank.accelerator == "cpu" and computes(rank.engine)
 
 
 def _file_bytes(path: Path) -> int:

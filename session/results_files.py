@@ -78,14 +78,12 @@ def move_results(written: Path, target: Path) -> Path | None:
     except (OSError, RankSliceError) as error:
         kept = written.parent.with_name(f"{target.stem}-{written.parent.name[-8:]}.bin")
         written.replace(kept)
-        raise RankSliceError(_found(target, error), f"the results are in {kept}") from None
+        if isinstance(error, RankSliceError):
+            mistake = error.mistakes[0]
+        else:
+            mistake = Mistake(str(target), f"cannot be written: {error.strerror}")
+        raise RankSliceError(mistake, f"the results are in {kept}") from None
     return target
-
-
-def _found(target: Path, error: OSError | RankSliceError) -> Mistake | str:
-    if isinstance(error, RankSliceError):
-        return error.mistakes[0]
-    return Mistake(str(target), f"cannot be written: {error.strerror}")
 
 
 def write_npz(results: Results, file: BinaryIO) -> None:

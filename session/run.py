@@ -215,8 +215,9 @@ def _summary(
     if ended.fed is not None:
         return ended.fed.summary(ranks, hardware), ended.fed.arrivals_of(results.numbers)
     source, _ = ends_of(ranks)
-    if verify:
-        _refuse_unknown_arrivals(source)
+    if verify and source.more_dropped:
+        found = "too many arrivals were dropped to determine which frames came out"
+        raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
     completed_s = None if ended.prepared.discards else results.completed_s
     return summarise(ranks, completed_s, hardware), _arrivals(source, results.numbers)
 
@@ -304,12 +305,6 @@ def _keep_finished(prepared: PreparedRun, folder: Path) -> Sequence[Mistake | st
                 if older.is_file() and not older.is_symlink():
                     older.unlink()
     return [f"the results of {count} finished frames are in {place}"]
-
-
-def _refuse_unknown_arrivals(source: SourceFigures) -> None:
-    if source.more_dropped:
-        found = "too many arrivals were dropped to determine which frames came out"
-        raise RankSliceError(Mistake("--verify", found, "give fewer --frames"))
 
 
 def _arrivals(source: SourceFigures, frames: Sequence[int]) -> list[int]:

@@ -154,12 +154,12 @@ class BoardLinks:
         self._boards = boards
         self._addresses = addresses
         self._token = secrets.token_hex(16)
-        ports = outcomes(self._listen, list(boards))
-        self._ports = dict(zip(boards, ports, strict=True))
 
-    def _listen(self, name: str) -> int:
-        address = self._addresses[name]
-        return self._boards[name].ask(Port, "listen", address=address, token=self._token).port
+        def listen(name: str) -> int:
+            address = addresses[name]
+            return boards[name].ask(Port, "listen", address=address, token=self._token).port
+
+        self._ports = dict(zip(boards, outcomes(listen, list(boards)), strict=True))
 
     def complaints(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """Return for each pair why the first cannot connect to the second; empty: it can."""

@@ -214,7 +214,8 @@ class RemoteProcess:
         if self._stderr in ready:
             block = self._block_of(self._stderr)
             self._since_answer += len(block)
-            self._errors = _ends_of(self._errors + block)
+            errors = self._errors + block
+            self._errors = errors[:_KEPT] + errors[max(_KEPT, len(errors) - _KEPT) :]
         if self._stdout in ready:
             return self._block_of(self._stdout)
         return b"" if ready or able or left > _POLL_S else None
@@ -292,7 +293,3 @@ class RemoteProcess:
                 assert output is not None
                 output.close()
             self._open.clear()
-
-
-def _ends_of(text: bytes) -> bytes:
-    return text if len(text) <= 2 * _KEPT else text[:_KEPT] + text[-_KEPT:]

@@ -163,11 +163,8 @@ class BoardShell:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
             return ["env", f"PATH={path}", "sh", "-c", python]
         line = shell_words("exec", "sh", "-c", python)
-        return ["ssh", *ssh_options(self.config), "--", self._target(), line]
-
-    def _target(self) -> str:
         user = f"{self.login.user}@" if self.login.user else ""
-        return f"{user}{self.login.host}"
+        return ["ssh", *ssh_options(self.config), "--", f"{user}{self.login.host}", line]
 
     def start(self, action: str, *, outlives_ctrl_c: bool = True, **details: Any) -> RemoteProcess:
         """Have the agent begin to do something; see :class:`RemoteProcess`.

@@ -180,7 +180,8 @@ def accelerators_of(report: BoardReport) -> Accelerators:
         f"{candidate.way.unit}: {_lack_text(candidate)}"
         for candidate in seen
         # Other libraries are on many boards.
-        if candidate.device is not None or _has_delegate(candidate.way, report)
+        if candidate.device is not None
+        or (candidate.way.delegate and _library(report.libraries, candidate.way.delegate))
         if candidate.way.unit not in usable
     ]
     remarks += [
@@ -189,10 +190,6 @@ def accelerators_of(report: BoardReport) -> Accelerators:
         if any(fnmatchcase(device.path, pattern) for pattern in _UNKNOWN)
     ]
     return Accelerators(tuple(usable.values()), tuple(remarks))
-
-
-def _has_delegate(way: _Way, report: BoardReport) -> bool:
-    return bool(way.delegate) and _library(report.libraries, way.delegate) is not None
 
 
 def _seen(way: _Way, report: BoardReport) -> _Seen:

@@ -329,7 +329,8 @@ class Watches:
                 failed_at = now
             if failed_at is None:
                 continue
-            settled_s = _SETTLE_S if self._is_known() else _PATIENCE_S
+            is_known = self._has_lost_board() or any(w.said or w.loss for w in self._watches)
+            settled_s = _SETTLE_S if is_known else _PATIENCE_S
             if self._on_failure is not None and now - failed_at > settled_s:
                 self._lost = self._silent()
                 self._on_failure(self.explained(RankSliceError("the job has failed")))
@@ -347,9 +348,6 @@ class Watches:
     def _has_lost_board(self) -> bool:
         ticks = _LOST_TICKS if self._on_failure is None else _REPLACED_TICKS
         return any(watch.is_silent(ticks) for watch in self._watches)
-
-    def _is_known(self) -> bool:
-        return self._has_lost_board() or any(watch.said or watch.loss for watch in self._watches)
 
     def _silent(self) -> list[_Watch]:
         return [watch for watch in self._watches if watch.is_silent()]

@@ -47,8 +47,9 @@ def bind_to_cores(cores: Sequence[int]) -> None:
         usable = sorted(_bound(0, range(_MAX_CORES)))
         os.sched_setaffinity(0, before)
         lacking = sorted(set(cores).difference(usable))
+        named = f"core{'s' * (len(usable) > 1)} {', '.join(map(str, usable))}"
         raise JobError(
-            f"{', '.join(map(_what_hinders, lacking))}; the process may use {_named(usable)}: name"
+            f"{', '.join(map(_what_hinders, lacking))}; the process may use {named}: name"
             " these in the mapping, or give it more (cpuset of its container, allocation)"
         )
     for thread in threads_of("self"):
@@ -79,10 +80,6 @@ def _what_hinders(core: int) -> str:
     if text_of(folder / "online") == "0":  # one that cannot be switched off has no such file
         return f"core {core} is offline"
     return f"core {core} is not allowed to this process"
-
-
-def _named(cores: Sequence[int]) -> str:
-    return f"core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
 
 
 def check_binding(cores: Sequence[int]) -> None:

@@ -109,13 +109,11 @@ def kept_tensors(job: Job, rank: int, route: int = 0) -> tuple[KeptTensor, ...]:
 
 def max_bytes(job: Job, rank: int, frames: RecordedFrames) -> int:
     """Largest size of a rank's file."""
-    head = len(head_of(job, rank, frames))
-    tensors = kept_tensors(job, rank, frames.route)
-    return head + sum(tensor.max_bytes * _frames_in(tensor.turns, frames) for tensor in tensors)
-
-
-def _frames_in(turns: Turns, frames: RecordedFrames) -> int:
-    return turns.count_in(frames.first + frames.count) - turns.count_in(frames.first)
+    nbytes = len(head_of(job, rank, frames))
+    for tensor in kept_tensors(job, rank, frames.route):
+        before, until = map(tensor.turns.count_in, (frames.first, frames.first + frames.count))
+        nbytes += tensor.max_bytes * (until - before)
+    return nbytes
 
 
 def head_of(job: Job, rank: int, frames: RecordedFrames) -> bytes:

@@ -41,7 +41,9 @@ def receive(request: Request) -> Answer:
     if not _damage(package, request):
         _publish(package, request)
         return {"state": "there", "bases": []}
-    _remove_old_staging()
+    for left in (HOME / "staging").iterdir():
+        if age_s(left) > OLD_STAGING_S:
+            shutil.rmtree(left, ignore_errors=True)
     bases = [*newest(HOME / "packages"), *newest(HOME / "staging")]
     names = [str(base.relative_to(HOME)) for base in bases if PACKAGE.fullmatch(base.name)]
     (HOME / "staging" / request["staging"]).mkdir()
@@ -143,12 +145,6 @@ def _states(package: Path, files: Iterable[str]) -> dict[str, list[int]]:
         status = (package / name).stat()
         states[name] = [status.st_size, status.st_ctime_ns, status.st_ino]
     return states
-
-
-def _remove_old_staging() -> None:
-    for left in (HOME / "staging").iterdir():
-        if age_s(left) > OLD_STAGING_S:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _sha256_of(path: Path) -> str:

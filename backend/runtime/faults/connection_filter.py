@@ -46,13 +46,11 @@ def _main(parent: int, reach: str, command: list[str]) -> None:
         if os.getppid() != parent:
             sys.exit(1)
     key = (os.uname().machine, struct.calcsize("P"))
-    if reach != "all" and key in _CALLS and _version() >= _FIRST_LINUX:
-        _close(reach, *_CALLS[key])
+    if reach != "all" and key in _CALLS:
+        release = os.uname().release.partition("-")[0].split(".")
+        if tuple(map(int, release[:2])) >= _FIRST_LINUX:
+            _close(reach, *_CALLS[key])
     os.execvp(command[0], command)
-
-
-def _version() -> tuple[int, ...]:
-    return tuple(map(int, os.uname().release.partition("-")[0].split(".")[:2]))
 
 
 def _close(reach: str, architecture: int, seccomp: int, *calls: int) -> None:

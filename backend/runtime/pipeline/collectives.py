@@ -145,16 +145,12 @@ def sample_clocks(job: Job, transport: Transport) -> list[Sample]:
     del first_ranks[job.ranks[source].board]
     if transport.rank == source:
         for peer in first_ranks.values():
-            _answer(transport, peer)
+            for _ in range(PINGS):
+                transport.receive_number(peer)
+                transport.send_number(peer, time.monotonic_ns())
     elif transport.rank in first_ranks.values():
         return _ask(transport, source)
     return []
-
-
-def _answer(transport: Transport, peer: int) -> None:
-    for _ in range(PINGS):
-        transport.receive_number(peer)
-        transport.send_number(peer, time.monotonic_ns())
 
 
 def _ask(transport: Transport, peer: int) -> list[Sample]:

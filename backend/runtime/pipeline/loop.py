@@ -216,9 +216,9 @@ class CommunicationLoop:
         self._polling = threading.Lock()
         self._waiter = waiter or Waiter()
         self._main_pause_s = 0.0
-        ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
-        self._frame_ends = [end for end in ends if end.lane.carries_frames]
-        self._large_ends = [end for end in ends if end.nbytes > _LARGE]
+        self._ends: list[Outgoing | Incoming] = [*outgoing, *incoming]
+        self._frame_ends = [end for end in self._ends if end.lane.carries_frames]
+        self._large_ends = [end for end in self._ends if end.nbytes > _LARGE]
         self._backoff = Backoff(LATENCY_PAUSE_S if latency else MAX_PAUSE_S)
         self._watched_step_s = 2 * LARGE_PAUSE_S if self._large_ends else MAX_PAUSE_S
         transport.open([end.lane for end in outgoing], [end.lane for end in incoming])
@@ -238,7 +238,7 @@ class CommunicationLoop:
         sharpen_timers()
         self._backoff.reset()
         self.poll()
-        while not (is_over() and self._has_ended()):
+        while not (is_over() and all(end.finished for end in self._ends)):
             if self._waiter.wait(self._choose_main_pause_s()) or not self._is_tended():
                 self.poll()
 
@@ -292,11 +292,6 @@ class CommunicationLoop:
     def _large_bytes(self) -> int:
         ends = (end for end in self._large_ends if end.is_under_way and end.nbytes > _LARGE)
         return max((end.nbytes for end in ends), default=0)
-
-    def _has_ended(self) -> bool:
-        return all(end.finished for end in self._outgoing) and all(
-            end.finished for end in self._incoming
-        )
 
     def _advance(self) -> bool:
         """Move what can be moved; return whether a frame, or room for one, was among it.

@@ -81,8 +81,9 @@ class RoutedSource(SourceStage):
     def is_ready(self) -> bool:
         if self._arrivals.is_exhausted():
             return True
-        self._choose()
         choice = self.choice
+        seen = Observation(time.monotonic(), *self._arrivals.counts(), self._came_out)
+        choice.update(seen, self.frame)
         entry = self._entries[choice.route]
         self._writes = entry.outputs
         # Nothing enters until the route can be changed.
@@ -94,10 +95,6 @@ class RoutedSource(SourceStage):
         if self.choice.route == USUAL or pause_s is None:
             return pause_s
         return min(pause_s, UPDATE_PERIOD_S)
-
-    def _choose(self) -> None:
-        seen = Observation(time.monotonic(), *self._arrivals.counts(), self._came_out)
-        self.choice.update(seen, self.frame)
 
 
 class RoutedSink(SinkStage):

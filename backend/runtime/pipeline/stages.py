@@ -88,7 +88,7 @@ class MergedInput(Input):
         self.done = lambda: self._next().done()
 
     def _next(self) -> Input:
-        return min(self._parts, key=_next_frame)
+        return min(self._parts, key=lambda part: part.ring.turns.frame(part.ring.read[part.reader]))
 
     @property
     def ring(self) -> Ring:  # type: ignore[override]
@@ -97,10 +97,6 @@ class MergedInput(Input):
     @property
     def reader(self) -> int:  # type: ignore[override]
         return self._next().reader
-
-
-def _next_frame(part: Input) -> int:
-    return part.ring.turns.frame(part.ring.read[part.reader])
 
 
 def make_inputs(readers: Sequence[Sequence[Reader]], rings: Sequence[Ring]) -> list[Input]:

@@ -74,10 +74,10 @@ class RecordingFolder:
     def check(self, name: str) -> Path:
         path, known = self.path / name, dict(self.info.files)
         try:
-            found = file_sha256(path)
+            digest = file_sha256(path)
         except OSError as error:
             raise RankSliceError(Mistake(str(path), f"cannot be read: {error.strerror}")) from None
-        if known.get(name) != found:
+        if known.get(name) != digest:
             raise RankSliceError(Mistake(str(path), "has changed since it was recorded"))
         return path
 

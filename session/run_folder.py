@@ -60,8 +60,8 @@ def _run_folders(parent: Path) -> list[Path]:
 
 
 def _is_own_folder(path: Path) -> bool:
-    found = path.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _locked(parent: Path) -> tuple[Path, int]:

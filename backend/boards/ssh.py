@@ -294,5 +294,5 @@ def _rsync_complaint(errors: str, code: int) -> str:
 
 
 def _figure(text: str, name: str) -> int:
-    found = re.search(rf"(?m)^{name}:\s*([0-9,.]{{1,24}})", text)
-    return int(re.sub(r"\D", "", found[1]) or "0") if found else 0
+    match = re.search(rf"(?m)^{name}:\s*([0-9,.]{{1,24}})", text)
+    return int(re.sub(r"\D", "", match[1]) or "0") if match else 0

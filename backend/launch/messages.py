@@ -75,10 +75,10 @@ def accused_rank(message: str) -> tuple[int, int]:
 
     Only the begin is the runtime's; what follows may be words of an engine or a model. -1: none.
     """
-    found = re.match(
+    match = re.match(
         r"rank (\d{1,9}) \([^()]*\): (?:no sign of life for \d+ s from rank (\d{1,9}) \()?", message
     )
-    return (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
+    return (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
 
 
 def is_sudden(message: str) -> bool:
@@ -104,5 +104,5 @@ def _cut_off(lines: Sequence[str]) -> tuple[str, ...]:
     mpirun may notice that before the end of the lost rank.
     """
     text = "\n".join(lines)
-    found = re.findall(r"occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]", text)
-    return tuple(f"rank {rank} (" for rank in found)
+    ranks = re.findall(r"occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]", text)
+    return tuple(f"rank {rank} (" for rank in ranks)

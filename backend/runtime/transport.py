@@ -356,7 +356,7 @@ class MpiTransport:
             if not is_send and not request.Test():
                 request.Cancel()
                 request.Wait()
-        for request in {id(each): each for each in (*self._requests, *self._persistent)}.values():
+        for request in {id(r): r for r in (*self._requests, *self._persistent)}.values():
             if request != self._mpi.REQUEST_NULL:
                 request.Free()
         self._requests, self._persistent, self._meaning = [], [], []

@@ -81,15 +81,15 @@ def _complaints_about(requirement: str, stand_ins: dict[str, str]) -> Iterator[s
         return
     name, relation, wanted = match.groups()
     try:
-        found = importlib.metadata.version(name)
+        installed = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         if not _has_module(stand_ins.get(name, name.replace("-", "_"))):
             yield f"{sys.executable} has no {name}"
         return
-    if relation == ">=" and _numbers(found) < _numbers(wanted):
-        yield f"{sys.executable} has {name} {found}, and {wanted} or later is needed"
-    if relation == "==" and _numbers(found) != _numbers(wanted):
-        yield f"{sys.executable} has {name} {found}, and {wanted} is needed"
+    if relation == ">=" and _numbers(installed) < _numbers(wanted):
+        yield f"{sys.executable} has {name} {installed}, and {wanted} or later is needed"
+    if relation == "==" and _numbers(installed) != _numbers(wanted):
+        yield f"{sys.executable} has {name} {installed}, and {wanted} is needed"
 
 
 def _has_module(module: str) -> bool:

@@ -26,7 +26,7 @@ _CONTINUE = 1
 _KEPT_STATES = (7, 10)
 """Of a TCP socket: not connected, listening."""
 _ESTABLISHED = "01"
-_LOOKS = 3
+_READS = 3
 """At the table of connections, which may skip one while others come and go."""
 
 
@@ -165,7 +165,7 @@ def _is_here(family: int, address: tuple[str, int]) -> bool:
 
 def _is_own(local: str, remote: str) -> bool:
     """Tell whether this account has a connection between two addresses on this machine."""
-    for table in ("tcp", "tcp6") * _LOOKS:
+    for table in ("tcp", "tcp6") * _READS:
         with suppress(FileNotFoundError), open(f"/proc/self/net/{table}") as lines:
             for line in lines:
                 if local in line and line.split()[1:4] == [local, remote, _ESTABLISHED]:

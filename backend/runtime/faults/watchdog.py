@@ -30,7 +30,7 @@ SESSION = "RANKSLICE_SESSION"
 MESSAGES = "messages"
 """Name of the socket of the board's watch in that folder."""
 
-_LOOK_EVERY_S = 0.1
+_POLL_S = 0.1
 _GRACE_S = 4.0
 """Time for the other ranks to end by themselves after one has failed."""
 _LATE_S = 2.0
@@ -117,7 +117,7 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
     begin = alone_since = time.monotonic()
     kills_before = kills_for_memory()
     while True:
-        pages = _look(folder, deaths)
+        pages = _read_pages(folder, deaths)
         alive = [status for status in pages if status.process not in deaths.ended]
         now = time.monotonic()
         if failed_at is None and (
@@ -138,10 +138,10 @@ def _watch(folder: int, ranks: int, parent: int, start_timeout_s: float) -> None
         if failed_at is not None and now - failed_at > _GRACE_S:
             for status in alive:
                 status.process.kill()
-        deaths.wait(_LOOK_EVERY_S)
+        deaths.wait(_POLL_S)
 
 
-def _look(folder: int, deaths: Deaths) -> list[Status]:
+def _read_pages(folder: int, deaths: Deaths) -> list[Status]:
     """Read the pages as they are after the last death, and watch the process of each.
 
     One that ends may first say in its page that it is done; one that mpirun stops says so after the

@@ -35,7 +35,7 @@ def are_counts(counts: Sequence[Sequence[float]]) -> bool:
 
     The limits are in milliseconds.
     """
-    if len(counts) > MAX_COUNTS or any(len(each) != 3 for each in counts):
+    if len(counts) > MAX_COUNTS or any(len(bucket) != 3 for bucket in counts):
         return False
     limits = [limit for low, high, _ in counts for limit in (low, high)]
     are_sound = all(1e-9 <= low < high < 1e15 and 1 <= count < 1e15 for low, high, count in counts)

@@ -132,10 +132,10 @@ class _Rank:
             waiter.watch(neighbour.death, partial(self._note_death, rank, neighbour.death))
         options = self._setup.options
         if self._source is not None and (options.drain or options.announce):
-            self._meet_launcher(self._source)
+            self._connect_launcher(self._source)
         return waiter
 
-    def _meet_launcher(self, source: SourceStage) -> None:
+    def _connect_launcher(self, source: SourceStage) -> None:
         """End the stream at the word of the launcher, and tell it what enters if it wants that."""
         connection = connect_to_keeper(ROLE_DRAIN)
         self._setup.resources.callback(connection.close)

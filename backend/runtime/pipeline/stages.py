@@ -377,7 +377,7 @@ class SourceStage(Stage):
         """How many frames have come out, by route; if there is one, they are not counted."""
         self._has_open_sizes = any(ring.tensor.is_open for ring in outputs)
         self.is_clocked = not isinstance(arrivals, Pulled)
-        self._looks = type(arrivals) is not Pulled
+        self._may_lack_frames = type(arrivals) is not Pulled
         """Whether a frame may be missing though there is room."""
 
     def wake_by(self, wake: Callable[[], None]) -> None:
@@ -416,7 +416,7 @@ class SourceStage(Stage):
             for read in ring.read:
                 if read <= ring.written - ring.depth:
                     self.lacks = self.lacks or ROOM
-        if not self._looks:
+        if not self._may_lack_frames:
             return not self.lacks or arrivals.is_over
         is_waiting = arrivals.poll(self.frame, came_out)
         if is_waiting is None:

@@ -7,7 +7,6 @@ import dataclasses
 import fcntl
 import importlib
 import os
-import select
 import shutil
 import socket
 import sys
@@ -50,12 +49,16 @@ def watch(request: Request) -> Answer:
     launcher = _Launcher()
     threading.Thread(target=launcher.listen, daemon=True).start()
     threading.Thread(target=_tell_messages, args=(messages,), daemon=True).start()
+    watched = _runtime_module(run, "faults.watched_process")
+    deaths = watched.Deaths()
     pings, misses = 0, 0
     while not launcher.end.is_set() and misses < SILENCE_S:
         living = processes_of(run.name)
+        for process in living:
+            deaths.watch(watched.Process(process, watched.process_start(process)))
         with contextlib.suppress(OSError):
             send(_report("alive", living))
-        if _wait_for_loss(living, launcher.end):
+        if _wait_for_loss(deaths, launcher.end):
             # Reported at once: the launcher compares which board was the first to lose processes.
             living = processes_of(run.name)
             with contextlib.suppress(OSError):
@@ -113,23 +116,13 @@ def _runtime_module(run: Path, name: str) -> Any:
     return importlib.import_module(f"runtime.{name}")
 
 
-def _wait_for_loss(processes: dict[int, bytes], end: threading.Event) -> bool:
+def _wait_for_loss(deaths: Any, end: threading.Event) -> bool:
     """Wait for a second, or until the end; return early, with true, if a process has ended."""
-    descriptors = []
-    try:
-        for process in processes:
-            with contextlib.suppress(OSError):  # it has ended, or the kernel is old
-                descriptors.append(os.pidfd_open(process))
-        deadline = time.monotonic() + 1
-        while not end.is_set() and time.monotonic() < deadline:
-            if not descriptors:
-                end.wait(deadline - time.monotonic())
-            elif select.select(descriptors, [], [], POLL_S)[0]:
-                return True
-        return False
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+    deadline = time.monotonic() + 1
+    while not end.is_set() and time.monotonic() < deadline:
+        if deaths.wait(POLL_S):
+            return True
+    return False
 
 
 def _lock(run: Path) -> int:

@@ -22,7 +22,7 @@ from rankslice.framework.wording import quoted
 from rankslice.session.build_folder import SURVIVAL, WITHOUT, is_build_folder, read_plan
 
 FORMAT = "rankslice-survival"
-VERSION = 2
+VERSION = 3
 
 PROFILE = "profile.json"
 PLATFORMS = ("platform.yaml", "platform.txt")
@@ -40,12 +40,6 @@ class Fallback:
     """Frames per second, by the cost model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    name: str
-    sizes: tuple[int, ...]
-
-
 def _is_preset(values: dict[str, object]) -> bool:
     try:
         preset_of({name: value for name, value in values.items() if name != "preprocess"}, "")
@@ -57,8 +51,8 @@ def _is_preset(values: dict[str, object]) -> bool:
 @dataclass(frozen=True, slots=True)
 class BuiltWith:
     platform: Annotated[str, Only(PLATFORMS.__contains__, "a platform file's name")]
-    shape: tuple[Sizes, ...]
-    at_most: tuple[Sizes, ...]
+    shape: dict[str, tuple[int, ...]]
+    at_most: dict[str, tuple[int, ...]]
     share_cores: bool
     source_board: str | None
     literally: bool

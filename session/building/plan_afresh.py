@@ -53,14 +53,13 @@ def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
 
 def _options(files: Path, kept: BuiltWith) -> BuildOptions:
     frames = files / REPRESENTATIVE
-    bounds = [{entry.name: entry.sizes for entry in sizes} for sizes in (kept.shape, kept.at_most)]
     return BuildOptions(
         quantisation=Quantisation(
             kept.quantize,
             frames.resolve() if frames.is_symlink() else None,
             kept.pixels,
         ),
-        sizes=GivenSizes(*bounds),
+        sizes=GivenSizes(kept.shape, kept.at_most),
         share_cores=kept.share_cores,
         source_board=kept.source_board,
         literally=kept.literally,

@@ -37,7 +37,6 @@ from rankslice.session.survival import (
     REPRESENTATIVE,
     BuiltWith,
     Fallback,
-    Sizes,
     SurvivalRecord,
     write_survival,
 )
@@ -274,22 +273,17 @@ def survival_record(
         fallbacks=tuple(
             Fallback(board, prediction.throughput_fps) for board, prediction in predictions.items()
         ),
-        options=_built_with(Path(platform), options, replanning.most_turns),
-    )
-
-
-def _built_with(platform: Path, options: BuildOptions, turns: int) -> BuiltWith:
-    quantisation = options.quantisation
-    return BuiltWith(
-        platform=PLATFORMS[platform.suffix.lower() == ".txt"],
-        shape=tuple(Sizes(*item) for item in options.sizes.fixed.items()),
-        at_most=tuple(Sizes(*item) for item in options.sizes.at_most.items()),
-        share_cores=options.share_cores,
-        source_board=options.source_board,
-        literally=options.literally,
-        quantize=quantisation.kind,
-        pixels=quantisation.preprocessing.resolved(),
-        most_turns=turns,
+        options=BuiltWith(
+            platform=PLATFORMS[Path(platform).suffix.lower() == ".txt"],
+            shape=dict(options.sizes.fixed),
+            at_most=dict(options.sizes.at_most),
+            share_cores=options.share_cores,
+            source_board=options.source_board,
+            literally=options.literally,
+            quantize=options.quantisation.kind,
+            pixels=options.quantisation.preprocessing.resolved(),
+            most_turns=replanning.most_turns,
+        ),
     )
 
 

@@ -187,7 +187,7 @@ def test_a_folder_built_again_keeps_no_older_fallback(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 3}, "survival of version 3"),
+        ({"version": 4}, "survival of version 4"),
         ({"standby": 1}, "expected true or false"),
         ({"fallbacks": [{"board": "../a", "predicted_fps": 1.0}]}, "the name of a board"),
         ({"model_sha256": "0"}, "belongs to another"),

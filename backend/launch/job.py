@@ -17,7 +17,7 @@ from typing import TextIO
 from rankslice.backend.launch.messages import MESSAGE, explain
 from rankslice.backend.launch.mpirun import home_variable
 from rankslice.backend.runtime.faults import connection_filter
-from rankslice.backend.runtime.faults.private_folder import PrivateFolder, in_memory
+from rankslice.backend.runtime.faults.private_folder import in_memory
 from rankslice.backend.runtime.faults.watchdog import SESSION
 from rankslice.backend.runtime.figures.sampling import Sample, Sampling
 from rankslice.backend.runtime.system.processes import all_processes
@@ -69,39 +69,22 @@ def run_job(
     """
     errors = [] if lines is None else lines
     with ExitStack() as stack:
-        environment, lock, session = _own_folders(stack, alone=boards is None)
-        if session is not None and on_sample is not None:
-            stack.enter_context(Sampling(events or session.path, on_sample))
+        # In /tmp the names of mpirun's files could be guessed, and those of a killed mpirun would
+        # keep a later one with the same process number from starting.
+        own = stack.enter_context(temporary_folder())
+        environment = {"TMPDIR": str(own.path), **home_variable(own.path), **variables}
+        if boards is None:
+            session = stack.enter_context(temporary_folder(in_memory()))
+            environment[SESSION] = str(session.path)
+            if on_sample is not None:
+                stack.enter_context(Sampling(events or session.path, on_sample))
         line = tethered(command, "loopback" if boards is None else str(boards))
-        code = _run(line, {**environment, **variables}, lock, on_completed, errors, on_start)
-        if code and SESSION in environment:
-            on_failed(Path(environment[SESSION]))
+        # The folder is in use while mpirun holds its lock.
+        code = _run(line, environment, own.lock, on_completed, errors, on_start)
+        if code and boards is None:
+            on_failed(session.path)
     if code:
         raise RankSliceError(explain(errors, code, was_killed=code < 0 and not was_ended()))
-
-
-def _own_folders(
-    stack: ExitStack, *, alone: bool
-) -> tuple[dict[str, str], int, PrivateFolder | None]:
-    """Make the private folders of a job.
-
-    One is mpirun's TMPDIR: in ``/tmp`` its names could be guessed, and the files of a killed mpirun
-    would keep a later one with the same process number from starting. If all ranks are on this
-    machine, they share a second folder, in memory.
-
-    Returns:
-        Variables for mpirun, a descriptor for it to hold: its folder is in use while it lives, and
-        the folder that all ranks share, if they are on this machine.
-
-    Raises:
-        RankSliceError: they cannot be made.
-    """
-    mpirun = stack.enter_context(temporary_folder())
-    session = stack.enter_context(temporary_folder(in_memory())) if alone else None
-    variables = {"TMPDIR": str(mpirun.path), **home_variable(mpirun.path)}
-    if session is None:
-        return variables, mpirun.lock, None
-    return {**variables, SESSION: str(session.path)}, mpirun.lock, session
 
 
 def _run(

@@ -14,8 +14,10 @@ from benchmarks_made import bench, start
 from browsers import DESKTOP, PHONE, Elements, opened
 from kept_runs import kept_run, plan, rank_run, run_record
 
+from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.session.bench.bench import compare
+from rankslice.views.content import Table
 from rankslice.views.page import page_html
 from rankslice.views.report_page import report_page
 from rankslice.views.run_page import run_page
@@ -27,7 +29,8 @@ LONG = "edge01_a_long_name_" * 12
 
 def hostile_run() -> str:
     ranks = (rank_run(0, HOSTILE, host=HOSTILE, processor=HOSTILE), rank_run(1, LONG))
-    record = run_record(*ranks, model=HOSTILE, notes=(LONG,), bottleneck=HOSTILE)
+    energy = EnergyFigures("edge01", "measured", "x", 3.0, 1.0, 3.0, 3.0, rails={HOSTILE: 1.0})
+    record = run_record(*ranks, model=HOSTILE, notes=(LONG,), bottleneck=HOSTILE, energy=(energy,))
     return page_html(run_page(record))
 
 
@@ -68,6 +71,15 @@ def test_what_boards_were_like_is_drawn_over_time() -> None:
     assert "Clock, MHz" not in page
     assert "edge01 does not provide: power." in page
     assert 1 == page.count("<script")
+
+
+def test_rails_have_a_chart_of_power_and_a_table_of_energy() -> None:
+    series = {"rail_power_w.VDD_SOC": (1.0, 1.2), "rail_power_w.VDD_GPU": (0.5, 0.6)}
+    page = run_page(run_record(), [BoardHistory("edge01", (0, 10**9), series, ())])
+    parts = [part for section in page.sections for part in section.parts]
+    tables = {part.caption: part.rows for part in parts if isinstance(part, Table)}
+    assert (("edge01", "VDD_SOC", "3 J", "1 W", "3 mJ"),) == tables["Energy by rail"]
+    assert "Power by rail, W</span>" in page_html(page)
 
 
 @pytest.mark.ci

@@ -190,6 +190,17 @@ def test_power_of_an_older_jetson_is_in_milliwatts(tmp_path: Path) -> None:
     assert ("ina3221x POM_5V_IN", 2_500_000) == (only["name"], only["microwatts"])
 
 
+def test_tegrastats_is_told_if_no_file_has_power(tmp_path: Path) -> None:
+    program = {"usr/bin/tegrastats": ""}
+    (only,) = hardware(make_tree(tmp_path / "one", program), searched())["sensors"]
+    assert ("tegrastats", "/usr/bin/tegrastats", None) == (
+        *(only["name"], only["path"]),
+        only["microwatts"],
+    )
+    (only,) = hardware(make_tree(tmp_path / "two", {**JETSON, **program}), searched())["sensors"]
+    assert "hwmon ina3221 VDD_IN" == only["name"]
+
+
 def test_energy_counters_have_no_power(tmp_path: Path) -> None:
     (only,) = hardware(make_tree(tmp_path, PC), searched())["sensors"]
     assert ("powercap package-0", None) == (only["name"], only["microwatts"])

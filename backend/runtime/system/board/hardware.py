@@ -31,6 +31,8 @@ _BRAKES = ("cpufreq", "devfreq", "processor", "cpu", "gpu", "tcc", "powerclamp")
 _PI_STATES = 0b1111
 """Bits of a Raspberry Pi: its voltage is low, its clock is capped, it is slowed down, it is hot."""
 
+_POWER_DIGITS = 6
+"""Sensors tell no less than a microwatt."""
 _TEGRASTATS_PERIOD_S = 1.0
 _OF_TEGRASTATS = ("temperature", "power", "GPU")
 """Kinds of values that it may have."""
@@ -93,9 +95,10 @@ class Hardware:
             if (value := read()) is not None:
                 values[name] = value
         if self._power is not None and (watts := self._power.watts()) is not None:
-            values["power_w"] = watts
+            values["power_w"] = round(watts, _POWER_DIGITS)
             for rail, joules in self._power.rail_joules.items():
-                values[f"rail_power_w.{rail}"] = joules / self._power.seconds
+                watts = joules / self._power.seconds
+                values[f"rail_power_w.{rail}"] = round(watts, _POWER_DIGITS)
         return values
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import subprocess
 import threading
@@ -67,6 +69,8 @@ class Tegrastats:
             stdout=subprocess.PIPE,
             stderr=nothing,
         )
+        with contextlib.suppress(OSError):  # a rank is bound to its cores, and starts it
+            os.sched_setaffinity(self._process.pid, range(os.cpu_count() or 1))
         threading.Thread(target=self._read, name="tegrastats", daemon=True).start()
 
     def wait_for_first(self) -> bool:

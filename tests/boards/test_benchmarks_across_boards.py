@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_line import COMMAND, rankslice
+from command_line import COMMAND, succeed
 
 from boards import Board, Boards
 from boards.deployments import build_for, deploy, sleeping_chain
@@ -29,8 +29,7 @@ def test_boards_are_measured_in_turns_with_the_unsliced_model_on_the_first(
     assert 0 == deploy(rack, out).code
     options = ("--starts", "1", "--frames", "40", "--load-levels", "none")
     given = ("--against", "unsliced", "--ssh-config", rack.ssh_config)
-    ended = rankslice("bench", out, *options, *given)
-    assert 0 == ended.code, ended.err
+    succeed("bench", out, *options, *given)
     found = read_bench(out / "bench.json")
     sliced, unsliced = found.subjects
     assert ["board1", "board2"] == [rank.board for rank in sliced.ranks]
@@ -48,8 +47,7 @@ def test_each_board_has_a_co_runner_and_is_looked_at(rack: Boards, tmp_path: Pat
     out = sleeping_chain(rack, tmp_path, 3)
     assert 0 == deploy(rack, out).code
     given = ("--frames", "90", "--fps", "30", "--ssh-config", rack.ssh_config)
-    ended = rankslice("bench", out, *BESIDE, *given)
-    assert 0 == ended.code, ended.err
+    ended = succeed("bench", out, *BESIDE, *given)
     found = read_bench(out / "bench.json")
     names = [board.name for board in rack]
     assert names == [board.name for board in found.boards]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from real_jobs import DIGITS
 
 from boards import Boards
@@ -213,9 +213,8 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "home").mkdir()
     (tmp_path / "mapping.json").write_text(json.dumps({"local_cpu0": ["conv1..softmax"]}))
     mapping = tmp_path / "mapping.json"
-    built = rankslice("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "o")
-    assert 0 == built.code, built.err
-    assert 0 == rankslice("deploy", tmp_path / "o").code
+    succeed("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "o")
+    succeed("deploy", tmp_path / "o")
     (package,) = (tmp_path / "home" / ".rankslice" / "packages").iterdir()
     assert (package / "driver.py").is_file()
 
@@ -228,10 +227,8 @@ def test_the_sub_model_of_ranks_in_turn_travels_once(
     mapping = tmp_path / "mapping.json"
     mapping.write_text(json.dumps({"local_cpu0|local_cpu0.2": ["conv1..softmax"]}))
     options = ("--mapping", mapping, "--share-cores", "--out", tmp_path / "o")
-    built = rankslice("build", DIGITS, *options)
-    assert 0 == built.code, built.err
-    done = rankslice("deploy", tmp_path / "o", "--json", tmp_path / "deploy.json")
-    assert 0 == done.code, done.err
+    succeed("build", DIGITS, *options)
+    succeed("deploy", tmp_path / "o", "--json", tmp_path / "deploy.json")
     (package,) = (tmp_path / "home" / ".rankslice" / "packages").iterdir()
     first, second = (package / "submodels").iterdir()
     assert first.samefile(second)
@@ -246,8 +243,7 @@ def test_an_environment_that_cannot_be_filled_is_not_left_empty(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     mapping = tmp_path / "mapping.json"
     mapping.write_text(json.dumps({"local_cpu0": ["conv1..softmax"]}))
-    built = rankslice("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "out")
-    assert 0 == built.code, built.err
+    succeed("build", DIGITS, "--mapping", mapping, "--out", tmp_path / "out")
     ended = rankslice("deploy", tmp_path / "out", "--venv")
     assert 1 == ended.code
     assert f"rankslice build --wheels, then rankslice deploy {tmp_path / 'out'} --venv" in ended.err

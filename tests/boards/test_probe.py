@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import COMMAND, Ended, rankslice
+from command_line import COMMAND, Ended, rankslice, succeed
 from real_jobs import DIGITS, wheels_mpirun
 
 from boards import Board, Boards
@@ -91,8 +91,7 @@ def test_a_probed_platform_is_what_build_takes(rack: Boards, tmp_path: Path) -> 
     assert 0 == probe(rack, rack[0].address, rack[1].address, "-o", file).code
     (tmp_path / "mapping.json").write_text(json.dumps(MAPPING))
     mapping = ("--mapping", tmp_path / "mapping.json")
-    built = rankslice("build", DIGITS, *mapping, "--platform", file, "--out", tmp_path / "out")
-    assert 0 == built.code, built.err
+    succeed("build", DIGITS, *mapping, "--platform", file, "--out", tmp_path / "out")
 
 
 def test_this_machine_is_a_board_among_others(rack: Boards, tmp_path: Path) -> None:

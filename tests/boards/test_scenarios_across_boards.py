@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import succeed
 
 from boards import Boards
 from boards.deployments import build_for, deploy
@@ -24,8 +24,7 @@ def test_a_server_across_boards_gets_its_queries_by_the_schedule(
     assert 0 == deploy(rack, out).code
     given = ("--ssh-config", rack.ssh_config)
     server = ("--scenario", "server", "--target-fps", "300", "--latency-limit-ms", "60000")
-    ended = rankslice("bench", out, *server, *given)
-    assert 0 == ended.code, ended.err
+    ended = succeed("bench", out, *server, *given)
     assert "p99 <= 60000 ms with 99 % confidence: 0 of 662 queries" in ended.out
     (start,) = read_bench(out / "bench.json").starts
     scheduled = arrival_times(300, 662, seed=0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import succeed
 
 from boards import Boards
 from boards.deployments import deploy, deployed_digits, sleeping_chain
@@ -33,8 +33,7 @@ def test_a_slow_link_is_named(rack: Boards, out: Path, tmp_path: Path) -> None:
     rack[1].set_rate(50)
     record, page = tmp_path / "trace.json", tmp_path / "trace.html"
     given = ("--frames", "40", "--json", record, "--html", page)
-    ended = rankslice("trace", out, "--ssh-config", rack.ssh_config, *given)
-    assert 0 == ended.code, ended.err
+    ended = succeed("trace", out, "--ssh-config", rack.ssh_config, *given)
     told = json.loads(record.read_text())
     first, second = rack[0].name, rack[1].name
     assert ("link", [0, 1], [1]) == tuple(

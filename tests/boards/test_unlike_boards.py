@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from command_line import Ended, rankslice
+from command_line import Ended, rankslice, succeed
 from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
 from rooms import ROOMS
 
@@ -131,10 +131,8 @@ def test_boards_may_be_reached_at_ipv6_addresses(
     hosts = {board.name: {"host": ipv6_address(board)} for board in rack}
     out = build_halves(hosts, tmp_path)
     options = ("--ssh-config", ipv6_config)
-    deployed = rankslice("deploy", out, *options)
-    assert 0 == deployed.code, deployed.err
-    ended = rankslice("run", out, *options, "--frames", "20", "--verify")
-    assert 0 == ended.code, ended.err
+    succeed("deploy", out, *options)
+    succeed("run", out, *options, "--frames", "20", "--verify")
     refused = rankslice("run", out, *options, "--mpirun", mpirun_4)
     assert 1 == refused.code
     assert (

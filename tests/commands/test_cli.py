@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import COMMAND, rankslice, rankslice_process
+from command_line import COMMAND, rankslice, rankslice_process, succeed
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, write_mapping
 
 from rankslice import __version__
@@ -159,8 +159,7 @@ def test_an_mpirun_that_is_missing_is_told_and_the_others_are_shown(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    ended = rankslice("--version")
-    assert 0 == ended.code
+    ended = succeed("--version")
     assert "Open MPI: mpirun: not found; install one with" in ended.out
     assert "LiteRT: " in ended.out
 
@@ -200,8 +199,7 @@ def test_options_stand_in_a_file_beside_the_build_folder(
     config.write_text("[run]\nframes = 4\nverify = true\nsize = '8x8'\nstart-timeout = 50.5\n")
     monkeypatch.chdir(tmp_path)
     try:
-        ended = rankslice("run", bench / "out/out", "--json", tmp_path / "r.json", "--size", "4")
-        assert 0 == ended.code, ended.err
+        succeed("run", bench / "out/out", "--json", tmp_path / "r.json", "--size", "4")
         record = json.loads((tmp_path / "r.json").read_text())
         assert (4, True) == (record["completed"], record["verify"]["passed"])
     finally:
@@ -216,7 +214,7 @@ def test_a_file_beside_a_model_is_not_read(
     model.write_bytes((bench / "model.onnx").read_bytes())
     (tmp_path / "rankslice.toml").write_text("[inspect]\ninternals = true\ndelegate = 'x.so'\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert 0 == rankslice("inspect", model).code
+    succeed("inspect", model)
     monkeypatch.chdir(tmp_path)
     ended = rankslice("inspect", model)
     assert 2 == ended.code
@@ -257,8 +255,7 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
 
 
 def test_help_names_every_command() -> None:
-    ended = rankslice("--help")
-    assert 0 == ended.code
+    ended = succeed("--help")
     assert all(command in ended.out for command in COMMANDS)
 
 
@@ -285,28 +282,25 @@ def test_inspect_writes_json_beside_what_it_shows(tmp_path: Path) -> None:
 
 
 def test_build_gives_the_plan_as_json_alone_on_stdout(tmp_path: Path) -> None:
-    ended = rankslice(
+    ended = succeed(
         *("build", "model.onnx", "--mapping", "mapping.json", "--share-cores"),
         *("--out", tmp_path / "out", "--json", "-"),
     )
-    assert 0 == ended.code
     assert json.loads((tmp_path / "out" / "plan.json").read_text()) == json.loads(ended.out)
 
 
 def test_build_tells_people_what_each_rank_does(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    ended = rankslice(
+    ended = succeed(
         *("build", "model.onnx", "--mapping", "mapping.json", "--share-cores", "--out", out)
     )
-    assert 0 == ended.code
     for key in json.loads(Path("mapping.json").read_text()):
         assert key in ended.out
     assert str(out) in ended.out
 
 
 def test_run_tells_people_on_stdout_and_talks_on_stderr_alone(bench: Path) -> None:
-    ended = rankslice("run", "out/out", "--frames", "8", "--verify")
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", "out/out", "--frames", "8", "--verify")
     for word in ("8 frames", "latency p50", "bottleneck:", "verify passed: 8 frames compared"):
         assert word in ended.out
     assert "" == ended.err.strip()

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from command_line import COMMAND, rankslice
+from command_line import COMMAND, rankslice, succeed
 from namespaces import read_only, run_all_with_mounts, small_disk
 
 from rankslice.backend.runtime.job import Tensor
@@ -307,16 +307,14 @@ def test_dev_null_takes_everything_and_stays_what_it_is(
     null = tmp_path / "null"  # as root, so that a failure costs no real one
     os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     before = entries(tmp_path)
-    ended = rankslice(*line(command, option, null))
-    assert 0 == ended.code, ended.err
+    succeed(*line(command, option, null))
     assert before["null"] == entries(tmp_path)["null"]
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])
 @pytest.mark.parametrize("option", ["--json", "--svg"])
 def test_standard_output_has_the_file_alone(option: str, name: str, line: Any) -> None:
-    ended = rankslice(*line("inspect", option, name))
-    assert 0 == ended.code
+    ended = succeed(*line("inspect", option, name))
     if option == "--json":
         assert "rankslice-inspection" == json.loads(ended.out)["format"]
     else:
@@ -416,10 +414,7 @@ def test_a_full_disk_is_told_and_older_files_stay(line: Any, tmp_path: Path) -> 
 
 @pytest.mark.ci
 def test_an_npz_of_results_is_read_by_numpy(built: Path, tmp_path: Path) -> None:
-    ended = rankslice(
-        *("run", built, "--frames", "7", "--results", tmp_path / "r.npz", "--verify", "exact")
-    )
-    assert 0 == ended.code, ended.err
+    succeed("run", built, "--frames", "7", "--results", tmp_path / "r.npz", "--verify", "exact")
     with np.load(tmp_path / "r.npz") as archive:
         assert ["y"] == archive.files
         assert ((7, 1, 4, 4, 4), np.float32) == (archive["y"].shape, archive["y"].dtype)

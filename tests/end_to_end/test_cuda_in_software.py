@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from real_jobs import chain
 from toy_cuda import install_toy_gpu
 from toys import toy_library
@@ -34,14 +34,10 @@ def run_over_gpu(folder: Path, *arguments: str, **options: str) -> tuple[str, li
     (folder / "mapping.json").write_text(json.dumps(mapping))
     onnx.save(chain(4), folder / "model.onnx")
     files = ("--mapping", folder / "mapping.json", "--platform", folder / "boards.yaml")
-    ended = rankslice(
-        *("build", folder / "model.onnx", *files, "--share-cores", "--out", folder / "out")
-    )
-    assert 0 == ended.code, ended.err
-    ended = rankslice(
+    succeed(*("build", folder / "model.onnx", *files, "--share-cores", "--out", folder / "out"))
+    ended = succeed(
         *("run", folder / "out", "--frames", "30", "--json", folder / "run.json", *arguments)
     )
-    assert 0 == ended.code, ended.err
     return ended.out, json.loads((folder / "run.json").read_text())["ranks"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from real_jobs import (
     chain,
     chain_folder,
@@ -117,8 +117,7 @@ def test_a_counter_is_read_at_the_beginning_and_the_end(folder: Path, tmp_path: 
 
 def printed(folder: Path) -> tuple[str, list[dict[str, Any]]]:
     """Return the line on energy that ``run`` prints, and the energies in its JSON."""
-    ended = rankslice("run", folder, "--frames", f"{FRAMES}", "--json", folder / "figures.json")
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", folder, "--frames", f"{FRAMES}", "--json", folder / "figures.json")
     (line,) = (line for line in ended.out.splitlines() if line.startswith("energy"))
     return line, json.loads((folder / "figures.json").read_text())["energy"]
 
@@ -196,8 +195,7 @@ def test_a_rank_on_nvidias_gpu_tells_its_energy_and_memory(
     give_nvml(folder, toy_library("toy_nvml.c", tmp_path))
     change_plan(folder, on_a_gpu)
     monkeypatch.setenv("TOY_NVML", "cml")
-    ended = rankslice("run", folder, "--frames", f"{FRAMES}", "--json", folder / "figures.json")
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", folder, "--frames", f"{FRAMES}", "--json", folder / "figures.json")
     figures = json.loads((folder / "figures.json").read_text())
     (energy,) = figures["energy"]
     assert ("measured", "NVML Toy one, Toy two") == (energy["source"], energy["sensor"])

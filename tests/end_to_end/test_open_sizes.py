@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from jobs import write_mapping
 from numpy.typing import NDArray
 
@@ -87,8 +87,7 @@ def built(folder: Path, text: str, ranks: Mapping[str, int], *options: str) -> P
     mapping = write_mapping(folder / "mapping.json", ranks)
     out = folder / "out"
     command = ("build", folder / "model.onnx", "--mapping", mapping, "--share-cores")
-    ended = rankslice(*command, "--out", out, *options)
-    assert 0 == ended.code, ended.err
+    succeed(*command, "--out", out, *options)
     return out
 
 
@@ -114,8 +113,7 @@ def pictures(*objects: int) -> NDArray[np.float32]:
 def run_exactly(out: Path, frames: Path) -> Path:
     """Run frames; return the results, whose every bit is the unsliced model's."""
     results = out.parent / "results.npz"
-    ended = rankslice("run", out, "--input", frames, "--verify", "exact", "--results", results)
-    assert 0 == ended.code, ended.err
+    succeed("run", out, "--input", frames, "--verify", "exact", "--results", results)
     return results
 
 
@@ -146,10 +144,9 @@ def test_detections_are_exact_and_their_shapes_are_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=pictures(*OBJECTS))
     out = built(tmp_path, DETECTOR, contiguous(DETECTOR_LAYERS))
     figures = tmp_path / "figures.json"
-    ended = rankslice(
+    ended = succeed(
         *("run", out, "--input", tmp_path / "x.npz", "--verify", "exact", "--json", figures)
     )
-    assert 0 == ended.code, ended.err
     assert "output boxes: 0 to 50 x 4\noutput scores: 0 to 50\n" in ended.out
     told = json.loads(figures.read_text())["shapes"]
     assert {"boxes": [[n, 4] for n in OBJECTS], "scores": [[n] for n in OBJECTS]} == told
@@ -185,8 +182,7 @@ def test_frames_without_any_object_are_proven_by_the_tensors_at_cuts(tmp_path: P
     np.savez(tmp_path / "x.npz", x=pictures(0, 0, 0))
     results = tmp_path / "r.npz"
     run = ("run", out, "--input", tmp_path / "x.npz", "--results", results)
-    ended = rankslice(*run, "--verify", "exact")
-    assert 0 == ended.code, ended.err
+    ended = succeed(*run, "--verify", "exact")
     assert "output 'boxes' is empty in every frame: inconclusive" in ended.out
     assert "the tensors at the cuts agree, and vary" in ended.out
     assert [(0, 4)] * 3 == shapes_of(results, "boxes")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from jobs import turn_keys
 from litert_engines import needs_litert
 from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, shared_keys
@@ -84,8 +84,7 @@ def ran(name: str, folders: dict[str, Path], *options: str) -> tuple[str, dict[s
     """Run a case with exact verification; return what was shown, and the figures."""
     folder, case = folder_of(name, folders), CASES[name]
     figures = folder.parent / "figures.json"
-    ended = rankslice("run", folder, *case.input, "--json", figures, "--verify", "exact", *options)
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", folder, *case.input, "--json", figures, "--verify", "exact", *options)
     return ended.out, json.loads(figures.read_text())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from real_jobs import debians_mpirun, let_ranks_sleep, shared_keys
 
 from rankslice.session.building.build import BuildOptions, build
@@ -46,8 +46,7 @@ def bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(folder: Path, *options: object) -> tuple[str, dict[str, Any]]:
     """Run a job with exact verification; return what was shown, and the figures."""
     figures = folder.parent / "figures.json"
-    ended = rankslice("run", folder, "--json", figures, "--verify", "exact", *map(str, options))
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", folder, "--json", figures, "--verify", "exact", *map(str, options))
     return ended.out, json.loads(figures.read_text())
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_line import COMMAND, rankslice
+from command_line import COMMAND, rankslice, succeed
 from real_jobs import chain_folder, debians_mpirun, let_ranks_sleep, replace_file, wheels_mpirun
 from second_account import (
     AS_STRANGER,
@@ -205,8 +205,7 @@ def test_ranks_of_two_accounts_on_one_board_exchange_messages_and_say_so(
         "    listener = ", f"    os.seteuid({STRANGER} if transport.rank else 0)\n    listener = "
     )
     replace_file(code, text.replace("    reason = ", "    os.seteuid(0)\n    reason = ").encode())
-    ended = rankslice("run", folder, "--frames", "20")
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", folder, "--frames", "20")
     assert re.search(
         r"^ranks of one board exchange messages: rank 0 \(.*\) and rank 1 \(.*\)"
         r" belong to two accounts$",

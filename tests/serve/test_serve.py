@@ -24,7 +24,7 @@ import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from command_line import rankslice
+from command_line import rankslice, succeed
 from numpy.typing import NDArray
 from real_jobs import digits_folder, shared_keys
 
@@ -65,10 +65,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
 def test_clients_of_both_kinds_get_what_a_run_gives(folder: Path, tmp_path: Path) -> None:
     images = np.random.default_rng(3).random((48, 1, 1, 8, 8), np.float32)
     np.save(tmp_path / "images.npy", images)
-    ended = rankslice(
-        "run", folder, "--input", tmp_path / "images.npy", "--results", tmp_path / "r.bin"
-    )
-    assert 0 == ended.code, ended.err
+    succeed("run", folder, "--input", tmp_path / "images.npy", "--results", tmp_path / "r.bin")
     expected = read_results(tmp_path / "r.bin").values(0)
 
     def ask(number: int) -> list[NDArray[np.float32]]:
@@ -155,8 +152,7 @@ def test_rows_that_share_a_batch_are_those_of_a_run(tmp_path: Path) -> None:
     ).folder
     values = chance.standard_normal((12, 64), np.float32)
     np.save(tmp_path / "x.npy", values.reshape(3, 4, 64))
-    ended = rankslice("run", folder, "--input", tmp_path / "x.npy", "--results", tmp_path / "r.bin")
-    assert 0 == ended.code, ended.err
+    succeed("run", folder, "--input", tmp_path / "x.npy", "--results", tmp_path / "r.bin")
     expected = read_results(tmp_path / "r.bin").values(0).reshape(12, 10)
 
     def ask(number: int) -> bytes:

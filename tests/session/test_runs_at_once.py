@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import COMMAND, rankslice
+from command_line import COMMAND, rankslice, succeed
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, unsliced_outputs
 from namespaces import read_only, run_with_mounts
 from real_jobs import debians_mpirun, wheels_mpirun
@@ -118,7 +118,7 @@ def test_what_a_killed_launcher_left_can_be_read_until_the_next_run_removes_it(
     job.communicate(timeout=300)
     assert len(read_results(left / "results.bin")) >= 5
     assert 0o700 == left.stat().st_mode & 0o777
-    assert 0 == rankslice("run", built, "--frames", "3").code
+    succeed("run", built, "--frames", "3")
     assert set() == foreign(built)
 
 
@@ -158,7 +158,7 @@ def test_a_build_replaces_no_folder_in_which_a_run_goes_on(tmp_path: Path) -> No
         ended = rankslice(*again, "--share-cores", "--out", out, "--force")
         assert 1 == ended.code
         assert "a run is in progress in it" in ended.err
-    assert 0 == rankslice(*again, "--share-cores", "--out", out, "--force").code
+    succeed(*again, "--share-cores", "--out", out, "--force")
 
 
 def test_two_jobs_typed_by_hand_do_not_write_one_results_file(tmp_path: Path) -> None:

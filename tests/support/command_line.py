@@ -49,6 +49,13 @@ def rankslice(*arguments: str | Path) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def succeed(*arguments: str | Path) -> Ended:
+    """Run a command in this process, and fail with its messages if it fails."""
+    ended = rankslice(*arguments)
+    assert 0 == ended.code, ended.err
+    return ended
+
+
 def printed(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
     """Return what a command prints, typed in a folder; fail with all its output if it fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import rankslice, rankslice_process
+from command_line import rankslice_process, succeed
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Tensor
@@ -137,6 +137,6 @@ def test_standard_output_has_a_line_for_each_frame_and_nothing_else(built: Path)
 @pytest.mark.ci
 def test_an_npz_is_written_as_by_results(built: Path, tmp_path: Path) -> None:
     target = tmp_path / "r.npz"
-    assert 0 == rankslice("run", built, "--frames", "3", "--output", target).code
+    succeed("run", built, "--frames", "3", "--output", target)
     with np.load(target) as archive:
         assert (3, 1, 4, 4, 4) == archive["y"].shape

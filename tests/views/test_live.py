@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from command_line import COMMAND, rankslice, rankslice_process
+from command_line import COMMAND, rankslice_process, succeed
 from real_jobs import chain_folder, let_ranks_sleep
 from rich.console import Console
 
@@ -196,4 +196,4 @@ def test_a_board_tells_of_its_own_ranks_alone(plan: Plan) -> None:
 
 def test_a_bare_option_may_stand_before_others(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(out.parent)
-    assert 0 == rankslice("run", "--live", "out", "--dry-run").code
+    succeed("run", "--live", "out", "--dry-run")

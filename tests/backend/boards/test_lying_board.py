@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from lies import HOSTILE, WHOLE, as_text, paths_in, with_lie
 from needed import NEEDS_RSYNC
 from probed_boards import RUBIK_PI, environment, report_of
@@ -532,8 +532,7 @@ def test_a_command_that_hears_lies_ends_with_a_message(command: str, liar: Liar)
     boards, mapping = liar.folder / "boards.yaml", liar.folder / "mapping.json"
     boards.write_text("boards: {edge01: {host: liar.invalid, user: pi, cores: 1}}")
     mapping.write_text('{"edge01_cpu0": ["conv1..softmax"]}')
-    built = rankslice("build", DIGITS, "--mapping", mapping, "--platform", boards, "--out", here)
-    assert 0 == built.code, built.err
+    succeed("build", DIGITS, "--mapping", mapping, "--platform", boards, "--out", here)
     steering = '{"error": "\\u001b]0;owned\\u0007 $(touch owned)"}'
     words = {
         "deploy": ("deploy", here),

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 
 import rankslice as package
@@ -20,8 +20,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder after a run from the command line, which wrote its page, too."""
     out = build_folder(tmp_path_factory.mktemp("reported"), figure_2(), FIGURE_2_RANKS)
     page = out.parent / "run.html"
-    ended = rankslice("run", out, "--frames", "40", "--verify", "--html", page)
-    assert 0 == ended.code, ended.err
+    succeed("run", out, "--frames", "40", "--verify", "--html", page)
     return out
 
 
@@ -64,7 +63,7 @@ def test_pages_of_other_commands_are_linked_from_where_the_page_goes(
     (copied / "trace.html").write_text("")
     page = tmp_path / "elsewhere" / "page.html"
     page.parent.mkdir()
-    assert 0 == rankslice("report", copied, "--html", page).code
+    succeed("report", copied, "--html", page)
     assert '<a href="../other/trace.html">' in page.read_text()
 
 

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from litert_engines import needs_litert
 from needed import NEEDS_FIRST_CORES
 from real_jobs import FAILING_ENGINE, chain_folder, let_ranks_sleep
@@ -32,8 +32,7 @@ def test_a_trace_says_what_limits_and_writes_its_files(out: Path, tmp_path: Path
     pytest.importorskip("perfetto")
     record, perfetto = tmp_path / "trace.json", tmp_path / "trace.pftrace"
     arguments = ("--frames", str(FRAMES), "--json", record, "--perfetto", perfetto)
-    ended = rankslice("trace", out, *arguments)
-    assert 0 == ended.code, ended.err
+    ended = succeed("trace", out, *arguments)
     figures = json.loads(record.read_text())
     assert figures["words"][0] in ended.out.replace("\n", " ")
     assert [*range(FRAMES)] == [frame["frame"] for frame in figures["frames"]]
@@ -82,8 +81,7 @@ def test_operators_and_kernels_of_litert_are_shown_and_written(tmp_path: Path) -
     )
     table, record = tmp_path / "operators.csv", tmp_path / "trace.json"
     arguments = ("--frames", str(FRAMES), "--operators", "--csv", table, "--json", record)
-    ended = rankslice("trace", tmp_path / "out", *arguments)
-    assert 0 == ended.code, ended.err
+    ended = succeed("trace", tmp_path / "out", *arguments)
     assert "ranks 0 and 1 ran on a compiled model of LiteRT" in ended.out.replace("\n", " ")
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
     assert {"local_cpu0", "local_cpu0.2"} == {row["accelerator"] for row in rows}
@@ -112,8 +110,7 @@ def test_the_last_failure_is_shown_without_a_run(tmp_path: Path) -> None:
     assert 1 == failed.code
     assert f"rankslice trace {out} --failure" in failed.err
     page = tmp_path / "failure.html"
-    ended = rankslice("trace", out, "--failure", "--html", page)
-    assert 0 == ended.code, ended.err
+    ended = succeed("trace", out, "--failure", "--html", page)
     assert "rank 1 (" in ended.out
     assert "bottleneck" in ended.out
     assert "this is the end of a job that failed at 20" in ended.out
@@ -145,8 +142,7 @@ def test_few_frames_are_told_to_be_few(out: Path) -> None:
     ended = rankslice("trace", out, "--frames", "1")
     assert 2 == ended.code
     assert "--frames" in ended.err
-    shown = rankslice("trace", out, "--frames", "2")
-    assert 0 == shown.code, shown.err
+    shown = succeed("trace", out, "--frames", "2")
     assert "too few frames for a steady state: give 21 --frames or more" in shown.out
 
 

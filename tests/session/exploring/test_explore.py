@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 from chain_problems import write_chain
-from command_line import Ended, rankslice
+from command_line import Ended, rankslice, succeed
 from kept_runs import rank_run, run_record
 from needed import NEEDS_FIRST_CORES
 from predicted_plans import predict_plan
@@ -677,14 +677,12 @@ SURGE = ("--fps", "30", "--surge-fps", "80", "--turns", "2")
 
 def test_a_pair_of_mappings_for_a_surge_can_be_built(folder: Path) -> None:
     command = ("explore", "chain.onnx", "--platform", "boards.yaml", "--profile", "profile.json")
-    ended = rankslice(*command, "--out", "found", *SURGE)
-    assert 0 == ended.code, ended.err
+    ended = succeed(*command, "--out", "found", *SURGE)
     numbers = json.loads((folder / "found/front.json").read_text())["routes"]
     assert ["normal", "surge"] == list(numbers)
     normal, surge = (f"mapping-{number:02}.json" for number in numbers.values())
     assert normal != surge
     assert f"--mapping {normal} --surge {surge}" in ended.out.replace("\n", " ")
     build = ("build", "chain.onnx", "--platform", "boards.yaml", "--out", "built")
-    ended = rankslice(*build, "--mapping", f"found/{normal}", "--surge", f"found/{surge}")
-    assert 0 == ended.code, ended.err
+    ended = succeed(*build, "--mapping", f"found/{normal}", "--surge", f"found/{surge}")
     assert "for a surge:" in ended.out

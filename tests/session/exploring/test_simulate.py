@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from line_graphs import opened
 from needed import NEEDS_FIRST_CORES
 from placements import placements
@@ -30,8 +30,7 @@ def sleeping(tmp_path):
 
 
 def simulated(*arguments):
-    ended = rankslice("simulate", *arguments, "--json", "-")
-    assert 0 == ended.code, ended.err
+    ended = succeed("simulate", *arguments, "--json", "-")
     return json.loads(ended.out)
 
 
@@ -95,7 +94,7 @@ def test_the_queue_has_room_until_a_change_of_the_route_has_helped(routed, tmp_p
 def test_the_longest_series_on_a_route_is_drawn(routed, tmp_path):
     page = tmp_path / "timeline.html"
     options = "--fps", "39", "--normal-fps", "40", "--drawn", "40", "--html", page
-    assert 0 == rankslice("simulate", routed, *options).code
+    succeed("simulate", routed, *options)
     # The surge begins at frame 10.
     assert set(range(10, 40)) == {one.frame for one in slices_on(page) if one.name == "segment 0"}
 
@@ -194,11 +193,10 @@ def test_a_build_folder_has_the_links_of_its_platform(tmp_path, links):
     )
     chain_folder(tmp_path, 2)
     (tmp_path / "mapping.json").write_text('{"one_cpu0": ["L0"], "two_cpu0": ["L1"]}')
-    built = rankslice(
+    succeed(
         "build", tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json",
         "--platform", tmp_path / "boards.yaml", "--out", tmp_path / "over",
     )  # fmt: skip
-    assert 0 == built.code, built.err
     file = tmp_path / "profile.json"
     file.write_text(
         profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "one_cpu0", "two_cpu0"))
@@ -291,8 +289,7 @@ def test_messages_are_as_large_as_the_profile_has_seen_them_or_else_as_their_bou
 
 
 def test_what_is_found_is_printed_for_people(sleeping):
-    ended = rankslice("simulate", sleeping, "--frames", "100", "--fps", "80", "--queue", "1")
-    assert 0 == ended.code
+    ended = succeed("simulate", sleeping, "--frames", "100", "--fps", "80", "--queue", "1")
     assert "frames/s" in ended.out
     assert "find no room" in ended.out
     assert "bottleneck: " in ended.out
@@ -300,7 +297,7 @@ def test_what_is_found_is_printed_for_people(sleeping):
 
 def test_a_page_of_too_few_frames_tells_no_bottleneck(sleeping, tmp_path):
     page = tmp_path / "timeline.html"
-    assert 0 == rankslice("simulate", sleeping, "--frames", "5", "--html", page).code
+    succeed("simulate", sleeping, "--frames", "5", "--html", page)
     assert "too few to determine a rate or a bottleneck" in page.read_text()
 
 
@@ -326,7 +323,7 @@ def test_drawing_and_record_cannot_both_go_to_stdout(sleeping):
 def drawn_by(folder, *arguments):
     """Return the slices on the page that a simulation writes."""
     page = folder / "timeline.html"
-    assert 0 == rankslice("simulate", *arguments, "--html", page).code
+    succeed("simulate", *arguments, "--html", page)
     return slices_on(page)
 
 

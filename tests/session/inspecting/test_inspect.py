@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from jobs import FIGURE_2_RANKS, build_folder, figure_2, routed_figure, write_mapping
 from line_graphs import opened
 from needed import NEEDS_FIRST_CORES
@@ -245,11 +245,10 @@ def test_a_build_folder_tells_the_sizes_of_open_inputs(tmp_path):
     text = TEXT.replace("float[2, 3] x", "float[N, 3] x").replace("float[2, 3] z", "float[N, 3] z")
     model = save(tmp_path, text)
     (tmp_path / "mapping.json").write_text('{"local_cpu0": ["add", "mul"]}')
-    done = rankslice(
+    succeed(
         *("build", model, "--mapping", tmp_path / "mapping.json", "--shape", "x=2,3"),
         *("--share-cores", "--out", tmp_path / "out"),
     )
-    assert 0 == done.code, done.err
     assert (2, 3) == inspect_model(tmp_path / "out").graph.inputs[0].shape
 
 
@@ -272,10 +271,9 @@ def test_a_second_mapping_gives_what_a_build_with_both_has(tmp_path):
     normal, surge = tmp_path / "normal.json", tmp_path / "surge.json"
     found = inspect_model(tmp_path / "model.onnx", mapping=normal, surge=surge)
     assert inspection_to_json(built) == inspection_to_json(found)
-    done = rankslice(
+    done = succeed(
         *("inspect", tmp_path / "model.onnx", "--mapping", normal, "--surge", surge),
     )
-    assert 0 == done.code, done.err
     assert set(TITLES) <= {line.rstrip() for line in done.out.splitlines()}
 
 
@@ -397,7 +395,7 @@ def test_a_build_folder_shows_which_sizes_were_fixed(tmp_path):
     write_mapping(tmp_path / "mapping.json", {"a": 0, "b": 1})
     sizes = ("--shape", "batch=4", "--at-most", "seq=16")
     given = ("--mapping", tmp_path / "mapping.json", "--share-cores", *sizes)
-    assert 0 == rankslice("build", model, *given, "--out", tmp_path / "out").code
+    succeed("build", model, *given, "--out", tmp_path / "out")
     loaded = inspect_model(tmp_path / "out").plan
     assert loaded is not None
     (found,) = json.loads(rankslice("inspect", tmp_path / "out", "--json", "-").out)["inputs"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from line_graphs import line_graph, opened
 from litert_engines import needs_litert
 from open_tflite_models import rows_model
@@ -94,7 +94,7 @@ def test_a_profile_has_the_sizes_of_frames_and_wants_these_again(rows: tuple[Pat
     model, frames = rows
     out = model.with_name("profile.json")
     line = ("profile", model, "-o", out, "--no-refine", "--per-core", "--alone")
-    assert 0 == rankslice(*line, "--input", frames).code
+    succeed(*line, "--input", frames)
     profile = read_profile(out)
     assert all(span.problem is None for kind in profile.kinds for span in kind.spans)
     assert [count * 16 for count in POSITIVE] == [

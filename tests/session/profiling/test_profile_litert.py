@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from litert_engines import (
     NPU_ENVIRONMENT,
     NPU_OPTIONS,
@@ -49,8 +49,7 @@ def test_layers_of_a_tflite_model_are_measured_with_litert() -> None:
 def test_operators_of_the_whole_model_are_measured_and_written(model: str, tmp_path: Path) -> None:
     table, profile = tmp_path / "operators.csv", tmp_path / "profile.json"
     typed = (DIGITS.with_name(model), "--accelerators", f"local_cpu{CORE}", "--seconds", "1")
-    ended = rankslice("profile", *typed, "--no-refine", "-o", profile, "--operators", table)
-    assert 0 == ended.code, ended.err
+    succeed("profile", *typed, "--no-refine", "-o", profile, "--operators", table)
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
     assert {("local", f"local_cpu{CORE}")} == {(row["board"], row["accelerator"]) for row in rows}
     assert {"CONV_2D", "Conv"} & {row["operator"].split()[0] for row in rows}

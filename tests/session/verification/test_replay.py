@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from damage import change_weight
 from jobs import FIGURE_2_RANKS, build_folder, figure_2
 from real_jobs import let_ranks_sleep, replace_file
@@ -58,8 +58,7 @@ def test_ranks_that_take_turns_replay_their_own_frames_alone(tmp_path: Path) -> 
 
 
 def test_only_some_frames_are_replayed(recorded: Path) -> None:
-    shown = rankslice("replay", recorded, "--rank", "1", "--frames", "3,0-1", "--json", "-")
-    assert 0 == shown.code, shown.err
+    shown = succeed("replay", recorded, "--rank", "1", "--frames", "3,0-1", "--json", "-")
     record = json.loads(shown.out)
     assert ([0, 1, 3], True) == (record["frames"], record["bit_equal"])
     with pytest.raises(RankSliceError, match=r"frame 4 of rank 1 was not recorded.* 0, 1, 2, 3"):
@@ -81,8 +80,7 @@ def test_other_submodels_show_where_and_how_much_they_differ(
     assert 0 < conv.difference.relative < 1
     # Its inputs are the recorded ones, whatever the segment before made.
     assert relu.difference.bit_equal
-    shown = rankslice("replay", recorded, "--rank", "2", "--build", other)
-    assert 0 == shown.code
+    shown = succeed("replay", recorded, "--rank", "2", "--build", other)
     assert "not what was recorded, first in 'convolved' (onnxruntime" in shown.out
     assert "no, from" in shown.out
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import Ended, rankslice
+from command_line import Ended, rankslice, succeed
 from jobs import session
 from PIL import Image
 
@@ -46,7 +46,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of the detector, cut into two."""
     folder = tmp_path_factory.mktemp("detector") / "out"
     options = ("--cuts", "8", "--platform", "local", "--share-cores", "--out", folder)
-    assert 0 == rankslice("build", DETECTOR, *options).code
+    succeed("build", DETECTOR, *options)
     return folder
 
 
@@ -143,11 +143,10 @@ def test_photographs_that_appear_in_a_folder_get_boxes_and_keep_their_names(
         os.utime(path, (number, number))
     named = [path.name for path in sorted(PHOTOGRAPHS.iterdir(), reverse=True)]
     lines, target = tmp_path / "lines.jsonl", tmp_path / "labelled"
-    ended = rankslice(
+    succeed(
         *("run", out, "--input", f"follow:{tmp_path / 'photographs'}", "--frames", len(named)),
         *("--boxes", "boxes,scores,labels", "--boxes-to", target, "--output", lines),
     )
-    assert 0 == ended.code, ended.err
     assert named == [json.loads(line)["input"] for line in lines.read_text().splitlines()]
     assert {*named, "coco.json"} == {path.name for path in target.iterdir()}
     record: dict[str, Any] = json.loads((target / "coco.json").read_text())

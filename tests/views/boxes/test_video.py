@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from numpy.typing import NDArray
 
 from rankslice.backend.runtime.options import RunOptions
@@ -26,11 +26,10 @@ FRAMES, FPS, SIZE = 12, 24.0, (128, 96)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder of the digit classifier, and beside it a video with frames of rising grey."""
     path = tmp_path_factory.mktemp("video")
-    built = rankslice(
+    succeed(
         *("build", MODELS / "digits.onnx", "--cuts", "4", "--platform", "local"),
         *("--share-cores", "--out", path / "out"),
     )
-    assert 0 == built.code, built.err
     writer = cv2.VideoWriter(str(path / "in.avi"), cv2.VideoWriter_fourcc(*"MJPG"), FPS, SIZE)
     for frame in range(FRAMES):
         writer.write(np.full((SIZE[1], SIZE[0], 3), 10 * frame, np.uint8))
@@ -92,11 +91,10 @@ def test_only_videos_become_videos(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_boxes_are_drawn_on_the_frames_of_a_video(tmp_path: Path) -> None:
-    built = rankslice(
+    succeed(
         *("build", MODELS / "digit_detector.onnx", "--cuts", "8", "--platform", "local"),
         *("--share-cores", "--out", tmp_path / "out"),
     )
-    assert 0 == built.code, built.err
     photograph = cv2.imread(str(sorted((MODELS / "photographs").glob("*.jpg"))[0]))
     assert photograph is not None
     still = cv2.resize(photograph, (512, 384))
@@ -106,11 +104,10 @@ def test_boxes_are_drawn_on_the_frames_of_a_video(tmp_path: Path) -> None:
     for _ in range(3):
         writer.write(still)
     writer.release()
-    ended = rankslice(
+    succeed(
         *("run", tmp_path / "out", "--input", tmp_path / "in.avi", "--pull"),
         *("--boxes", "boxes,scores,labels", "--output", tmp_path / "o.avi"),
     )
-    assert 0 == ended.code, ended.err
     _, before = frames_of(tmp_path / "in.avi")
     _, after = frames_of(tmp_path / "o.avi")
     changed = [

@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from command_line import rankslice
+from command_line import succeed
 from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -344,7 +344,7 @@ def test_mean_and_scale_say_the_real_value_of_a_quantised_input(tmp_path: Path) 
 
 def test_a_quantised_model_gets_what_its_file_says(tmp_path: Path) -> None:
     options = ("--cuts", "3", "--share-cores", "--out", tmp_path / "out")
-    assert 0 == rankslice("build", model_file("cnn_int8"), *options).code
+    succeed("build", model_file("cnn_int8"), *options)
     (spec,) = read_driver(tmp_path / "out" / "driver.py").inputs
     Image.fromarray(PIXELS).resize((16, 16)).save(tmp_path / "i.png")
     slots = {kind: np.zeros(spec.shape, kind) for kind in ("int8", "float32")}

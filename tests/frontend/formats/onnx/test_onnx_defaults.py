@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from in_process import run_in_process
 from jobs import session, shared_core_key, unsliced_outputs
 
@@ -38,8 +38,7 @@ def built(folder: Path, *options: str) -> Path:
     mapping = {shared_core_key(0): ["relu", "larger"], shared_core_key(1): ["cast", "keep"]}
     (folder / "mapping.json").write_text(json.dumps(mapping))
     names = ("--mapping", folder / "mapping.json", "--share-cores", "--out", folder / "out")
-    ended = rankslice("build", detector(folder), *names, *options)
-    assert 0 == ended.code, ended.err
+    succeed("build", detector(folder), *names, *options)
     return folder / "out"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from jobs import shared_core_key
 from keras_networks import drawn, saved
 
@@ -52,8 +52,7 @@ def test_digits_are_read_as_well_by_interleaved_slices(suffix, digits, tmp_path)
         *("--share-cores", "--out", out),
     )
     assert (0, "") == (built.code, built.err)
-    ended = rankslice("run", out, "--input", digits, "--verify", "--json", tmp_path / "s.json")
-    assert 0 == ended.code, ended.err
+    succeed("run", out, "--input", digits, "--verify", "--json", tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text())["verify"]["bit_equal"]
     assert f"{accuracy(out):.4f}" == "0.9833"
 
@@ -72,8 +71,7 @@ def test_quantised_slices_read_digits_as_well(kind, digits, tmp_path):
     assert kind == kind_of(out / "model.tflite")
     size = sum(path.stat().st_size for path in (out / "submodels").iterdir())
     assert size < 0.7 * (MODELS / "digits.tflite").stat().st_size
-    ended = rankslice("run", out, "--input", digits, "--verify", "--tolerance", "0.1")
-    assert 0 == ended.code, ended.err
+    succeed("run", out, "--input", digits, "--verify", "--tolerance", "0.1")
     assert accuracy(out) == pytest.approx(0.9833, abs=0.006)
 
 
@@ -81,8 +79,7 @@ def test_tflite_files_of_the_digits_read_them_as_well(digits, tmp_path):
     for name in ("digits.tflite", "digits-int8.tflite"):
         out = tmp_path / name
         rankslice("build", MODELS / name, "--cuts", "3", "--share-cores", "--out", out)
-        ended = rankslice("run", out, "--input", digits, "--verify", "exact")
-        assert 0 == ended.code, ended.err
+        succeed("run", out, "--input", digits, "--verify", "exact")
         assert accuracy(out) == pytest.approx(0.9833, abs=0.003)
 
 
@@ -116,8 +113,7 @@ def test_building_twice_gives_the_same_bytes_and_force_replaces(tmp_path):
     contents = []
     for options in ((), ("--force",)):
         out = tmp_path / "out"
-        ended = rankslice("build", path, "--cuts", "3", "--share-cores", "--out", out, *options)
-        assert 0 == ended.code, ended.err
+        succeed("build", path, "--cuts", "3", "--share-cores", "--out", out, *options)
         files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "model")
         contents.append({file: file.read_bytes() for file in files})
     assert contents[0] == contents[1]
@@ -127,22 +123,18 @@ def test_building_twice_gives_the_same_bytes_and_force_replaces(tmp_path):
 def test_normalisations_go_with_their_layers_and_that_is_told(tmp_path):
     path = saved(drawn("normalised"), tmp_path / "m.keras")
     out = tmp_path / "out"
-    ended = rankslice("build", path, "--cuts", "2", "--share-cores", "--out", out)
-    assert 0 == ended.code
+    ended = succeed("build", path, "--cuts", "2", "--share-cores", "--out", out)
     assert "run on their ranks, not on those of the mapping: 'norm1'\n" in ended.err
-    ended = rankslice("run", out, "--frames", "5", "--verify")
-    assert 0 == ended.code, ended.err
+    ended = succeed("run", out, "--frames", "5", "--verify")
     assert "5 frames compared, bit-equal" in ended.out
-    ended = rankslice("inspect", out)
-    assert 0 == ended.code, ended.err
+    ended = succeed("inspect", out)
     assert "ranks" in ended.out
 
 
 def test_a_rank_of_a_normalisation_alone_keeps_it_and_that_is_told(tmp_path):
     path = saved(drawn("normalised"), tmp_path / "m.keras")
     out = tmp_path / "out"
-    ended = rankslice("build", path, "--cuts", "2,3", "--share-cores", "--out", out)
-    assert 0 == ended.code
+    ended = succeed("build", path, "--cuts", "2,3", "--share-cores", "--out", out)
     assert "cuts separate 'norm1' from the layers before" in ended.err
     assert "not on those" not in ended.err
 
@@ -152,23 +144,20 @@ def test_normalisations_stay_where_the_mapping_says_if_it_is_to_be_taken_literal
     sent = {}
     for options in ((), ("--literally",)):
         out = tmp_path / "out"
-        ended = rankslice(
+        ended = succeed(
             *("build", path, "--cuts", "2", "--share-cores", "--out", out, "--force", *options)
         )
-        assert 0 == ended.code, ended.err
         table = json.loads((out / "sender.json").read_text())
         sent[options] = {tensor for tensors in table.values() for tensor in tensors}
     assert {(): {"norm1"}, ("--literally",): {"conv1"}} == sent
     assert "cuts separate 'norm1' from the layers before" in ended.err
     assert "not on those" not in ended.err
-    ended = rankslice("run", out, "--frames", "5", "--verify")
-    assert 0 == ended.code, ended.err
+    succeed("run", out, "--frames", "5", "--verify")
 
 
 def test_inspect_shows_calls_weights_and_products(tmp_path):
     path = saved(drawn("residual"), tmp_path / "m.keras")
-    ended = rankslice("inspect", path, "--json", tmp_path / "m.json")
-    assert 0 == ended.code, ended.err
+    succeed("inspect", path, "--json", tmp_path / "m.json")
     record = json.loads((tmp_path / "m.json").read_text())
     totals = record["totals"]
     weights = sum(int(np.prod(variable.shape)) for variable in drawn("residual").weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import rankslice
+from command_line import rankslice, succeed
 from damage import change_tflite_weight
 from jobs import write_mapping
 from keras_networks import drawn, saved
@@ -23,8 +23,7 @@ DIGITS = Path(convert_digits.__file__).with_name("digits.keras")
 
 def test_a_changed_weight_is_found_where_it_is(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    built = rankslice("build", DIGITS, "--cuts", "3,9", "--share-cores", "--out", out)
-    assert 0 == built.code, built.err
+    succeed("build", DIGITS, "--cuts", "3,9", "--share-cores", "--out", out)
     middle = read_plan(out).of_rank(1)[0]
     change_tflite_weight(out / middle.file)
     ended = rankslice("run", out, "--frames", "3", "--verify")

@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from litert_engines import (
 )
 from real_jobs import processes_of, ranks_of
 from tflite_models import model_file
+from waiting import until
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
@@ -135,12 +135,8 @@ def endless_job(folder: Path) -> Iterator[subprocess.Popen[str]]:
     command = [rankslice, "run", folder, "--frames", "10000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as launcher:
         try:
-            wait_until(
-                lambda: (
-                    any(folder.glob(".rankslice-run-*/results.bin"))
-                    and len(helpers_of(folder)) == 2
-                )
-            )
+            results = ".rankslice-run-*/results.bin"
+            until(lambda: any(folder.glob(results)) and len(helpers_of(folder)) == 2, 60)
             yield launcher
         finally:
             for process in processes_of(folder):
@@ -150,13 +146,6 @@ def endless_job(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def maps_of(process: psutil.Process) -> str:
     return Path(f"/proc/{process.pid}/maps").read_text()
-
-
-def wait_until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_ranks_in_turn_with_compiled_models_give_every_frame_once_and_right(
@@ -207,7 +196,7 @@ def test_a_crash_in_a_models_process_ends_the_job_and_names_rank_segment_and_fra
         r" of the accelerator was killed or crashed \(SIGSEGV\).*",
         message,
     )
-    wait_until(lambda: not any(helper.is_running() for helper in helpers))
+    until(lambda: not any(helper.is_running() for helper in helpers), 60)
 
 
 def test_models_processes_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
@@ -215,9 +204,9 @@ def test_models_processes_end_with_a_rank_that_is_killed(tmp_path: Path) -> None
     with endless_job(folder) as launcher:
         helpers = helpers_of(folder)
         # Slots of its own rank, and of the other one.
-        wait_until(lambda: [2, 2] == [maps_of(each).count("rankslice-rings") for each in helpers])
+        until(lambda: [2, 2] == [maps_of(each).count("rankslice-rings") for each in helpers], 60)
         os.kill(ranks_of(folder)[0].pid, signal.SIGKILL)
         _, errors = launcher.communicate(timeout=60)
     assert "rank 0 (virtual_cpu0 on " in errors
     assert "the process was killed or crashed" in errors
-    wait_until(lambda: not any(helper.is_running() for helper in helpers))
+    until(lambda: not any(helper.is_running() for helper in helpers), 60)

@@ -17,6 +17,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from served import Doubling, Served, served
+from waiting import until
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.serve.access import Limits
@@ -233,13 +234,9 @@ def test_a_client_that_does_not_read_its_answer_is_left(server: Served) -> None:
     head += f"Content-Length: {len(body) + 4_000_000}\r\n"
     head += f"Inference-Header-Content-Length: {len(body)}\r\n\r\n"
     with connected(server.http) as connection:
-        ends = time.monotonic() + 30
-        while not is_served(connection):
-            assert time.monotonic() < ends
+        until(lambda: is_served(connection), 30)
         connection.sendall(head.encode() + body + bytes(4_000_000))
-        while is_served(connection):
-            assert time.monotonic() < ends
-            time.sleep(0.02)
+        until(lambda: not is_served(connection), 30)
         received = 0
         with suppress(ConnectionError):
             while piece := connection.recv(1 << 20):

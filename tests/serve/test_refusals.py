@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import tritonclient.http
 from descriptors import none_left
 from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.serve.access import Access, listen, parse_address, read_access
@@ -64,14 +64,6 @@ def ask_grpc(
             return error.code().name, error.details()
         assert [2.0] * 6 == list(answer.outputs[0].contents.fp32_contents)
         return "OK", ""
-
-
-def until(holds: Callable[[], bool], within_s: float = 10) -> None:
-    """Wait until a condition holds."""
-    ends = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_again() -> None:

@@ -10,9 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ import tritonclient.http
 from command_line import rankslice, succeed
 from numpy.typing import NDArray
 from real_jobs import digits_folder, shared_keys
+from waiting import until
 
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.frontend.formats.input_shapes import GivenSizes
@@ -181,14 +181,6 @@ def infer(address: str) -> str:
 def figures(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics") as answer:
         return str(answer.read(), "ascii")
-
-
-def until(holds: Callable[[], bool], within_s: float = 10) -> None:
-    """Wait until a condition holds."""
-    ends = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def events(server: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from descriptors import none_left
+from waiting import until
 
 from rankslice.backend.runtime import keeper as wire
 from rankslice.backend.runtime.errors import JobError
@@ -314,13 +315,6 @@ def test_who_gives_up_does_not_wait_for_the_search_of_a_successor() -> None:
     may_end.set()  # a job that comes too late gets no frames, and ends
     until(lambda: not any("job" in thread.name for thread in threading.enumerate()))
     assert "the pipeline was ended" == str(keeper.error)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 from command_line import rankslice as command
 from numpy.typing import NDArray
 from real_jobs import digits_folder
+from waiting import until
 
 import rankslice
 from rankslice.backend.launch import job
@@ -233,10 +234,7 @@ def test_a_job_that_misses_the_word_to_end_is_told_again(
     trap = f"trap 'if [ -e {heard} ]; then kill $!; exit 1; fi; touch {heard}' TERM"
     mpirun = mpirun_that(tmp_path, f"{trap}; sleep 60 & touch {started}; while true; do wait; done")
     pipeline = rankslice.open(folder, mpirun=mpirun, wait=False)
-    deadline = time.monotonic() + 20
-    while not started.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(started.exists, 20)
     pipeline.abort()
     assert heard.exists()
     assert "failed" == pipeline.state

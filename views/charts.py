@@ -61,14 +61,10 @@ class Scale:
     def __init__(
         self, axis: Axis, values: Iterable[float], start: float, end: float, *, whole: bool = False
     ) -> None:
-        """Take what has to lie on the axis.
+        """Take the first and the last pixel of an axis, and the values that have to lie on it.
 
-        Args:
-            axis: what it is.
-            values: those that the axis cannot show are passed over.
-            start: pixel of its beginning.
-            end: pixel of its end.
-            whole: whether a linear axis begins at zero in any case, as bars need it.
+        Values that it cannot show are passed over. ``whole``: a linear axis begins at zero in any
+        case, as bars need it.
         """
         self.axis, self.start, self.end = axis, start, end
         shown = sorted({value for value in values if self.shows(value)})
@@ -280,14 +276,7 @@ def interval_figure(
 
 
 def bar_figure(caption: str, bars: Sequence[Bar], kinds: Sequence[str], axis: Axis) -> Figure:
-    """Return a bar for each name, with a part for each kind; all of them begin at zero.
-
-    Args:
-        caption: of the figure.
-        bars: as many parts each as there are kinds; one if there is none.
-        kinds: what the parts are.
-        axis: linear.
-    """
+    """Return bars that begin at zero, with a part for each kind; without kinds they have one."""
     chart = _Chart(6, kinds)
     sums = [sum(part for part in bar.parts if part > 0) for bar in bars]
     across = Scale(axis, [0.0, *sums], WIDTH - RIGHT, RIGHT, whole=True)

@@ -45,11 +45,8 @@ def inspection_parts(
 ) -> Iterator[Table | str]:
     """Yield the layers, the totals, useful cuts, and what the plan's ranks do.
 
-    Args:
-        inspection: what to show.
-        console: where; a narrow one gets fewer columns.
-        most_cuts: maximum number of cuts.
-        summary: leave the table of the layers out; by default on a terminal if they are many.
+    A narrow console gets fewer columns. ``summary``: without the table of the layers; by default on
+    a terminal if they are many.
     """
     count = len(inspection.graph.layers)
     is_short = console.is_terminal and count > _LARGE if summary is None else summary
@@ -234,8 +231,7 @@ def macs_text(macs: int | None) -> str:
 def shape_text(tensor: AnyTensor, *, full: bool = True) -> str:
     """Return shape and element type: ``1x3x224x224 float32``, ``1 x seq<=128 x 768 float32``.
 
-    Args:
-        full: name the type even if it is the usual one, float32.
+    The usual type, float32, is named only if ``full``.
     """
     shape = "?" if tensor.shape is None else _sizes_text(tensor, tensor.shape) or "scalar"
     return f"{shape} {tensor.dtype or '?'}" if full or tensor.dtype != "float32" else shape

@@ -115,8 +115,8 @@ class JsonLines:
             label_of: returns the label of a frame's input.
             names: of the classes.
             best: number of classes in a line, the best ones by the first output.
-            has_arrivals: whether each frame is put into ``entered``, and ``None`` after the last
-                one; then lines say when frames arrived.
+            has_arrivals: lines say when frames arrived; each frame is put into ``entered``, and
+                ``None`` after the last one.
         """
         self.entered: SimpleQueue[Entered | None] = SimpleQueue()
         self._has_arrivals = has_arrivals

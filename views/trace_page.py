@@ -36,13 +36,8 @@ def trace_page(
 ) -> str:
     """Return a trace as an HTML document that needs nothing beside it.
 
-    Args:
-        findings: what the trace shows.
-        drawn: its slices.
-        sentences: about it, the most important first.
-        notes: what is missing, or how exact it is.
-        shows_end: at first the end is shown, and not the begin of the steady state.
-        boards: what they were like meanwhile.
+    ``sentences`` are about the trace, the most important first; ``notes`` say what is missing, or
+    how exact it is. ``shows_end``: at first the end is shown, not the begin of the steady state.
     """
     plan, span = findings.journeys.plan, findings.span
     operators = any(track.kind == OPERATOR for track in drawn.tracks)

@@ -59,12 +59,9 @@ class RunBoxes:
     def on_image(
         self, number: int, fit: Fit, image: tuple[int, int]
     ) -> tuple[Detections, int, int]:
-        """Return the detections of a frame.
+        """Return the detections of a frame, by its number among the results.
 
-        Args:
-            number: of the frame, among the results.
-            fit: how the image became the frame.
-            image: its height and width.
+        ``fit``: how an image of this height and width became the frame.
 
         Returns:
             The detections; how many were left out because a number is not finite or a class
@@ -175,9 +172,7 @@ def are_shares(unit: str, frames: Iterable[Detections]) -> bool:
 def suppressed(detections: Detections, overlap: float) -> Detections:
     """Return the best of the detections of a class that overlap, the best first.
 
-    Args:
-        detections: in any units.
-        overlap: intersection over union beyond which two boxes are taken for one object.
+    ``overlap``: intersection over union beyond which two boxes are taken for one object.
     """
     order = np.argsort(-detections.scores, kind="stable")
     kept: list[int] = []
@@ -207,12 +202,7 @@ def in_frame(detections: Detections, fit: Fit, *, shares: bool) -> Detections:
 
 
 def in_image(detections: Detections, fit: Fit, image: tuple[int, int]) -> tuple[Detections, int]:
-    """Return detections in pixels of the image from which the frame was made, clipped to it.
-
-    Args:
-        detections: in pixels of the frame.
-        fit: how the image became the frame.
-        image: its height and width.
+    """Return detections of a frame in pixels of its image, of this height and width, clipped to it.
 
     Returns:
         The detections, and how many were left out because nothing of them lies in the image.

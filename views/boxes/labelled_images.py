@@ -42,16 +42,9 @@ class LabelledFolder:
     """A folder of labelled images, made after a run."""
 
     def __init__(self, prepared: PreparedRun, reading: BoxOptions, names: Sequence[str]) -> None:
-        """Check before the run what can be checked of what follows it.
+        """Check before the run that its frames are images, its outputs boxes, the folder free.
 
-        Args:
-            prepared: the run.
-            reading: how its outputs are read.
-            names: of the classes; empty: those that the model's file has, if any.
-
-        Raises:
-            RankSliceError: frames are no images, outputs hold no boxes, or the folder cannot be
-                made.
+        ``names``: of the classes; empty: those that the model's file has, if any.
         """
         folder = reading.boxes_to
         if problem := what_forbids(folder, _why_not_replaced):

@@ -42,7 +42,7 @@ class LabelledVideo:
         names: Sequence[str],
         best: int,
     ) -> None:
-        """Check before the run what can be checked of what follows it.
+        """Check before the run that its frames are a video's, and the file can be made.
 
         Args:
             prepared: the run.
@@ -50,10 +50,6 @@ class LabelledVideo:
             reading: how outputs are read that hold boxes; ``None``: classes are written.
             names: of the classes; empty: those that the model's file has, if any.
             best: how many classes are written; 0: three.
-
-        Raises:
-            RankSliceError: frames are none of a video, outputs hold no boxes, or no file can be
-                made.
         """
         self._target = check_output(target, "--output", VIDEO, may_be_stream=False)
         source = prepared.source

@@ -23,7 +23,10 @@ from rankslice.backend.runtime.figures.events import (
     WRITE,
 )
 from rankslice.framework.plan import Plan
+from rankslice.measurement.trace.journeys import journeys
+from rankslice.measurement.trace.path import steady_span
 from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
+from rankslice.measurement.trace.trace_findings import Findings, findings
 
 CHAIN = "L0: x -> t0\nL1: t0 -> y"
 SOURCE_THREAD, SINK_THREAD = 1, 2
@@ -93,12 +96,20 @@ def chain_trace(times: Times, frames: int = 40) -> Trace:
         add(1, WRITE, done[f], out[f], f, thread=SINK_THREAD)
         add(0, FRAME, arrived if times.arrivals else read[f] - times.read, out[f], f)
     plan = chain_plan(direct=times.direct)
-    return Trace(plan, tuple(_rank(rank, each) for rank, each in enumerate(events)))
+    return Trace(plan, tuple(_rank(rank, own) for rank, own in enumerate(events)))
 
 
 def _rank(rank: int, events: list[tuple[int, ...]]) -> RankEvents:
-    found = np.array(events, EVENTS)
-    return RankEvents(rank, found[np.argsort(found["end_ns"], kind="stable")], 0, {})
+    in_array = np.array(events, EVENTS)
+    return RankEvents(rank, in_array[np.argsort(in_array["end_ns"], kind="stable")], 0, {})
+
+
+def chain_findings(times: Times, frames: int = 40) -> Findings:
+    """Return what the steady state of such a trace shows."""
+    all_journeys = journeys(chain_trace(times, frames), times.window)
+    span = steady_span(all_journeys)
+    assert span is not None
+    return findings(all_journeys, span)
 
 
 class DrawnSlice(NamedTuple):

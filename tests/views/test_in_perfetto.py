@@ -12,12 +12,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from traces import Times, chain_trace
+from traces import Times, chain_findings
 
 from rankslice.measurement.board_history import BoardHistory
-from rankslice.measurement.trace.journeys import journeys
-from rankslice.measurement.trace.path import steady_span
-from rankslice.measurement.trace.trace_findings import findings
 from rankslice.views.board_charts import counters_of
 from rankslice.views.perfetto_file import perfetto_bytes
 from rankslice.views.trace_timeline import Timeline, timeline
@@ -82,16 +79,13 @@ def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 
 def _traced() -> tuple[Timeline, bytes]:
-    all_journeys = journeys(chain_trace(Times(compute=(2, 3), link=4), FRAMES), 4)
-    span = steady_span(all_journeys)
-    assert span is not None
-    of_trace = findings(all_journeys, span)
+    of_trace = chain_findings(Times(compute=(2, 3), link=4), FRAMES)
     shown = timeline(of_trace)
     times = tuple(step.begin_ns for step in shown.slices[:2])
     history = BoardHistory(
         "two", times, {"temperature_c.cpu": (40.0, HOTTEST), "memory_mb.rank1": (60.0, 61.0)}, ()
     )
-    return shown, perfetto_bytes(of_trace, shown, counters_of(all_journeys.trace, [history]))
+    return shown, perfetto_bytes(of_trace, shown, counters_of(of_trace.journeys.trace, [history]))
 
 
 def rows(viewer: Any, sql: str) -> list[list[Any]]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from command_line import rankslice, succeed
+from kept_runs import TIMES, rank_run, run_record
 from rich.console import Console
 
 from rankslice.backend.runtime.figures.acceleration import Acceleration
-from rankslice.backend.runtime.figures.rank_figures import RankFigures, RouteFigures
+from rankslice.backend.runtime.figures.rank_figures import RouteFigures
 from rankslice.backend.runtime.job import ALL, Turns
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.board_history import HardwareSummary
@@ -20,40 +21,24 @@ from rankslice.views.classes import read_labels
 from rankslice.views.run_text import run_parts
 from rankslice.views.terminal import show
 
-TIMES = {"mean": 1.0, "p50": 1.0, "p99": 1.0, "max": 1.0}
-
 
 def ran(*compute_ms: float) -> RunSummary:
-    ranks = tuple(
-        RankFigures(
-            rank=number,
-            key=f"board_cpu{number}",
-            host="board",
-            cores=(number,),
-            engine="onnxruntime",
-            frames=5,
-            compute_ms={**TIMES, "mean": mean},
-            wait_ms=0.0,
-            send_ms=0.0,
-            cpu_ms=0.0,
-            wall_s=1.0,
-            memory_mb=80.0,
-        )
+    ranks = [
+        rank_run(number, f"board_cpu{number}", mean, host="board", frames=5)
         for number, mean in enumerate(compute_ms)
-    )
-    return RunSummary(
+    ]
+    end_to_end, before, after = ({**TIMES, "mean": mean} for mean in (48.72, 4.934, 0.004))
+    return run_record(
+        *ranks,
         frames=5,
         completed=5,
-        dropped=(),
-        window=4,
         throughput_fps=None,
         throughput_of="too few frames",
-        latency_ms={**TIMES, "mean": 48.72, "p90": 1.0},
-        preprocess_ms={**TIMES, "mean": 4.934},
-        postprocess_ms={**TIMES, "mean": 0.004},
-        ranks=ranks,
-        bottleneck="none",
-    )
+        latency_ms=end_to_end,
+        preprocess_ms=before,
+        postprocess_ms=after,
+        hardware=(),
+    ).summary
 
 
 def printed(summary: RunSummary) -> str:
@@ -94,8 +79,8 @@ def test_ranks_of_two_routes_have_columns_for_both_and_dashes_where_they_had_no_
     )
     shown = printed(replace(summary, ranks=ranks, surge_window=6))
     cells = [[cell.strip() for cell in row.split("│")] for row in shown.splitlines()]
-    assert ["1.00", "1.00", "0.00", "0.00", "0.00", "80", "–", "–", "all", ""] == cells[3][4:]
-    assert ["–", "–", "0.00", "0.00", "0.00", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
+    assert ["2.00", "9.00", "3.00", "0.10", "2.50", "80", "–", "–", "all", ""] == cells[3][4:]
+    assert ["–", "–", "3.00", "0.10", "2.50", "80", "3.00", "4.00", "1 of 2", ""] == cells[4][4:]
     assert "surge p50" in shown
     assert "window 4 (for a surge 6)" in shown
     assert "rank 0 1.00 ms, rank 1 3.50 ms for a surge, postprocessing" in shown

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 from browsers import DESKTOP, PHONE, opened
-from traces import Times, chain_trace
+from traces import Times, chain_findings
 
-from rankslice.measurement.trace.journeys import journeys
-from rankslice.measurement.trace.path import steady_span
-from rankslice.measurement.trace.trace_findings import findings
 from rankslice.views.trace_page import trace_page
 from rankslice.views.trace_timeline import timeline
 
@@ -25,10 +22,7 @@ FIRST_TRACK = 24 + 22 + 10
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    all_journeys = journeys(chain_trace(Times(compute=(2, 6), link=1), 60), 4)
-    span = steady_span(all_journeys)
-    assert span is not None
-    of_trace = findings(all_journeys, span)
+    of_trace = chain_findings(Times(compute=(2, 6), link=1), 60)
     path = tmp_path_factory.mktemp("trace") / "trace.html"
     path.write_text(
         trace_page(of_trace, timeline(of_trace), (of_trace.bottleneck, *of_trace.waits))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from traces import Times, chain_trace, trace_in
+from traces import Times, chain_findings, chain_trace, trace_in
 
 from rankslice.backend.runtime.figures.events import SEND, WAIT
 from rankslice.framework.errors import RankSliceError
@@ -18,7 +18,7 @@ from rankslice.framework.files.output_file import PERFETTO
 from rankslice.measurement.board_history import BoardHistory
 from rankslice.measurement.trace.clocks import Clock
 from rankslice.measurement.trace.journeys import journeys
-from rankslice.measurement.trace.path import steady_span, whole_span
+from rankslice.measurement.trace.path import whole_span
 from rankslice.measurement.trace.trace_events import on_one_clock
 from rankslice.measurement.trace.trace_findings import Findings, findings
 from rankslice.views.board_charts import counters_of
@@ -31,10 +31,7 @@ FRAMES = 30
 
 @pytest.fixture(scope="module")
 def steady() -> Findings:
-    all_journeys = journeys(chain_trace(Times(compute=(2, 3), link=4), FRAMES), 4)
-    span = steady_span(all_journeys)
-    assert span is not None
-    return findings(all_journeys, span)
+    return chain_findings(Times(compute=(2, 3), link=4), FRAMES)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from traces import Times, chain_trace
+from traces import Times, chain_findings, chain_trace
 
 from rankslice.backend.runtime.figures.events import COMPUTE, FRAME, READ, RECEIVE
 from rankslice.backend.runtime.job import ALL, Turns
@@ -21,18 +21,11 @@ from rankslice.measurement.trace.path import (
     whole_span,
 )
 from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
-from rankslice.measurement.trace.trace_findings import Findings, findings
+from rankslice.measurement.trace.trace_findings import findings
 from rankslice.measurement.trace.waits import uses
 from rankslice.views.content import Table
 from rankslice.views.trace_page import ranks_section, trace_page
 from rankslice.views.trace_timeline import timeline
-
-
-def found(times: Times, frames: int = 40) -> Findings:
-    all_journeys = journeys(chain_trace(times, frames), times.window)
-    span = steady_span(all_journeys)
-    assert span is not None
-    return findings(all_journeys, span)
 
 
 @pytest.mark.parametrize(
@@ -77,14 +70,14 @@ def found(times: Times, frames: int = 40) -> Findings:
 def test_the_words_name_what_limits(
     times: Times, kind: str, ranks: tuple[int, ...], words: str
 ) -> None:
-    shown = found(times)
+    shown = chain_findings(times)
     assert (kind, ranks) == (shown.limit.kind, shown.limit.ranks)
     assert shown.bottleneck.startswith(words)
 
 
 @pytest.mark.parametrize("times", [Times(read=8), Times(compute=(6, 2)), Times(link=7)])
 def test_a_row_of_the_table_accounts_for_all_the_time(times: Times) -> None:
-    (table,) = ranks_section(found(times)).parts
+    (table,) = ranks_section(chain_findings(times)).parts
     assert isinstance(table, Table)
     for row in table.rows:
         *parts, _ = (int(cell.removesuffix(" %")) for cell in row[2:])
@@ -92,13 +85,13 @@ def test_a_row_of_the_table_accounts_for_all_the_time(times: Times) -> None:
 
 
 def test_a_slow_rank_that_waits_for_a_small_window_is_not_blamed_alone() -> None:
-    limit = found(Times(compute=(3, 6), window=1)).limit
+    limit = chain_findings(Times(compute=(3, 6), window=1)).limit
     assert "window" == limit.kind
-    assert "rank" == found(Times(compute=(0.3, 6), window=1)).limit.kind
+    assert "rank" == chain_findings(Times(compute=(0.3, 6), window=1)).limit.kind
 
 
 def test_waits_have_their_reasons_and_shares() -> None:
-    shown = found(Times(compute=(2, 2), link=8))
+    shown = chain_findings(Times(compute=(2, 2), link=8))
     receiver = shown.ranks[1]
     (wait,) = receiver.waits
     assert (Reason.input, "t0", 0, 1) == (wait.reason, wait.tensor, wait.rank, wait.channel)
@@ -127,7 +120,7 @@ def test_waits_have_their_reasons_and_shares() -> None:
 def test_a_thread_that_goes_on_at_once_has_waited_for_nothing(
     compute: tuple[float, float], goes_on_at_once: bool
 ) -> None:
-    shares = found(Times(compute=compute, read=0.01, direct=True)).path.shares
+    shares = chain_findings(Times(compute=compute, read=0.01, direct=True)).path.shares
     assert goes_on_at_once == (shares.get(Part(Activity.rank, 1), 0.0) > 0.9)
 
 
@@ -160,7 +153,7 @@ def test_a_slow_rank_is_to_have_fewer_layers_or_if_it_takes_turns_frames(
 
 def test_shares_of_the_critical_path_add_up() -> None:
     for times in (Times(), Times(link=5), Times(window=1), Times(arrivals=7)):
-        path = found(times).path
+        path = chain_findings(times).path
         assert 1 == pytest.approx(sum(path.shares.values()))
 
 

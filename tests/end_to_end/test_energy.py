@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 import pytest
-from command_line import succeed
+from command_line import rankslice, succeed
 from real_jobs import (
     chain,
     chain_folder,

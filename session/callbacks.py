@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rankslice.backend.runtime.figures.operator_profile import RankOperators
     from rankslice.backend.runtime.sinks.results import Results
+    from rankslice.measurement.accuracy import Accuracy
     from rankslice.measurement.board_history import BoardHistory
     from rankslice.measurement.summary import RunSummary
     from rankslice.measurement.trace.trace_events import Trace
@@ -54,6 +55,8 @@ class FinishedRun:
     restarts: tuple[Restart, ...] = ()
     job: PreparedRun | None = None
     """The run; folder and plan are those of the last job."""
+    accuracy: Accuracy | None = None
+    """``None``: no truth was given."""
 
 
 def _ignore(*arguments: object) -> None:

@@ -82,6 +82,22 @@ class Checks:
         return replace(options, exact=exact, fps=fps)
 
 
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What is known of what the frames show."""
+
+    labels: Path | None = option(
+        None, "Class names: a text file with one per line, or .json.", Path
+    )
+    truth: Path | None = option(
+        None,
+        "Measure accuracy on labelled images: a CSV file (image,class), a folder with a folder of"
+        " images for each class, or, with --boxes, annotations of COCO (.json) or Pascal VOC"
+        " (folder of .xml).",
+        Path,
+    )
+
+
 OfTheRun = Annotated[
     RunOptions,
     offered(
@@ -108,6 +124,8 @@ def run(
     checks: Checks,
     launching: Launching,
     surviving: Surviving,
+    labelled: Labelled,
+    boxes: Annotated[BoxOptions, offered("boxes", "box_form", "box_unit", "nms")],
     on_prepared: Callable[..., Any] | None = None,
     by_hand: bool = False,
 ) -> FinishedRun:
@@ -125,6 +143,10 @@ def run(
     from rankslice.session.run import prepare, run as run_prepared, run_job_here
 
     options, execute = checks.of_run(options), run_job_here
+    if labelled.truth is not None:
+        from rankslice.views.accuracy import labelled_input
+
+        options = labelled_input(options, labelled.truth)
     if surviving.survive:
         from rankslice.session.fed_run import prepare_fed, run_fed
 
@@ -133,12 +155,22 @@ def run(
     else:
         prepared = prepare(folder, options, launching, results=checks.results, by_hand=by_hand)
     if on_prepared is not None:
-        finished: FinishedRun = on_prepared(prepared, execute)
-        return finished
+        shown: FinishedRun = on_prepared(prepared, execute)
+        return shown
     if options.record is not None:
         prepared, _ = prepare_recording(prepared)
+    accuracy = None
+    if labelled.truth is not None:
+        from rankslice.views.accuracy import AccuracyOfRun
+        from rankslice.views.classes import read_labels
+
+        names = () if labelled.labels is None else read_labels(labelled.labels)
+        accuracy = AccuracyOfRun(prepared, labelled.truth, names, boxes)
     verify = checks.verify is not False
-    return run_prepared(prepared, execute=execute, verify=verify, tolerance=checks.tolerance)
+    finished = run_prepared(prepared, execute=execute, verify=verify, tolerance=checks.tolerance)
+    if accuracy is not None:
+        finished = replace(finished, accuracy=accuracy.measure(finished))
+    return finished
 
 
 @function
@@ -189,9 +221,6 @@ def open(
 class Shown:
     """What is shown and written of a run besides its results."""
 
-    labels: Path | None = option(
-        None, "Class names: a text file with one per line, or .json.", Path
-    )
     top: int | None = option(
         None,
         "Number of top classes per frame (default: 3 with --labels or --classes).",
@@ -232,6 +261,7 @@ class Shown:
     "out --frames 200 --verify",
     "out --input photos/ --mean 127.5 --scale 0.0078 --labels labels.txt",
     "out --input photos/ --boxes boxes,scores,classes",
+    "out --truth photos/ --preprocess torch --size 256 --resize crop",
     "out --record recorded --record-frames 3",
     calls=run,
 )
@@ -240,6 +270,7 @@ def show_run(
     options: OfTheRun,
     checks: Checks,
     surviving: Surviving,
+    labelled: Labelled,
     shown: Shown,
     boxes: BoxOptions,
     json: Json = None,
@@ -251,7 +282,7 @@ def show_run(
     if shown.output is not None and is_npz(shown.output):
         refuse_with("--output FILE.npz", results=checks.results)
         checks, shown = replace(checks, results=shown.output), replace(shown, output=None)
-    outputs = RunOutputs(checks, shown, boxes, json, html, survives=surviving.survive)
+    outputs = RunOutputs(checks, labelled, shown, boxes, json, html, survives=surviving.survive)
     call(
         options=replace(options, stream=outputs.lines is not None),
         checks=checks,

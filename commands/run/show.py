@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,7 @@ from rankslice.session.results_files import is_npz
 from rankslice.session.run import Execute, run
 from rankslice.session.run_record import run_record
 from rankslice.session.shared_options import refuse_with
+from rankslice.views.accuracy import AccuracyOfRun, accuracy_parts
 from rankslice.views.boxes.labelled_images import LabelledFolder
 from rankslice.views.boxes.reading import BoxOptions
 from rankslice.views.boxes.video import LabelledVideo, is_video
@@ -49,7 +51,7 @@ from rankslice.views.run_text import (
 from rankslice.views.terminal import MAX_LINE, Bars, print_line, screen, show, talk
 
 if TYPE_CHECKING:
-    from rankslice.commands.run.cli import Checks, Shown
+    from rankslice.commands.run.cli import Checks, Labelled, Shown
 
 Draw: TypeAlias = Callable[[FinishedRun, Callable[[int], None]], str]
 """Draws what was found in the frames, and tells how many it has done; returns what to print."""
@@ -61,6 +63,7 @@ class RunOutputs:
     def __init__(
         self,
         checks: Checks,
+        labelled: Labelled,
         shown: Shown,
         boxes: BoxOptions,
         json: Path | None,
@@ -74,16 +77,18 @@ class RunOutputs:
         """
         self.shown, self.json, self.html, self.survives = shown, json, html, survives
         self.verify, self.tolerance = checks.verify is not False, checks.tolerance
-        self.boxes = boxes if boxes.boxes else None
+        self.box_options, self.boxes = boxes, boxes if boxes.boxes else None
         output = shown.output
         self.video = output if output is not None and is_video(output) else None
         self.lines = None if output in (None, self.video) else check_streamed(output)
         """Of JSON, for results as they come."""
         self.live = check_live(shown.live, self.lines) if shown.live is not None else None
         """For samples of boards as they come; :data:`.TERMINAL`: they are shown."""
-        self.names = read_labels(shown.labels) if shown.labels is not None else ()
+        self.labelled = labelled
+        labels = labelled.labels
+        self.names = read_labels(labels) if labels is not None else ()
         """Of the classes; empty: unknown."""
-        usual = 3 if (shown.labels and self.boxes is None) or shown.classes else 0
+        usual = 3 if (labels and self.boxes is None) or shown.classes else 0
         self.best = usual if shown.top is None else shown.top
         """How many classes of each frame are shown."""
 
@@ -97,9 +102,19 @@ def run_and_show(prepared: PreparedRun, execute: Execute, *, outputs: RunOutputs
     """Run a prepared job, and show and write what is wanted of it; or show its command."""
     if prepared.discards:
         boxes = outputs.boxes is not None
-        classes = outputs.shown.classes
-        refuse_with("--results /dev/null", verify=outputs.verify, boxes=boxes, classes=classes)
+        classes, truth = outputs.shown.classes, outputs.labelled.truth
+        refuse_with(
+            "--results /dev/null",
+            verify=outputs.verify,
+            boxes=boxes,
+            classes=classes,
+            truth=truth,
+        )
     draw = _drawing(prepared, outputs)
+    truth = outputs.labelled.truth
+    accuracy = None
+    if truth is not None:
+        accuracy = AccuracyOfRun(prepared, truth, outputs.names, outputs.box_options)
     if prepared.options.record is not None:
         prepared, recorded = prepare_recording(prepared)
         print_line(talk, on_one_line(recorded), "note")
@@ -124,7 +139,12 @@ def run_and_show(prepared: PreparedRun, execute: Execute, *, outputs: RunOutputs
         if draw is not None:
             bars.begin("drawing", len(finished.labels))
             drawn = draw(finished, bars.update)
+        if accuracy is not None:
+            bars.begin("measuring accuracy", len(finished.labels))
+            finished = replace(finished, accuracy=accuracy.measure(finished, bars.update))
     display.close()
+    if finished.accuracy is not None and display.shows:
+        show(screen, *accuracy_parts(finished.accuracy))
     if drawn and display.shows:
         print_line(screen, on_one_line(drawn))
     if outputs.json is not None:
@@ -142,10 +162,10 @@ def _drawing(prepared: PreparedRun, outputs: RunOutputs) -> Draw | None:
     """Check what classes and boxes need, and return what draws them; ``None``: nothing is drawn."""
     shown, boxes, names, best = outputs.shown, outputs.boxes, outputs.names, outputs.best
     if best:
-        values = {"--labels": shown.labels, "--classes": shown.classes, "--top": best}
+        values = {"--labels": outputs.labelled.labels, "--classes": shown.classes, "--top": best}
         check_classes(next(option for option, value in values.items() if value), prepared.plan)
-    if shown.labels is not None and (boxes is None or best):
-        check_labels(shown.labels, names, prepared.plan)
+    if outputs.labelled.labels is not None and (boxes is None or best):
+        check_labels(outputs.labelled.labels, names, prepared.plan)
     if outputs.video is not None:
         if boxes is None:
             check_classes("--output", prepared.plan)
@@ -267,6 +287,8 @@ def _run_json(finished: FinishedRun, outputs: RunOutputs, best: int) -> dict[str
         "classes": classes_json(finished, outputs.names, best) if best else None,
         "shapes": shapes_json(finished.results),
     }
+    if finished.accuracy is not None:
+        record["accuracy"] = finished.accuracy.to_json()
     if outputs.survives:
         record["restarts"] = [restart.to_json() for restart in finished.restarts]
     return record

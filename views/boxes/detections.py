@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.image_input import Fit
 from rankslice.framework.errors import RankSliceError
@@ -44,13 +45,20 @@ class Detections:
 class RunBoxes:
     """The boxes of each frame of a run, in pixels of its image."""
 
-    def __init__(self, reading: BoxOptions, outputs: Sequence[int], results: Results) -> None:
-        """Take the outputs by their numbers, as :func:`find_outputs` returns them."""
-        self._reading = reading
-        self._outputs = [results.frames(number) for number in outputs]
-        self._by_column = has_boxes_by_column(results.outputs[outputs[0]].shape)
-        frames = range(len(self._outputs[0]))
-        self._shares = are_shares(reading.box_unit, (self._read(number)[0] for number in frames))
+    def __init__(
+        self, reading: BoxOptions, outputs: Sequence[Tensor], frames: Sequence[Sequence[Array]]
+    ) -> None:
+        """Take the outputs that hold boxes, as :func:`find_outputs` names them.
+
+        Args:
+            reading: how they are read.
+            outputs: their types and shapes.
+            frames: the values of each of them, by frame.
+        """
+        self._reading, self._outputs = reading, frames
+        self._by_column = has_boxes_by_column(outputs[0].shape)
+        numbers = range(len(frames[0]))
+        self._shares = are_shares(reading.box_unit, (self._read(number)[0] for number in numbers))
 
     def _read(self, number: int) -> tuple[Detections, int]:
         outputs = [frames[number] for frames in self._outputs]
@@ -73,6 +81,12 @@ class RunBoxes:
             detections = suppressed(detections, self._reading.nms)
         detections, outside = in_image(detections, fit, image)
         return detections, unsound, outside
+
+
+def boxes_of(reading: BoxOptions, outputs: Sequence[int], results: Results) -> RunBoxes:
+    """Return the boxes of a run's results; ``outputs``: as :func:`find_outputs` returns them."""
+    chosen = [results.outputs[number] for number in outputs]
+    return RunBoxes(reading, chosen, [results.frames(number) for number in outputs])
 
 
 def read_detections(

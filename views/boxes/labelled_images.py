@@ -22,7 +22,7 @@ from rankslice.framework.files.new_folder import (
 )
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.session.prepare import PreparedRun, as_user_errors
-from rankslice.views.boxes.detections import Detections, RunBoxes
+from rankslice.views.boxes.detections import Detections, boxes_of
 from rankslice.views.boxes.drawing import draw
 from rankslice.views.boxes.reading import BoxOptions, find_outputs
 from rankslice.views.classes import class_name, model_names
@@ -72,12 +72,12 @@ class LabelledFolder:
             RankSliceError: an image cannot be read any more, or something cannot be written.
         """
         target = self._reading.boxes_to
-        boxes = RunBoxes(self._reading, self._outputs, finished.results)
+        boxes = boxes_of(self._reading, self._outputs, finished.results)
         left_out: Counter[str] = Counter()
         images: list[LabelledImage] = []
         taken: Counter[str] = Counter()
         with new_folder(target, replaces=_why_not_replaced, kind="folders of boxes") as folder:
-            for number, path in enumerate(_paths(self._source, finished)):
+            for number, path in enumerate(image_paths(self._source, finished)):
                 name = _free_name(path.name, taken)
                 with as_user_errors():
                     image = _opened(path)
@@ -113,7 +113,8 @@ def _why_not_replaced(folder: Path) -> str:
     return other_entries(folder, own.__contains__)
 
 
-def _paths(source: Source, finished: FinishedRun) -> list[Path]:
+def image_paths(source: Source, finished: FinishedRun) -> list[Path]:
+    """Return the image of each frame of a run."""
     if isinstance(source, ImageSource):
         return [source.path(index) for index in finished.arrivals]
     assert isinstance(source, FollowSource)

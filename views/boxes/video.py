@@ -116,7 +116,7 @@ class LabelledVideo:
     def _drawing(self, finished: FinishedRun) -> Draw:
         """Return a function that draws boxes, or writes the best classes into a corner."""
         from rankslice.backend.runtime.summary.rates import top_classes
-        from rankslice.views.boxes.detections import RunBoxes
+        from rankslice.views.boxes.detections import boxes_of
         from rankslice.views.boxes.drawing import draw, draw_classes
 
         names = self._names
@@ -125,6 +125,6 @@ class LabelledVideo:
             return lambda image, number: draw_classes(
                 image, top_classes(scores[number], self._best), names
             )
-        boxes = RunBoxes(self._reading, self._outputs, finished.results)
+        boxes = boxes_of(self._reading, self._outputs, finished.results)
         fit, size = self._source.fit(), self._source.size
         return lambda image, number: draw(image, boxes.on_image(number, fit, size)[0], names)

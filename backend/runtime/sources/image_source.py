@@ -58,7 +58,7 @@ class ImageSource(FileSource):
                 raise JobError(f"{path}: is not a regular file; expected {accepted()}")
             if path.suffix.lower() not in SUFFIXES:  # found before the start
                 image_size(path)
-        self._paths = paths
+        self.paths: Sequence[Path] = paths
         self._takes = image_input(spec, options.preprocessing)
         self._count_frames(len(paths), options)
         if self._takes.preprocessing.keep_size:
@@ -72,7 +72,7 @@ class ImageSource(FileSource):
         return self.path(index).name
 
     def path(self, index: int) -> Path:
-        return self._paths[index % self._count]
+        return self.paths[index % self._count]
 
     def note(self) -> str:
         """Return how the first image of another size is changed; empty: all fit."""
@@ -81,7 +81,7 @@ class ImageSource(FileSource):
 
     def _first_sizes(self) -> Iterator[tuple[Path, tuple[int, int]]]:
         """Yield the first images with height and width, up to one that the run will refuse."""
-        for path in self._paths[:_MAX_LOOKED_AT]:
+        for path in self.paths[:_MAX_LOOKED_AT]:
             try:
                 size = image_size(path)
             except JobError:

@@ -144,7 +144,7 @@ def run(
 
     options, execute = checks.of_run(options), run_job_here
     if labelled.truth is not None:
-        from rankslice.views.accuracy import labelled_input
+        from rankslice.views.accuracy_of_run import labelled_input
 
         options = labelled_input(options, labelled.truth)
     if surviving.survive:
@@ -161,7 +161,7 @@ def run(
         prepared, _ = prepare_recording(prepared)
     accuracy = None
     if labelled.truth is not None:
-        from rankslice.views.accuracy import AccuracyOfRun
+        from rankslice.views.accuracy_of_run import AccuracyOfRun
         from rankslice.views.classes import read_labels
 
         names = () if labelled.labels is None else read_labels(labelled.labels)

@@ -25,7 +25,7 @@ from rankslice.session.results_files import is_npz
 from rankslice.session.run import Execute, run
 from rankslice.session.run_record import run_record
 from rankslice.session.shared_options import refuse_with
-from rankslice.views.accuracy import AccuracyOfRun, accuracy_parts
+from rankslice.views.accuracy_of_run import AccuracyOfRun, accuracy_parts
 from rankslice.views.boxes.labelled_images import LabelledFolder
 from rankslice.views.boxes.reading import BoxOptions
 from rankslice.views.boxes.video import LabelledVideo, is_video

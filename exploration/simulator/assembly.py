@@ -34,6 +34,10 @@ SentBytes: TypeAlias = Mapping[str, NDArray[np.float64]]
 """By tensor: the size of its messages in bytes, frame by frame and again from the beginning."""
 
 
+_MAX_PERIOD = 10_000
+"""Frames after which turns have to begin again, to be counted exactly: as those of any two do."""
+
+
 @dataclass(slots=True)
 class Parts:
     """All parts of a job on one route.
@@ -73,10 +77,12 @@ def assemble(
 
     ``frames``: how many come at most; ``ports``: of all routes, to which this one adds its own.
     """
-    made = _Assembly(plan, window)
+    lengths = [*map(len, compute_s), *map(len, sent_bytes.values())]
+    period = _period(frames, [rank.turns.period for rank in plan.ranks], lengths)
+    made = _Assembly(plan, window, period)
     costs = made.message_costs(links, overheads, sent_bytes)
-    pipes = list(made.pipes(costs, ports, frames))
-    made.set_times(compute_s, _message_s(pipes, costs.core_s, frames), overheads, frames)
+    pipes = list(made.pipes(costs, ports))
+    made.set_times(compute_s, made.paid_s(pipes, costs.core_s), overheads)
     _share_cores(plan, made.ranks)
     return Parts(plan.job, made.ranks, made.source, made.sink, pipes, window)
 
@@ -84,8 +90,9 @@ def assemble(
 class _Assembly:
     """Ranks, stages and rings of a route, joined."""
 
-    def __init__(self, plan: Plan, window: int) -> None:
-        self.plan, job = plan, plan.job
+    def __init__(self, plan: Plan, window: int, period: int) -> None:
+        """Take the number of frames after which times and turns begin again."""
+        self.period, self.plan, job = period, plan, plan.job
         self.wirings = wire_all(job, window, pairs_within_boards(job))
         self.rings = [list(map(Ring, wiring.rings)) for wiring in self.wirings]
         self.ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
@@ -112,23 +119,24 @@ class _Assembly:
     def message_costs(
         self, links: LinkSpeeds, overheads: Overheads, sent_bytes: SentBytes
     ) -> MessageCosts:
-        """Return what the channels take; arrays are (channels, frames), or (channels, 1)."""
+        """Return what the channels take; arrays are (channels, period), or (channels, 1)."""
         plan, tensors = self.plan, self.plan.job.tensors
         boards = [rank.board for rank in plan.ranks]
         ends = [(boards[self.senders[c.number][0]], boards[c.destination]) for c in plan.channels]
         bandwidths, latencies = links.figures(ends)
         names = [channel.tensor for channel in plan.channels]
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
-        frames = max(map(len, sizes), default=1)
         return message_costs(
-            np.array([np.resize(by_frame, frames) for by_frame in sizes]).reshape(-1, frames),
+            np.array([np.resize(by_frame, self.period) for by_frame in sizes]).reshape(
+                -1, self.period
+            ),
             bandwidths[:, np.newaxis],
             latencies[:, np.newaxis],
             np.array([one == other for one, other in ends], bool)[:, np.newaxis],
             overheads,
         )
 
-    def pipes(self, costs: MessageCosts, ports: Ports, frames: int) -> Iterator[Pipe]:
+    def pipes(self, costs: MessageCosts, ports: Ports) -> Iterator[Pipe]:
         """Yield the channels, in the plan's order."""
         job, ranks = self.plan.job, self.ranks
         targets = {
@@ -144,7 +152,7 @@ class _Assembly:
             carried = made.common(job.turns_of_reader(receiver, channel.tensor))
             steps = EACH if is_direct else origin.steps[reader.index]
             ends = (out, True), (into, False)
-            link_s: list[float] = _of_messages(costs.link_s[number], carried, frames).tolist()
+            link_s: list[float] = costs.link_s[number][self._handled(carried)].tolist()
             yield Pipe(
                 channel.number,
                 ranks[sender],
@@ -165,7 +173,6 @@ class _Assembly:
         compute_s: Sequence[NDArray[np.float64]],
         message_s: Mapping[SimulatedStage, NDArray[np.float64]],
         overheads: Overheads,
-        frames: int,
     ) -> None:
         stages = {(rank.number, stage.index): stage for rank in self.ranks for stage in rank.stages}
         for segment, times in zip(self.plan.segments, compute_s, strict=True):
@@ -174,8 +181,34 @@ class _Assembly:
             around_s = overheads.frame_s if is_first else 0.0
             if computes(self.plan.ranks[segment.rank].engine):
                 around_s += overheads.slice_s
-            messages_s = message_s.get(stage, np.zeros(1))
-            stage.times = (_sum_by_frame(times, messages_s, frames) + around_s).tolist()
+            stage.times = (np.resize(times, self.period) + message_s[stage] + around_s).tolist()
+
+    def paid_s(
+        self, pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64]
+    ) -> dict[SimulatedStage, NDArray[np.float64]]:
+        """Return what messages take of the cores of segments, frame by frame, in seconds.
+
+        The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and
+        for letting others of its board read it there. What no segment makes or reads is paid by the
+        source's first segment and the sink's last; of frames that these do not handle, with their
+        next. Where source or sink are on a rank without segments, messages take nothing of it.
+        """
+        by_stage = {stage: np.zeros(self.period) for rank in self.ranks for stage in rank.stages}
+        for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
+            if pipe.origin.writer is None:
+                sender = _first_reader(pipe.origin, pipe.sender)
+            else:
+                sender = next(_segments([pipe.origin.writer, *pipe.sender.stages]), None)
+            sent = np.flatnonzero(self._handled(pipe.carried))
+            for stage in filter(None, (sender, _first_reader(pipe.target, pipe.receiver))):
+                handled = np.flatnonzero(self._handled(stage.rank.turns if stage.rank else ALL))
+                if len(handled):
+                    paid_with = handled[np.searchsorted(handled, sent) % len(handled)]
+                    np.add.at(by_stage[stage], paid_with, seconds[sent])
+        return by_stage
+
+    def _handled(self, turns: Turns) -> NDArray[np.bool_]:
+        return np.isin(np.arange(self.period) % turns.period, turns.positions)
 
 
 def _stage(index: int, rank: Rank) -> SimulatedStage:
@@ -191,70 +224,12 @@ def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> Si
     return stage
 
 
-def _of_messages(seconds: NDArray[np.float64], carried: Turns, frames: int) -> NDArray[np.float64]:
-    """Return the times of messages one by one, from those of all frames."""
-    if carried == ALL or len(seconds) == 1:
-        return seconds
-    handled = _handled(carried, _period(frames, carried.period, len(seconds)))
-    return seconds[np.flatnonzero(handled) % len(seconds)]
-
-
-def _message_s(
-    pipes: Sequence[Pipe], at_each_end_s: NDArray[np.float64], frames: int
-) -> dict[SimulatedStage, NDArray[np.float64]]:
-    """Return what messages take of the cores of segments, frame by frame, in seconds.
-
-    The maker of a tensor pays for sending it, its first reader on a rank for receiving it, and for
-    letting others of its board read it there. What no segment makes or reads is paid by the
-    source's first segment and the sink's last; of frames that these do not handle, with their next.
-    Where source or sink are on a rank without segments, messages take nothing of it.
-    """
-    by_stage: dict[SimulatedStage, NDArray[np.float64]] = defaultdict(lambda: np.zeros(1))
-    for pipe, seconds in zip(pipes, at_each_end_s, strict=True):
-        if pipe.origin.writer is None:
-            sender = _first_reader(pipe.origin, pipe.sender)
-        else:
-            sender = next(_segments([pipe.origin.writer, *pipe.sender.stages]), None)
-        for stage in filter(None, (sender, _first_reader(pipe.target, pipe.receiver))):
-            turns = ALL if stage.rank is None else stage.rank.turns
-            paid = _paid(seconds, pipe.carried, turns, frames)
-            by_stage[stage] = _sum_by_frame(by_stage[stage], paid, frames)
-    return by_stage
-
-
-def _paid(
-    seconds: NDArray[np.float64], carried: Turns, turns: Turns, frames: int
-) -> NDArray[np.float64]:
-    """Return what a stage pays for the messages of some frames, by the frames that it handles."""
-    if carried == turns == ALL:
-        return seconds
-    by_frame = np.zeros(_period(frames, carried.period, turns.period, len(seconds)))
-    sent = np.flatnonzero(_handled(carried, len(by_frame)))
-    handled = np.flatnonzero(_handled(turns, len(by_frame)))
-    if not len(handled):
-        return by_frame
-    paid_with = handled[np.searchsorted(handled, sent) % len(handled)]
-    np.add.at(by_frame, paid_with, seconds[sent % len(seconds)])
-    return by_frame
-
-
-def _period(frames: int, *periods: int) -> int:
-    """Return after how many frames all begin again, or how many frames there are."""
-    return min(math.lcm(*periods), max(1, *periods, frames))
-
-
-def _handled(turns: Turns, frames: int) -> NDArray[np.bool_]:
-    return np.isin(np.arange(frames) % turns.period, turns.positions)
-
-
-def _sum_by_frame(
-    one: NDArray[np.float64], other: NDArray[np.float64], frames: int
-) -> NDArray[np.float64]:
-    """Add times up that are given frame by frame, and again from the beginning."""
-    if 1 in (len(one), len(other)) or len(one) == len(other):
-        return one + other
-    period = _period(frames, len(one), len(other))
-    return np.resize(one, period) + np.resize(other, period)
+def _period(frames: int, turns: Sequence[int], lengths: Sequence[int]) -> int:
+    """Return after how many frames turns and series of times begin again, or no frame comes."""
+    most, of_turns = max(1, frames, *lengths), math.lcm(*turns)
+    if of_turns > _MAX_PERIOD:
+        return most
+    return min(math.lcm(of_turns, *lengths), -(-most // of_turns) * of_turns)
 
 
 def _first_reader(ring: Ring, rank: Rank) -> SimulatedStage | None:

@@ -146,29 +146,29 @@ def trace_failure(folder: Path) -> Traced:
 
 def _traced(
     folder: Path,
-    found: Journeys,
+    taken: Journeys,
     summary: RunSummary | None,
     operators: Sequence[RankOperators] = (),
     stretch: Stretch | None = None,
 ) -> Traced:
-    span = steady_span(found)
+    span = steady_span(taken)
     if span is None and summary is None:  # what the ranks did last is worth a look
-        span = whole_span(found)
+        span = whole_span(taken)
     if span is None:
         what = "fewer than two frames have results, which is too few for a trace"
         raise RankSliceError(Mistake(str(folder), what, "give more --frames"))
-    all_found = findings(found, span, summary)
-    advice = cut_advice(folder, all_found.channels)
-    limit = "; ".join(filter(None, (all_found.bottleneck, advice)))
-    drawn = timeline(all_found, operators)
+    shown = findings(taken, span, summary)
+    advice = cut_advice(folder, shown.channels)
+    limit = "; ".join(filter(None, (shown.bottleneck, advice)))
+    drawn = timeline(shown, operators)
     notes = (
-        *_notes(found.trace, drawn, summary, stretch),
+        *_notes(taken.trace, drawn, summary, stretch),
         *_operator_notes(drawn),
-        *_silent_engines(found.plan, operators),
+        *_silent_engines(taken.plan, operators),
         *_replaced_engines(operators),
     )
-    rows = tuple(table_of(found.plan, operators, found.frames))
-    return Traced(all_found, drawn, summary, (limit, *all_found.waits), notes, rows)
+    rows = tuple(table_of(taken.plan, operators, taken.frames))
+    return Traced(shown, drawn, summary, (limit, *shown.waits), notes, rows)
 
 
 def _notes(
@@ -272,13 +272,13 @@ def cut_advice(folder: Path, channels: Collection[int]) -> str:
     if not channels:
         return ""
     try:
-        found = inspect_model(folder)
+        inspected = inspect_model(folder)
     except RankSliceError:
         return ""
-    if found.plan is None:
+    if inspected.plan is None:
         return ""
-    tensors = {channel.tensor for channel in found.plan.channels if channel.number in channels}
-    return _advice(found.cuts, tensors)
+    tensors = {channel.tensor for channel in inspected.plan.channels if channel.number in channels}
+    return _advice(inspected.cuts, tensors)
 
 
 def _advice(cuts: Sequence[Cut], tensors: set[str]) -> str:

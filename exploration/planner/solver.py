@@ -126,7 +126,7 @@ class _Fastest:
         self.graph = _graph(chain, _MAX_PRODUCTS)
         self.best = known
         self.left = most_steps
-        self.each = max(1, most_steps // 10)
+        self.most_per_walk = max(1, most_steps // 10)
 
     def run(self) -> Solution:
         bound = self._least_limit()
@@ -204,7 +204,7 @@ class _Fastest:
         least = np.where(completions(self.chain, self.graph, limit), 0.0, np.inf)
         nothing = (0.0,) * len(self.chain.devices)
         costs = Costs(self.chain, nothing, 0.0, limit, (0.0,) * len(self.chain.boards))
-        granted = min(self.left, self.each)
+        granted = min(self.left, self.most_per_walk)
         walk = Walk(self.chain, self.graph, costs, least, granted)
         certain = walk.run()
         self.left -= granted - walk.steps

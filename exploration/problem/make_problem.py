@@ -197,7 +197,6 @@ def profiled_problem(
     *,
     keys: Sequence[str] | None = None,
     default_engine: str = USUAL_ENGINE,
-    overheads: Overheads | None = None,
     source: str = "profile.json",
 ) -> Problem:
     """Return the problem of putting a model on a platform, with times that were measured.
@@ -205,7 +204,6 @@ def profiled_problem(
     Args:
         keys: mapping keys of the devices; by default those that were measured.
         default_engine: engine of CPU ranks on boards whose platform names none.
-        overheads: processor time of a rank besides computing; ``None``: what is usual.
 
     Raises:
         RankSliceError: the profile is of another model or of other sizes, or lacks an accelerator.
@@ -235,7 +233,7 @@ def profiled_problem(
         times.times_s,
         accelerators=accelerators,
         spans_s=times.spans_s,
-        overheads=overheads or default_overheads(kind.engine for kind in kinds),
+        overheads=default_overheads(kind.engine for kind in kinds),
         times_source=source,
         frame_bytes=FrameBytes(profile.seen),
     )

@@ -27,7 +27,7 @@ def selected(archive: Archive, most: int) -> Selection:
     are fast enough for a camera, those that need least.
 
     Args:
-        found: throughput is its first objective.
+        archive: throughput is its first objective.
     """
     front = archive.assignments[spread_out(archive.values, most)]
     known = {row.tobytes() for row in front}

@@ -331,7 +331,7 @@ def scaling(
     for number in range(first, last + 1):
         on_progress("numbers of boards", number - first, last - first + 1)
         problem = problem_on(copies(platform, options.like, number))
-        found = find_mappings(problem, ("throughput",), wanted).candidates
-        points += [ScalingPoint(number, found[0])] if found else []
+        fastest = find_mappings(problem, ("throughput",), wanted).candidates[:1]
+        points += [ScalingPoint(number, candidate) for candidate in fastest]
     on_progress("numbers of boards", last - first + 1, last - first + 1)
     return tuple(points)

@@ -170,8 +170,8 @@ class _Machine:
         self.before = 0
         """How many frames took the other route so far."""
         self.choice = RouteChoice(switching) if routes[1:] else None
-        self.next_look_s: float | None = None
-        """When a surge is looked at again if nothing happens before."""
+        self.next_check_s: float | None = None
+        """When the route is chosen again if nothing happens before."""
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.count = 0
@@ -214,9 +214,7 @@ class _Machine:
         for pipe in parts.pipes:
             advance = partial(self._try_pipe, pipe)
             pipe.origin.on_written.append(advance)
-            pipe.target.on_freed.append(
-                advance if pipe.ports else partial(self._give_back_to, pipe)
-            )
+            pipe.target.on_freed.append(advance if pipe.ports else partial(self._give_back, pipe))
             pipe.target.on_written.append(partial(self._try_rank, pipe.receiver))
 
     def _at(self, time_s: float, action: Callable[[Any], None], about: Any) -> None:
@@ -310,8 +308,7 @@ class _Machine:
         self._note(self.plan.job.source, READ, begin_s, self.entered - 1, thread=thread)
         for ring in self.parts.source.outputs:
             ring.put()
-            for tell in ring.on_written:
-                tell()
+            _tell(ring.on_written)
         self._try_rank(self.parts.ranks[self.plan.job.source])
 
     def _may_enter(self) -> bool:
@@ -339,20 +336,20 @@ class _Machine:
             self.parts, self.route = self.routes[choice.route], choice.route
             self.before = self.entered - self.parts.entered
         if choice.route != USUAL and not self.left and self.arrived < self.frames:
-            self._look_later()
+            self._check_later()
         return choice.wanted == choice.route
 
-    def _look_later(self) -> None:
-        if self.next_look_s is None:
-            self._at(self.now + UPDATE_PERIOD_S, self._look_again, None)
-        self.next_look_s = self.now + UPDATE_PERIOD_S
+    def _check_later(self) -> None:
+        if self.next_check_s is None:
+            self._at(self.now + UPDATE_PERIOD_S, self._check_again, None)
+        self.next_check_s = self.now + UPDATE_PERIOD_S
 
-    def _look_again(self, _: Any) -> None:
-        """Look, unless something else had the source look in the meantime."""
-        due_s, self.next_look_s = self.next_look_s, None
+    def _check_again(self, _: Any) -> None:
+        """Choose the route, unless something else had the source do so in the meantime."""
+        due_s, self.next_check_s = self.next_check_s, None
         if due_s is not None and due_s > self.now:
-            self._at(due_s, self._look_again, None)
-            self.next_look_s = due_s
+            self._at(due_s, self._check_again, None)
+            self.next_check_s = due_s
         else:
             self._try_source()
 
@@ -390,11 +387,9 @@ class _Machine:
         else:
             self._try_rank(rank)
         for ring in stage.outputs:
-            for tell in ring.on_written:
-                tell()
+            _tell(ring.on_written)
         for ring in freed:
-            for tell in ring.on_freed:
-                tell()
+            _tell(ring.on_freed)
 
     def _note_wait(self, rank: int, end_s: float, frame: int, number: int = 0) -> None:
         """Keep the wait of a rank's thread that computes for the step that ends now."""
@@ -449,21 +444,19 @@ class _Machine:
             self._note(pipe.sender.number, SEND, begin_s, frame, pipe.channel)
             self._note(pipe.receiver.number, RECEIVE, self.now, frame, pipe.channel)
         pipe.target.put()
-        for tell in pipe.target.on_written:
-            tell()
+        _tell(pipe.target.on_written)
         if pipe.ports is not None:
             self._give_back(pipe)
             self._try_pipe(pipe)
 
     def _give_back(self, pipe: Pipe) -> None:
-        for tell in pipe.origin.on_freed if pipe.origin.free(pipe.reader) else ():
-            tell()
-
-    def _give_back_to(self, pipe: Pipe) -> None:
-        """Give back all that the receiver is done with: its readers leave frames out."""
+        """Give back a frame that was sent, or all that the receivers on the same board are done
+        with: these leave frames out.
+        """
         origin = pipe.origin
-        for tell in origin.on_freed if origin.free_up_to(pipe.reader, pipe.target.slowest) else ():
-            tell()
+        count = pipe.target.slowest if pipe.ports is None else origin.read[pipe.reader] + 1
+        if origin.free_up_to(pipe.reader, count):
+            _tell(origin.on_freed)
 
     def _try_sink(self) -> None:
         while not self.parts.sink.lacking:
@@ -472,8 +465,7 @@ class _Machine:
             self.completed_s.append(self.now)
             self._at(self.now + self.credit_s, self._credit, None)
             for ring in self.parts.sink.go_on():
-                for tell in ring.on_freed:
-                    tell()
+                _tell(ring.on_freed)
             self._try_rank(self.parts.ranks[self.plan.job.sink])
 
     def _credit(self, _: Any) -> None:
@@ -530,6 +522,11 @@ class _Machine:
                 queue_mean=sum(rank.queued for rank in records) / max(1, steps),
                 queue_max=max(rank.queued_max for rank in records),
             )
+
+
+def _tell(listeners: Sequence[Callable[[], None]]) -> None:
+    for listener in listeners:
+        listener()
 
 
 def _share(part_s: float, whole_s: float) -> float:

@@ -198,8 +198,8 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
     framed = trace.ranks[plan.job.source].of(FRAME)
     arrived = _by_frame(framed, "begin_ns", first, count)
     out = _by_frame(framed, "end_ns", first, count)
-    found = _Causes(plan, _wirings(trace, plan, window), rows, begins, ends)
-    causes = tuple(tuple(found.of(row, arrived, out, window)) for row in range(len(rows)))
+    row_causes = _Causes(plan, _wirings(trace, plan, window), rows, begins, ends)
+    causes = tuple(tuple(row_causes.of(row, arrived, out, window)) for row in range(len(rows)))
     first += stretch.shift if stretch is not None else 0
     return Journeys(trace, plan, window, first, rows, begins, ends, arrived, out, causes)
 

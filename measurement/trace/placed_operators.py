@@ -132,9 +132,9 @@ def place_operators(
     device = segment.device
     slack_ns = max(device.slack_ns[-count:], default=0) / 2 if device is not None else 0.0
     if np.isfinite(clock.error_ns):
-        found = _converted(segment.names, by_run[-count:], clock, frames, steps)
+        ran = _converted(segment.names, by_run[-count:], clock, frames, steps)
         error_ns = clock.error_ns + (slack_ns if segment.kernels else 0.0)
-        yield PlacedOperators(tuple(found), "", error_ns)
+        yield PlacedOperators(tuple(ran), "", error_ns)
     if device is None or len(device.runs) < count:
         return
     parts = device.runs[-count:]
@@ -146,9 +146,9 @@ def place_operators(
         extents = [(part[0][1], max(b + d for _, b, d in part)) for part in parts if part]
         clock = _fit(np.array(extents, np.int64), steps[full])
         error_ns = clock.error_ns
-    ran = tuple(_converted(device.names, parts, clock, frames, steps))
-    if ran:
-        yield PlacedOperators(ran, device.by, error_ns)
+    kernels = tuple(_converted(device.names, parts, clock, frames, steps))
+    if kernels:
+        yield PlacedOperators(kernels, device.by, error_ns)
 
 
 def _fit(runs: NDArray[np.int64], steps: NDArray[np.int64]) -> Clock:

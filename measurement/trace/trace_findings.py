@@ -26,8 +26,17 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import joined, percent_text, quoted
 from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason, channel_of
-from rankslice.measurement.trace.path import Activity, CriticalPath, Part, Span, critical_path
-from rankslice.measurement.trace.waits import RankUse, Wait, busy_share, uses
+from rankslice.measurement.trace.path import (
+    Activity,
+    CriticalPath,
+    Part,
+    RankUse,
+    Span,
+    Wait,
+    busy_share,
+    critical_path,
+    uses,
+)
 
 _MAIN_SHARE = 0.5
 """Share of the critical path from which one thing limits."""

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Facts
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.simulator.schedule import schedule
-from rankslice.exploration.times.turn_weights import ChosenWeights
+from rankslice.exploration.times.segment_times import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes

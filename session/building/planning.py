@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rankslice.backend.runtime.job import Rank
-from rankslice.exploration.times.segment_times import KnownTimes
-from rankslice.exploration.times.turn_weights import ChosenWeights, unweighted, weigh
+from rankslice.exploration.times.segment_times import ChosenWeights, KnownTimes, unweighted, weigh
 from rankslice.framework.errors import (
     CollectedMistakes,
     Mistake,

@@ -18,11 +18,11 @@ from rankslice.measurement.trace.path import (
     Span,
     critical_path,
     steady_span,
+    uses,
     whole_span,
 )
 from rankslice.measurement.trace.trace_events import EVENTS, RankEvents, Trace
 from rankslice.measurement.trace.trace_findings import findings
-from rankslice.measurement.trace.waits import uses
 from rankslice.views.content import Table
 from rankslice.views.trace_page import ranks_section, trace_page
 from rankslice.views.trace_timeline import timeline

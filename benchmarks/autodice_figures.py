@@ -45,7 +45,7 @@ from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import scorer, space_of
+from rankslice.exploration.search.space import Search, scorer, space_of
 from rankslice.exploration.times.span_times import kind_times
 from rankslice.framework.profile import Profile, ProfiledKind, profile_to_json
 from rankslice.framework.specs.keys import parse_key
@@ -301,7 +301,7 @@ def best_of(problem: Problem, genetics: GeneticOptions, searches: int) -> Archiv
     score, space = scorer(problem, OBJECTIVES), space_of(problem, OBJECTIVES)
     rows = []
     for seed in range(searches):
-        searched = nsga2(score, space, replace(genetics, seed=seed), seeds)
+        searched = nsga2(Search(score, space), replace(genetics, seed=seed), seeds)
         best = [searched.best(b, n) for b in searched.groups for n in range(len(OBJECTIVES))]
         rows += [*searched.assignments, *(row for row in best if row is not None)]
     assignments = np.unique(rows, axis=0)

@@ -27,7 +27,7 @@ from rankslice.exploration.results.front import Population, Scores
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.search_options import GeneticOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import SearchSpace, exhaustive, scorer, space_of
+from rankslice.exploration.search.space import Search, SearchSpace, exhaustive, scorer, space_of
 from rankslice.framework.graph import Graph
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.frontend.costs.costs import layer_costs
@@ -92,7 +92,7 @@ def search_large(seed: int, *, coarse: bool, genetics: GeneticOptions) -> tuple[
     begin = time.perf_counter()
     space = space_of(problem, OBJECTIVES, coarse=coarse)
     seeds = np.concatenate([exact, balanced_seeds(problem)])
-    archive = nsga2(scorer(problem, OBJECTIVES), space, replace(genetics, seed=seed), seeds)
+    archive = nsga2(Search(scorer(problem, OBJECTIVES), space), replace(genetics, seed=seed), seeds)
     seconds = time.perf_counter() - begin
     evaluations = genetics.population * genetics.generations
     return (
@@ -130,13 +130,15 @@ def compare_with_whole_front(
     def score_blocks(population: Population) -> Scores:
         return score(population[:, block_of])
 
-    whole = exhaustive(score_blocks, small).values
+    whole = exhaustive(Search(score_blocks, small)).values
     best, worst = whole.min(axis=0), whole.max(axis=0)
     # So that the ends of the front count, too.
     worst = worst + 0.1 * (worst - best)
     reached = hypervolume(whole, best, worst)
     return [
-        hypervolume(nsga2(score_blocks, small, replace(genetics, seed=seed)).values, best, worst)
+        hypervolume(
+            nsga2(Search(score_blocks, small), replace(genetics, seed=seed)).values, best, worst
+        )
         / reached
         for seed in seeds
     ]

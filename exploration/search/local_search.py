@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive, Population
-from rankslice.exploration.search.space import Score, SearchSpace
+from rankslice.exploration.results.front import Population
+from rankslice.exploration.search.space import Search
 from rankslice.exploration.search.variation import changed
 
 _AT_ONCE = 128
@@ -33,38 +33,34 @@ _FAST = 0.5
 
 
 def local_search(
-    score: Score,
-    space: SearchSpace,
+    search: Search,
     seeds: Population,
-    archive: Archive,
     most: int,
     on_mappings: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Put the best mappings into an archive that changes of known ones lead to.
+    """Score mappings that changes of the best ones lead to, so many at most.
 
     Args:
         seeds: (n, layers): mappings to begin with; without any there is nothing to change.
-        archive: takes what is met.
     """
-    searching = _LocalSearch(score, space, archive)
+    searching, before = _LocalSearch(search), search.count
     searching.take(seeds)
     for _ in range(math.ceil(_DRAWS * most / _AT_ONCE)):
-        left = most - searching.count
+        left = most - (search.count - before)
         if left <= 0 or searching.is_lost:
             return
         searching.take(searching.children(min(_AT_ONCE, left)))
-        on_mappings(searching.count)
+        on_mappings(search.count - before)
 
 
 class _LocalSearch:
-    def __init__(self, score: Score, space: SearchSpace, archive: Archive) -> None:
-        self._score, self._space, self._archive = score, space, archive
+    def __init__(self, search: Search) -> None:
+        self._search, self._space = search, search.space
         self._random = np.random.default_rng(0)
         self._seen: set[bytes] = set()
-        self._rows: Population = np.empty((0, space.layers), np.int64)
-        self._values: NDArray[np.float64] = np.empty((0, space.objectives))
+        self._rows: Population = np.empty((0, self._space.layers), np.int64)
+        self._values: NDArray[np.float64] = np.empty((0, self._space.objectives))
         self._elites: list[Population] = []
-        self.count = 0
 
     @property
     def is_lost(self) -> bool:
@@ -74,13 +70,10 @@ class _LocalSearch:
         if not len(population):
             return
         self._seen.update(row.tobytes() for row in population)
-        scores = self._score(population)
-        self.count += len(population)
+        scores = self._search(population)
         possible = np.flatnonzero((scores.excess <= 0) & np.isfinite(scores.values[:, 0]))
-        rows, values = population[possible], scores.values[possible]
-        self._archive.add(population, scores)
-        self._rows = np.concatenate([rows, self._rows])
-        self._values = np.concatenate([values, self._values])
+        self._rows = np.concatenate([population[possible], self._rows])
+        self._values = np.concatenate([scores.values[possible], self._values])
         best = [self._best(objective) for objective in range(self._space.objectives)]
         self._elites = [self._rows[chosen] for chosen in best]
         kept = np.unique(np.concatenate(best))
@@ -107,7 +100,7 @@ class _LocalSearch:
     def _parents(self, count: int) -> Population:
         """Return some of the best, half of them for throughput: the better, the more often."""
         random = self._random
-        others = np.concatenate([*self._elites[1:], self._archive.assignments])
+        others = np.concatenate([*self._elites[1:], self._search.archive.assignments])
         drawn = random.random((2, count))
         fast = self._elites[0][(len(self._elites[0]) * drawn[0] ** 2).astype(np.int64)]
         other = others[(len(others) * drawn[1]).astype(np.int64)]

@@ -22,10 +22,10 @@ from rankslice.exploration.results.candidates import (
 from rankslice.exploration.results.front import Archive, Population, nondominated
 from rankslice.exploration.search.local_search import local_search
 from rankslice.exploration.search.nsga2 import nsga2
-from rankslice.exploration.search.proof import SAME, FastestFound, Proof, prove
+from rankslice.exploration.search.proof import SAME, Proof, prove
 from rankslice.exploration.search.search_options import GeneticOptions, SearchOptions
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds, planned_sweep
-from rankslice.exploration.search.space import exhaustive, scorer, space_of
+from rankslice.exploration.search.space import Search, exhaustive, scorer, search_of
 from rankslice.exploration.search.trials import Trials, most_promising
 from rankslice.framework.errors import Mistake, RankSliceError, nearest
 from rankslice.framework.platform import Link, Platform
@@ -89,8 +89,8 @@ class _Searching:
         self._objectives = objectives
         predicted = [name for name in objectives if OBJECTIVES[name].evaluated]
         self._has_unpredicted = len(predicted) < len(objectives)
-        self._space = space_of(problem, predicted, coarse=options.coarse)
-        self._score = FastestFound(scorer(problem, predicted), self._space.devices)
+        coarse = options.coarse and options.method != "exact"
+        self._search = search_of(problem, predicted, coarse=coarse)
         self._proof: Proof | None = None
         self._expected = options.trials
 
@@ -110,16 +110,16 @@ class _Searching:
     ) -> SearchResult:
         candidates = candidates_of(self._problem, kept, tried)
         notes = tuple(self._notes())
-        return SearchResult(candidates, self._method(), self._score.count, notes=notes)
+        return SearchResult(candidates, self._method(), self._search.count, notes=notes)
 
     def _kept_by_trials(self, trials: Trials) -> Selection:
         options = self._options
-        space = replace(self._space, objectives=len(self._objectives))
+        space = replace(self._search.space, objectives=len(self._objectives))
+        trying = Search(trials, space)
         if options.method == "exhaustive":
-            self._expected = min(self._space.mappings, options.trials)
+            self._expected = min(space.mappings, options.trials)
             otherwise = "raise --evaluations, or use nsga2 or exact"
-            every = exhaustive(trials, space, options.trials, otherwise=otherwise)
-            return selected(every, options.keep)
+            return selected(exhaustive(trying, options.trials, otherwise=otherwise), options.keep)
         best = self.best_by_model(
             replace(options.genetics, population=_FIRST_POPULATION, generations=_FIRST_GENERATIONS)
         )
@@ -127,10 +127,8 @@ class _Searching:
             return self._ranked_anew(selected(best, options.keep), trials)
         size = options.genetics.population
         first, _ = self._split(selected(best, size), min(size, options.trials))
-        archive = nsga2(
-            trials, space, options.genetics, first, is_enough=lambda: trials.is_exhausted
-        )
-        return selected(archive, options.keep)
+        nsga2(trying, options.genetics, first, is_enough=lambda: trials.is_exhausted)
+        return selected(trying.archive, options.keep)
 
     def best_by_model(self, genetics: GeneticOptions) -> Archive:
         """Return the best mappings by the cost model; NSGA-II has its own settings for that."""
@@ -138,15 +136,12 @@ class _Searching:
         if options.method == "exact":
             return self._planned()
         if options.method == "exhaustive":
-            step, total = "evaluating all mappings", self._space.mappings
+            step, total = "evaluating all mappings", self._search.space.mappings
             return exhaustive(
-                self._score,
-                self._space,
-                on_mappings=lambda done: self._on_progress(step, done, total),
+                self._search, on_mappings=lambda done: self._on_progress(step, done, total)
             )
         return nsga2(
-            self._score,
-            self._space,
+            self._search,
             genetics,
             np.concatenate([planned_seeds(problem), balanced_seeds(problem)]),
             lambda done: self._on_progress(
@@ -155,24 +150,17 @@ class _Searching:
         )
 
     def _planned(self) -> Archive:
-        space, score = replace(self._space, blocks=None), self._score
-        archive = space.archive()
+        search = self._search
         seeds = np.unique(np.concatenate([self._plans(), balanced_seeds(self._problem)]), axis=0)
-        most = max(1, _MAX_WORK // space.layers)
+        most = max(1, _MAX_WORK // search.space.layers)
         tried, searched = min(_MAX_TRIED, most), min(_MAX_SEARCHED, most)
-        if space.mappings <= tried:
-            archive.add(seeds, score(seeds))
-            return exhaustive(score, space, tried, archive=archive)
-        local_search(
-            score,
-            space,
-            seeds,
-            archive,
-            searched,
-            lambda done: self._on_progress("searching by the cost model", done, searched),
-        )
-        self._proof = prove(self._problem, score, archive, tried)
-        return archive
+        if search.space.mappings <= tried:
+            search(seeds)  # what is there already goes before what is as good
+            return exhaustive(search, tried)
+        step = "searching by the cost model"
+        local_search(search, seeds, searched, lambda done: self._on_progress(step, done, searched))
+        self._proof = prove(self._problem, search, tried)
+        return search.archive
 
     def _plans(self) -> Population:
         rows = []
@@ -181,7 +169,7 @@ class _Searching:
         for number, row in enumerate(plans, 1):
             self._on_progress("planning", number, number + 1)
             rows.append(row)
-        return np.array(rows, np.int64).reshape(-1, self._space.layers)
+        return np.array(rows, np.int64).reshape(-1, self._search.space.layers)
 
     def _ranked_anew(self, kept: Selection, trials: Trials) -> Selection:
         """Return mappings, and which of them are on the front now that the best were tried.
@@ -196,13 +184,13 @@ class _Searching:
         rows, values = chosen[ran], tried.values[ran]
         if not self._has_unpredicted:
             rows = np.concatenate([rows, others])
-            values = np.concatenate([values, self._score(others).values])
+            values = np.concatenate([values, self._search(others).values])
         front = nondominated(values)
         return [(row, number in front) for number, row in enumerate(rows)]
 
     def _split(self, kept: Selection, most: int) -> tuple[Population, Population]:
-        rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._space.layers)
-        scores = self._score(rows)
+        rows = np.array([row for row, _ in kept], np.int64).reshape(-1, self._search.space.layers)
+        scores = self._search(rows)
         with np.errstate(divide="ignore"):  # what takes no time is the fastest
             rates = 1 / scores.values[:, 0]
         chosen = most_promising(rates, scores.groups, most)
@@ -210,7 +198,7 @@ class _Searching:
 
     def _notes(self) -> Iterator[str]:
         """Yield what is proven of the fastest mapping, and what is not."""
-        proof, fastest_s = self._proof, self._score.any_s
+        proof, fastest_s = self._proof, self._search.any_s
         if self._options.method == "exact" and proof is None:
             yield "Every mapping was tried: by the cost model, none is better than these."
         if proof is None:

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rankslice.exploration.results.front import Archive, Population, Scores, nondominated
+from rankslice.exploration.results.front import Archive, Population, nondominated
 from rankslice.exploration.search.search_options import GeneticOptions
-from rankslice.exploration.search.space import Score, SearchSpace
+from rankslice.exploration.search.space import Search, SearchSpace
 from rankslice.exploration.search.variation import Random, random_slices
 from rankslice.framework.errors import RankSliceError
 
@@ -25,8 +24,7 @@ _TRIES = 10
 
 
 def nsga2(
-    score: Score,
-    space: SearchSpace,
+    search: Search,
     options: GeneticOptions,
     seeds: Population | None = None,
     on_generation: Callable[[int], None] = lambda generation: None,
@@ -41,21 +39,17 @@ def nsga2(
     Raises:
         RankSliceError: pymoo is not installed.
     """
-    archive = space.archive()
-
-    def recorded(population: Population) -> Scores:
-        scores = score(population)
-        archive.add(population, scores)
-        return scores
-
-    evolution = _Evolution(recorded, space, on_generation, is_enough)
-    seeds = evolution.best_first(np.empty((0, space.layers), np.int64) if seeds is None else seeds)
+    space, archive = search.space, search.archive
+    evolution = _Evolution(search, replace(space, blocks=None), on_generation, is_enough)
+    seeds = _best_first(search, np.empty((0, space.layers), np.int64) if seeds is None else seeds)
     if space.blocks is None:
         evolution.run(options, seeds)
         return archive
     first_half = replace(options, generations=options.generations // 2)
     if first_half.generations:
-        evolution.of_blocks(space.blocks).run(first_half, seeds[:, _first_layers(space.blocks)])
+        of_blocks = replace(evolution, space=replace(evolution.space, layers=space.genes))
+        first_layers = np.unique(space.blocks, return_index=True)[1]
+        of_blocks.run(first_half, seeds[:, first_layers])
     best = [archive.best(group, n) for group in archive.groups for n in range(space.objectives)]
     begun = np.array([row for row in best if row is not None], np.int64)
     evolution.run(
@@ -66,33 +60,24 @@ def nsga2(
     return archive
 
 
-def _first_layers(blocks: NDArray[np.int64]) -> NDArray[np.intp]:
-    return np.unique(blocks, return_index=True)[1]
+def _best_first(search: Search, seeds: Population) -> Population:
+    """Score seeds; return them without duplicates, those first that no other one beats."""
+    if not len(seeds):
+        return seeds
+    seeds = seeds[np.sort(np.unique(seeds, axis=0, return_index=True)[1])]
+    scores = search(seeds)
+    possible = np.flatnonzero(scores.excess <= 0)
+    first = possible[nondominated(scores.values[possible])]
+    return np.concatenate([seeds[first], np.delete(seeds, first, axis=0)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Evolution:
-    score: Score
+    search: Search
     space: SearchSpace
+    """Of layers, or of blocks of layers."""
     on_generation: Callable[[int], None]
     is_enough: Callable[[], bool]
-
-    def best_first(self, seeds: Population) -> Population:
-        """Score seeds; return them without duplicates, those first that no other one beats."""
-        if not len(seeds):
-            return seeds
-        seeds = seeds[np.sort(np.unique(seeds, axis=0, return_index=True)[1])]
-        scores = self.score(seeds)
-        possible = np.flatnonzero(scores.excess <= 0)
-        first = possible[nondominated(scores.values[possible])]
-        return np.concatenate([seeds[first], np.delete(seeds, first, axis=0)])
-
-    def of_blocks(self, blocks: NDArray[np.int64]) -> _Evolution:
-        return replace(
-            self,
-            score=lambda population: self.score(population[:, blocks]),
-            space=replace(self.space, layers=len(_first_layers(blocks)), blocks=None),
-        )
 
     def run(self, options: GeneticOptions, seeds: Population, after: int = 0) -> None:
         """Score mappings, generation by generation, after so many other generations."""
@@ -104,7 +89,7 @@ class _Evolution:
             ) from None
         random = np.random.default_rng(options.seed)
         first = first_population(self.space, options.population, seeds, random)
-        algorithm = nsga2_algorithm(self.score, self.space, options, first)
+        algorithm = nsga2_algorithm(self.search, self.space, options, first)
         generation = after
         while algorithm.has_next() and not self.is_enough():
             algorithm.next()

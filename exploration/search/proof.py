@@ -15,12 +15,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.populations import occurring
 from rankslice.exploration.planner.chain import by_cuts
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.front import Archive, Population, Scores
+from rankslice.exploration.results.front import Population
 from rankslice.exploration.search.planned import ContiguousPlanner
-from rankslice.exploration.search.space import Score
+from rankslice.exploration.search.space import Search
 
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -32,34 +31,6 @@ _MAX_PRODUCTS = 4e9
 """Most steps of finding out from where a plan can be completed: about a second."""
 
 _AT_ONCE = 4096
-
-
-def is_contiguous(population: Population, devices: int) -> Flags:
-    """Tell which assignments give each device one span of layers."""
-    runs = 1 + (population[:, 1:] != population[:, :-1]).sum(axis=1)
-    return np.asarray(runs == occurring(population, devices).sum(axis=1))
-
-
-class FastestFound:
-    """Scores populations, and keeps the times of the fastest mappings."""
-
-    def __init__(self, score: Score, devices: int) -> None:
-        """Take a score whose first objective is throughput."""
-        self._score, self._devices = score, devices
-        self.count = 0
-        self.bottleneck_s = float("inf")
-        """Of the fastest contiguous one."""
-        self.any_s = float("inf")
-        """Of the fastest of all."""
-
-    def __call__(self, population: Population) -> Scores:
-        self.count += len(population)
-        scores = self._score(population)
-        times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
-        self.any_s = float(times.min(initial=self.any_s))
-        contiguous = is_contiguous(population, self._devices)
-        self.bottleneck_s = float(times.min(initial=self.bottleneck_s, where=contiguous))
-        return scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +47,14 @@ class Proof:
         return self.bottleneck_s <= self.bound_s * (1 + SAME)
 
 
-def prove(problem: Problem, score: FastestFound, archive: Archive, most: int) -> Proof:
+def prove(problem: Problem, search: Search, most: int) -> Proof:
     """Return the proof for the fastest contiguous mapping; try mappings that may beat it."""
     bound = ContiguousPlanner(problem).bound_s()
-    proof = Proof(score.bottleneck_s, bound)
+    proof = Proof(search.contiguous_s, bound)
     if proof.is_proven or problem.teams:  # with these there are too many
         return proof
-    is_all = _FasterMappings(problem, score, archive, most).run()
-    return Proof(score.bottleneck_s, score.bottleneck_s if is_all else bound)
+    is_all = _FasterMappings(problem, search, most).run()
+    return Proof(search.contiguous_s, search.contiguous_s if is_all else bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +75,8 @@ class _PartialMappings:
 class _FasterMappings:
     """Scores all contiguous mappings that may beat the fastest one known, if they are not many."""
 
-    def __init__(self, problem: Problem, score: FastestFound, archive: Archive, most: int) -> None:
-        self._score, self._archive, self._left = score, archive, most
+    def __init__(self, problem: Problem, search: Search, most: int) -> None:
+        self._search, self._left = search, most
         spans = ContiguousPlanner(problem).least_spans_s()
         self._devices, self._cuts = len(problem.devices), len(problem.layers) + 1
         self._spans = np.stack([by_cuts(spans[kind]) for kind in problem.device_kinds])
@@ -113,7 +84,7 @@ class _FasterMappings:
     def run(self) -> bool:
         if self._devices * self._cuts**2 * 2.0**self._devices > _MAX_PRODUCTS:
             return False
-        self._allowed = self._spans < self._score.bottleneck_s
+        self._allowed = self._spans < self._search.contiguous_s
         self._completed = self._completions()
         nothing = np.zeros(1, np.int64)
         return self._grow(
@@ -140,8 +111,7 @@ class _FasterMappings:
             self._left -= is_whole.size
             if self._left < 0:
                 return False
-            whole = grown.rows[is_whole]
-            self._archive.add(whole, self._score(whole))
+            self._search(grown.rows[is_whole])
             if not is_whole.all() and not self._grow(grown.part(np.flatnonzero(~is_whole))):
                 return False
         return True
@@ -154,7 +124,7 @@ class _FasterMappings:
             for first in range(0, free.size, _AT_ONCE):
                 part = begun.part(free[first : first + _AT_ONCE])
                 after = part.used | 1 << device
-                below = self._spans[device][part.cuts] < self._score.bottleneck_s * (1 - SAME)
+                below = self._spans[device][part.cuts] < self._search.contiguous_s * (1 - SAME)
                 number, end = np.nonzero(below & self._completed[after])
                 kept = part.part(number)
                 inside = (position >= kept.cuts[:, None]) & (position < end[:, None])

@@ -45,8 +45,38 @@ class SearchSpace:
     def mappings(self) -> int:
         return int(self.devices**self.genes)
 
-    def archive(self) -> Archive:
-        return Archive(self.layers, self.objectives, self.enough_s)
+
+def is_contiguous(population: Population, devices: int) -> NDArray[np.bool_]:
+    """Tell which assignments give each device one span of layers."""
+    runs = 1 + (population[:, 1:] != population[:, :-1]).sum(axis=1)
+    return np.asarray(runs == occurring(population, devices).sum(axis=1))
+
+
+class Search:
+    """Scores the mappings that a search proposes, and keeps the best of them."""
+
+    def __init__(self, score: Score, space: SearchSpace) -> None:
+        """Take a score whose first objective is throughput."""
+        self._score, self.space = score, space
+        self.archive = Archive(space.layers, space.objectives, space.enough_s)
+        self.count = 0
+        self.contiguous_s = float("inf")
+        """Time per frame of the fastest contiguous mapping."""
+        self.any_s = float("inf")
+        """Of the fastest of all."""
+
+    def __call__(self, population: Population) -> Scores:
+        """Score (mappings, layers) or (mappings, blocks) numbers of devices."""
+        if self.space.blocks is not None and population.shape[1] < self.space.layers:
+            population = population[:, self.space.blocks]
+        scores = self._score(population)
+        self.count += len(population)
+        self.archive.add(population, scores)
+        times = np.where(scores.excess <= 0, scores.values[:, 0], np.inf)
+        contiguous = is_contiguous(population, self.space.devices)
+        self.any_s = float(times.min(initial=self.any_s))
+        self.contiguous_s = float(times.min(initial=self.contiguous_s, where=contiguous))
+        return scores
 
 
 MAX_MAPPINGS = 2_000_000
@@ -56,39 +86,33 @@ _AT_ONCE = 4096
 
 
 def exhaustive(
-    score: Score,
-    space: SearchSpace,
+    search: Search,
     most: int = MAX_MAPPINGS,
     on_mappings: Callable[[int], None] = lambda count: None,
     otherwise: str = "use nsga2 or exact",
-    archive: Archive | None = None,
 ) -> Archive:
     """Return the best of all mappings there are, in each respect.
 
-    With blocks in ``space``, of all mappings that keep each block together.
+    With blocks in the search space, of all mappings that keep each block together.
 
     Args:
         otherwise: advice if there are more, as a clause.
-        archive: takes them; what is there already goes before what is as good.
 
     Raises:
         RankSliceError: there are more than ``most``.
     """
-    blocks = np.arange(space.layers) if space.blocks is None else space.blocks
-    count = space.mappings
+    space, count = search.space, search.space.mappings
     if count > most:
         what = f"{space.genes} {'layers' if space.blocks is None else 'blocks of layers'}"
         raise RankSliceError(
             f"{what} on {space.devices} accelerators can be mapped in {_counted(count)}"
             f" ways, and --method exhaustive tries at most {_counted(most)}; {otherwise}"
         )
-    archive = space.archive() if archive is None else archive
     for start in range(0, count, _AT_ONCE):
-        population = every_mapping(space.devices, space.genes, start, min(start + _AT_ONCE, count))
-        population = population[:, blocks]
-        archive.add(population, score(population))
-        on_mappings(start + len(population))
-    return archive
+        end = min(start + _AT_ONCE, count)
+        search(every_mapping(space.devices, space.genes, start, end))
+        on_mappings(end)
+    return search.archive
 
 
 def every_mapping(devices: int, genes: int, start: int, end: int) -> Population:
@@ -153,6 +177,11 @@ def scorer(problem: Problem, objectives: Sequence[str]) -> Score:
         return Scores(np.stack(costs, axis=1), excess, boards)
 
     return score
+
+
+def search_of(problem: Problem, objectives: Sequence[str], *, coarse: bool = False) -> Search:
+    """Return a search of a problem's mappings that scores them by the cost model."""
+    return Search(scorer(problem, objectives), space_of(problem, objectives, coarse=coarse))
 
 
 def coarse_blocks(

@@ -10,11 +10,7 @@ from chain_problems import platform, problem
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import candidates_of, selected
-from rankslice.exploration.search.space import (
-    exhaustive,
-    scorer,
-    space_of,
-)
+from rankslice.exploration.search.space import exhaustive, search_of
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
@@ -26,7 +22,7 @@ def test_devices_are_the_accelerators_of_all_boards(two_boards: Problem) -> None
 
 def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
     objectives = ("throughput", "energy", "memory")
-    found = exhaustive(scorer(two_boards, objectives), space_of(two_boards, objectives))
+    found = exhaustive(search_of(two_boards, objectives))
     candidates = candidates_of(two_boards, selected(found, 24))
     assert list(range(1, len(candidates) + 1)) == [candidate.number for candidate in candidates]
     rates = [candidate.figures[0].throughput_fps for candidate in candidates]
@@ -35,14 +31,14 @@ def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
 
 
 def test_the_fastest_of_each_number_of_boards_is_a_choice(two_boards: Problem) -> None:
-    found = exhaustive(scorer(two_boards, ("throughput",)), space_of(two_boards, ("throughput",)))
+    found = exhaustive(search_of(two_boards, ("throughput",)))
     candidates = candidates_of(two_boards, selected(found, 24))
     assert [(2, True), (1, False)] == [(len(c.boards), c.on_front) for c in candidates]
     assert {"cpu", "gpu"} == set(candidates[1].accelerators)
 
 
 def test_a_choice_says_what_each_rank_does(two_boards: Problem) -> None:
-    found = exhaustive(scorer(two_boards, ("memory",)), space_of(two_boards, ("memory",)))
+    found = exhaustive(search_of(two_boards, ("memory",)))
     candidate = candidates_of(two_boards, selected(found, 1))[0]
     assert 6 == sum(load.layer_count for load in candidate.ranks)
     assert candidate.mapping == {load.key: list(load.layers) for load in candidate.ranks}

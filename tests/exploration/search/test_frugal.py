@@ -13,7 +13,7 @@ from random_problems import random_problem
 from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.candidates import predicted_figures, selected
-from rankslice.exploration.search.space import every_mapping, exhaustive, scorer, space_of
+from rankslice.exploration.search.space import every_mapping, exhaustive, scorer, search_of
 
 OBJECTIVES = ("throughput", "energy", "memory")
 
@@ -46,7 +46,7 @@ def check(seed: int) -> bool:
     fewest = enough[scores.groups[enough] == scores.groups[enough].min()]
     expected = min(joules(problem, rows[number], frame_s) for number in fewest)
     timed = replace(problem, between_frames_s=frame_s)
-    archive = exhaustive(scorer(timed, OBJECTIVES), space_of(timed, OBJECTIVES))
+    archive = exhaustive(search_of(timed, OBJECTIVES))
     shown = [row for row, _ in selected(archive, 2)]
     used = {row.tobytes(): len(predict(timed, row).boards) for row in shown}
     figures = [

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from rankslice.exploration.results.front import Archive, Scores, nondominated
 from rankslice.exploration.search.nsga2 import first_population, nsga2
 from rankslice.exploration.search.search_options import GeneticOptions
-from rankslice.exploration.search.space import SearchSpace, coarse_blocks, every_mapping, exhaustive
+from rankslice.exploration.search.space import (
+    Search,
+    SearchSpace,
+    coarse_blocks,
+    every_mapping,
+    exhaustive,
+)
 from rankslice.exploration.search.variation import mutated, random_slices, swap_stretches
 from rankslice.framework.errors import RankSliceError
 
@@ -51,18 +57,18 @@ def test_every_mapping_is_made_once() -> None:
 
 
 def test_exhaustive_search_finds_the_whole_front() -> None:
-    assert the_front() == front_of(exhaustive(score, SPACE))
+    assert the_front() == front_of(exhaustive(Search(score, SPACE)))
 
 
 def test_exhaustive_search_tells_how_far_it_is() -> None:
     told: list[int] = []
-    exhaustive(score, SPACE, on_mappings=told.append)
+    exhaustive(Search(score, SPACE), on_mappings=told.append)
     assert 3 ** len(WORK) == told[-1]
 
 
 def test_exhaustive_search_refuses_what_would_take_too_long() -> None:
     with pytest.raises(RankSliceError) as refused:
-        exhaustive(score, replace(SPACE, layers=40, devices=16), most=1000)
+        exhaustive(Search(score, replace(SPACE, layers=40, devices=16)), most=1000)
     assert (
         "40 layers on 16 accelerators can be mapped in 10^48 ways,"
         " and --method exhaustive tries at most 1.00 k; use nsga2 or exact"
@@ -71,7 +77,7 @@ def test_exhaustive_search_refuses_what_would_take_too_long() -> None:
 
 def test_exhaustive_search_can_keep_blocks_together() -> None:
     blocks = np.array([0, 0, 0, 1, 1, 2, 2])
-    found = exhaustive(score, replace(SPACE, blocks=blocks))
+    found = exhaustive(Search(score, replace(SPACE, blocks=blocks)))
     assert (np.diff(found.assignments, axis=1)[:, np.diff(blocks) == 0] == 0).all()
 
 
@@ -83,12 +89,12 @@ def pymoo() -> None:
 @pytest.mark.usefixtures("pymoo")
 class TestNsga2:
     def test_it_finds_the_front_of_a_small_case(self) -> None:
-        found = nsga2(score, SPACE, GeneticOptions(generations=30))
+        found = nsga2(Search(score, SPACE), GeneticOptions(generations=30))
         assert the_front() == front_of(found)
 
     def test_it_finds_the_same_again(self) -> None:
         genetics = GeneticOptions(population=20, generations=5, seed=3)
-        first, second = (nsga2(score, SPACE, genetics) for _ in range(2))
+        first, second = (nsga2(Search(score, SPACE), genetics) for _ in range(2))
         assert first.assignments.tolist() == second.assignments.tolist()
 
     def test_another_seed_tries_other_mappings(self) -> None:
@@ -100,7 +106,7 @@ class TestNsga2:
                 tried.update(row.tobytes() for row in population)
                 return score(population)
 
-            nsga2(watched, SPACE, GeneticOptions(population=10, generations=3, seed=seed))
+            nsga2(Search(watched, SPACE), GeneticOptions(population=10, generations=3, seed=seed))
             met.append(tried)
         assert met[0] != met[1]
 
@@ -113,34 +119,40 @@ class TestNsga2:
 
         told: list[int] = []
         nsga2(
-            counted, SPACE, GeneticOptions(population=30, generations=6), on_generation=told.append
+            Search(counted, SPACE),
+            GeneticOptions(population=30, generations=6),
+            on_generation=told.append,
         )
         assert [30] * 6 == sizes
         assert [1, 2, 3, 4, 5, 6, 6] == told
 
     def test_it_is_never_worse_than_what_it_began_with(self) -> None:
-        best = exhaustive(score, SPACE)
+        best = exhaustive(Search(score, SPACE))
         fastest = best.assignments[best.values[:, 0].argmin()]
-        found = nsga2(score, SPACE, GeneticOptions(population=4, generations=1), fastest[None])
+        found = nsga2(
+            Search(score, SPACE), GeneticOptions(population=4, generations=1), fastest[None]
+        )
         assert best.values[:, 0].min() == found.values[:, 0].min()
 
     def test_impossible_mappings_are_not_among_the_answers(self) -> None:
-        found = nsga2(score, SPACE, GeneticOptions(population=20, generations=10))
+        found = nsga2(Search(score, SPACE), GeneticOptions(population=20, generations=10))
         assert (found.assignments[:, 0] != 2).all()
 
     def test_moving_blocks_first_finds_the_front_too(self) -> None:
         blocks = coarse_blocks(WORK, np.ones(len(WORK) - 1), 3)
-        found = nsga2(score, replace(SPACE, blocks=blocks), GeneticOptions(generations=40))
+        found = nsga2(Search(score, replace(SPACE, blocks=blocks)), GeneticOptions(generations=40))
         assert the_front() == front_of(found)
 
     def test_a_case_with_one_mapping_ends(self) -> None:
         found = nsga2(
-            lambda population: Scores(
-                np.ones((len(population), 1)),
-                np.zeros(len(population)),
-                np.ones(len(population), int),
+            Search(
+                lambda population: Scores(
+                    np.ones((len(population), 1)),
+                    np.zeros(len(population)),
+                    np.ones(len(population), int),
+                ),
+                SearchSpace(layers=1, devices=1, objectives=1),
             ),
-            SearchSpace(layers=1, devices=1, objectives=1),
             GeneticOptions(population=4, generations=3),
         )
         assert [[0]] == found.assignments.tolist()
@@ -150,7 +162,7 @@ def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delitem(sys.modules, "rankslice.exploration.search.pymoo_adapter", raising=False)
     monkeypatch.setitem(sys.modules, "pymoo.algorithms.moo.nsga2", None)
     with pytest.raises(RankSliceError, match=r"pip install 'rankslice\[explore\]'"):
-        nsga2(score, SPACE, GeneticOptions(population=4, generations=1))
+        nsga2(Search(score, SPACE), GeneticOptions(population=4, generations=1))
 
 
 def test_a_search_begins_with_the_seeds_and_contiguous_slices() -> None:

@@ -9,11 +9,16 @@ import pytest
 from random_problems import random_problem
 
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.front import Archive
 from rankslice.exploration.search.local_search import local_search
-from rankslice.exploration.search.proof import FastestFound, Proof, is_contiguous, prove
+from rankslice.exploration.search.proof import Proof, prove
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
-from rankslice.exploration.search.space import every_mapping, scorer, space_of
+from rankslice.exploration.search.space import (
+    Search,
+    every_mapping,
+    is_contiguous,
+    scorer,
+    search_of,
+)
 
 OBJECTIVES = ("throughput", "energy", "memory")
 FEW = 300
@@ -30,28 +35,24 @@ def least_s(problem: Problem) -> tuple[float, float]:
     return float(times.min()), float(contiguous.min())
 
 
-def searched(problem: Problem, tried: int) -> tuple[Proof, FastestFound, Archive]:
-    """Return what a search with a small budget finds and claims."""
-    score, space = (
-        FastestFound(scorer(problem, OBJECTIVES), len(problem.devices)),
-        space_of(problem, OBJECTIVES),
-    )
-    archive = Archive(space.layers, space.objectives)
+def searched(problem: Problem, tried: int) -> tuple[Proof, Search]:
+    """Return what a search with a small budget claims and finds."""
+    search = search_of(problem, OBJECTIVES)
     seeds = np.array([*planned_seeds(problem), *balanced_seeds(problem)], np.int64)
-    local_search(score, space, seeds.reshape(-1, space.layers), archive, FEW)
-    return prove(problem, score, archive, tried), score, archive
+    local_search(search, seeds.reshape(-1, search.space.layers), FEW)
+    return prove(problem, search, tried), search
 
 
 def check(seed: int) -> bool:
     """Compare what a search claims with all mappings; return whether it claims a proof."""
     problem = random_problem(seed)
     every, contiguous = least_s(problem)
-    proof, score, archive = searched(problem, (0, 10, 10_000)[seed % 3])
+    proof, search = searched(problem, (0, 10, 10_000)[seed % 3])
     assert proof.bound_s <= contiguous * (1 + 1e-12), seed
     assert proof.bottleneck_s >= contiguous * (1 - 1e-12), seed
-    assert score.any_s >= every * (1 - 1e-12), seed
-    if math.isfinite(score.any_s):
-        assert score.any_s == archive.values[:, 0].min(), seed
+    assert search.any_s >= every * (1 - 1e-12), seed
+    if math.isfinite(search.any_s):
+        assert search.any_s == search.archive.values[:, 0].min(), seed
     if proof.is_proven:
         assert proof.bottleneck_s == pytest.approx(contiguous, rel=1e-9, abs=0), seed
     return proof.is_proven

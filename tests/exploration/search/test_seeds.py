@@ -18,11 +18,7 @@ from rankslice.exploration.search.seeds import (
     planned_seeds,
     planned_sweep,
 )
-from rankslice.exploration.search.space import (
-    exhaustive,
-    scorer,
-    space_of,
-)
+from rankslice.exploration.search.space import exhaustive, scorer, search_of
 
 CPU_1, GPU_1, CPU_2, GPU_2 = range(4)
 
@@ -59,7 +55,7 @@ def test_what_crosses_a_chain_is_one_tensor(two_boards: Problem) -> None:
 
 def test_exact_plans_are_the_fastest_contiguous_mappings(two_boards: Problem) -> None:
     score = scorer(two_boards, ("throughput",))
-    everything = exhaustive(score, space_of(two_boards, ("throughput",)))
+    everything = exhaustive(search_of(two_boards, ("throughput",)))
     planned = score(planned_seeds(two_boards)).values.min()
     # Here nothing else is faster: a chain has no reason to go back.
     assert planned == pytest.approx(everything.values.min(), rel=0.01)

@@ -17,9 +17,8 @@ from rankslice.exploration.results.candidates import candidates_of, predicted_ca
 from rankslice.exploration.search.methods import find_mappings, replicas_text
 from rankslice.exploration.search.nsga2 import nsga2
 from rankslice.exploration.search.planned import ContiguousPlanner
-from rankslice.exploration.search.proof import FastestFound
 from rankslice.exploration.search.search_options import GeneticOptions, SearchOptions
-from rankslice.exploration.search.space import exhaustive, scorer, space_of
+from rankslice.exploration.search.space import exhaustive, scorer, search_of
 from rankslice.framework.platform import Link
 
 KEYS = ["edge01_cpu0", "edge02_cpu0", "edge03_cpu0"]
@@ -46,7 +45,7 @@ def test_of_very_many_devices_neighbours_take_turns() -> None:
 def test_the_best_mapping_has_devices_in_turn_if_one_layer_takes_most() -> None:
     plain = alike()
     found = {
-        name: exhaustive(scorer(made, ("throughput",)), space_of(made, ("throughput",)))
+        name: exhaustive(search_of(made, ("throughput",)))
         for name, made in (("alone", plain), ("in turn", with_turns(plain, 3)))
     }
     assert 0.2 == pytest.approx(found["alone"].values[0, 0])
@@ -56,9 +55,8 @@ def test_the_best_mapping_has_devices_in_turn_if_one_layer_takes_most() -> None:
 
 def test_nsga2_lets_devices_take_turns() -> None:
     made = with_turns(alike(), 3)
-    space = space_of(made, ("throughput",))
     options = GeneticOptions(population=20, generations=30)
-    archive = nsga2(scorer(made, ("throughput",)), space, options)
+    archive = nsga2(search_of(made, ("throughput",)), options)
     assert 0.23 / 3 == pytest.approx(archive.values[0, 0], rel=0.01)
 
 
@@ -92,7 +90,7 @@ def test_a_choice_with_devices_in_turn_has_a_rank_for_each_and_one_entry() -> No
 def test_choices_of_a_search_with_turns_can_be_told() -> None:
     made = with_turns(alike(), 3)
     objectives = ("throughput", "memory", "energy")
-    archive = exhaustive(scorer(made, objectives), space_of(made, objectives))
+    archive = exhaustive(search_of(made, objectives))
     for candidate in candidates_of(made, selected(archive, 24)):
         assert list(candidate.mapping) == list(dict.fromkeys(r.entry for r in candidate.ranks))
 
@@ -109,7 +107,7 @@ def test_the_planner_has_devices_take_turns_where_the_problem_has_teams() -> Non
 
 def test_a_bound_with_turns_is_one_of_mappings_with_turns() -> None:
     made = with_turns(alike(), 3)
-    archive = exhaustive(scorer(made, ("throughput",)), space_of(made, ("throughput",)))
+    archive = exhaustive(search_of(made, ("throughput",)))
     assert ContiguousPlanner(made).bound_s() == pytest.approx(archive.values[:, 0].min())
     assert ContiguousPlanner(alike()).bound_s() > archive.values[:, 0].min()
 
@@ -149,7 +147,6 @@ def test_no_contiguous_mapping_with_turns_is_faster_than_the_bound(
 ) -> None:
     boards = platform(*(board(f"edge0{n}") for n in (1, 2, 3)), link=Link(mbps, 0.2))
     made = with_turns(problem(FOUR, boards, [times_s], keys=KEYS), 3)
-    space = space_of(made, ("throughput",))
-    score = FastestFound(scorer(made, ("throughput",)), space.devices)
-    exhaustive(score, space)
-    assert ContiguousPlanner(made).bound_s() <= score.bottleneck_s * (1 + 1e-9)
+    search = search_of(made, ("throughput",))
+    exhaustive(search)
+    assert ContiguousPlanner(made).bound_s() <= search.contiguous_s * (1 + 1e-9)

@@ -13,7 +13,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sources.image_input import Fit
 from rankslice.framework.errors import RankSliceError
-from rankslice.views.boxes.reading import BoxOptions
+from rankslice.views.boxes.reading import Anchors, BoxOptions, has_score_per_class, head_axes
 
 _MAX_SHARE = 2.0
 """Boxes of objects that reach over the edge are larger than the image, but not by much."""
@@ -58,7 +58,8 @@ class RunBoxes:
         self._reading, self._outputs = reading, frames
         self._by_column = has_boxes_by_column(outputs[0].shape)
         numbers = range(len(frames[0]))
-        self._shares = are_shares(reading.box_unit, (self._read(number)[0] for number in numbers))
+        unit = reading.box_unit if reading.anchors is None else "pixels"
+        self._shares = are_shares(unit, (self._read(number)[0] for number in numbers))
 
     def _read(self, number: int) -> tuple[Detections, int]:
         outputs = [frames[number] for frames in self._outputs]
@@ -77,8 +78,8 @@ class RunBoxes:
         """
         detections, unsound = self._read(number)
         detections = in_frame(detections, fit, shares=self._shares)
-        if self._reading.nms is not None:
-            detections = suppressed(detections, self._reading.nms)
+        if self._reading.overlap is not None:
+            detections = suppressed(detections, self._reading.overlap)
         detections, outside = in_image(detections, fit, image)
         return detections, unsound, outside
 
@@ -123,8 +124,12 @@ def _columns(
     reading: BoxOptions, outputs: Sequence[Array], *, by_column: bool
 ) -> tuple[Array, Array, Array]:
     """Return boxes [N, 4], scores [N] and classes [N] as float64, as the model gives them."""
-    if reading.nms is not None:
+    if reading.anchors is not None:
+        return _anchored(reading.anchors, outputs)
+    if reading.nms is not None and len(outputs) == 1:
         return _raw_head(outputs[0].astype(np.float64), by_column=by_column)
+    if has_score_per_class([values.shape for values in outputs]):
+        return _scored_per_class(outputs)
     if len(outputs) == 1:
         rows = outputs[0].reshape(-1, 6).astype(np.float64)
         return rows[:, :4], rows[:, 4], rows[:, 5]
@@ -138,6 +143,67 @@ def _columns(
         count = int(min(max(0.0, value), len(boxes))) if np.isfinite(value) else 0
         boxes, scores, classes = boxes[:count], scores[:count], classes[:count]
     return boxes, scores, classes
+
+
+_COARSEST = 32
+"""Pixels of the input from one cell of YOLOv3's first head to the next; half as many in the next
+head."""
+
+
+def _anchored(anchors: Anchors, heads: Sequence[Array]) -> tuple[Array, Array, Array]:
+    """Return the best class of each box of YOLOv3's raw heads, in pixels of the input.
+
+    The heads may be in any order: the one of the most cells has the first anchors. A value is x, y,
+    width, height, objectness and a score per class: J. Redmon and A. Farhadi, "YOLOv3: An
+    incremental improvement" (2018), section 2.1.
+    """
+    each = len(anchors) // len(heads)
+    parts = []
+    finest = sorted(heads, key=lambda head: -head.size)
+    for place, head in enumerate(finest):
+        axes = head_axes(head.shape, each)
+        assert axes is not None  # as find_outputs has checked
+        values = head.astype(np.float64).reshape(axes[0]).transpose(axes[1])
+        sides = np.array(anchors[place * each :][:each])[:, None, None]
+        stride = _COARSEST / 2 ** (len(heads) - 1 - place)
+        rows, columns = np.mgrid[: values.shape[1], : values.shape[2]]
+        with np.errstate(over="ignore"):
+            centres = (_sigmoid(values[..., :2]) + np.stack([columns, rows], -1)) * stride
+            boxes = np.concatenate([centres, sides * np.exp(values[..., 2:4])], -1)
+        by_class = _sigmoid(values[..., 5:]) * _sigmoid(values[..., 4:5])
+        parts.append(np.concatenate([boxes, by_class], -1).reshape(-1, values.shape[-1] - 1))
+    every = np.concatenate(parts)
+    return _best_classes(every[:, :4], every[:, 4:])
+
+
+def _sigmoid(values: Array) -> Array:
+    return 0.5 * (1 + np.tanh(0.5 * values))
+
+
+def _best_classes(boxes: Array, by_class: Array) -> tuple[Array, Array, Array]:
+    """Return boxes [N, 4] with the score and the number of the best of their classes [N, C]."""
+    classes = by_class.argmax(1)
+    return boxes, by_class[np.arange(len(boxes)), classes], classes.astype(np.float64)
+
+
+def _scored_per_class(outputs: Sequence[Array]) -> tuple[Array, Array, Array]:
+    """Return boxes with their best classes, or those that indices ``[M, 3]`` name.
+
+    An index is the number of the frame, of the class and of the box, as ONNX's NonMaxSuppression
+    gives it; rows of -1 fill up.
+    """
+    boxes = outputs[0].reshape(-1, 4).astype(np.float64)
+    scores = outputs[1][0].astype(np.float64)
+    by_class = scores if scores.shape[1] == len(boxes) else scores.T
+    if by_class.shape[1] != len(boxes):
+        problem = f"{len(boxes)} boxes and scores of shape {list(scores.shape)}"
+        raise RankSliceError(f"--boxes: a frame has {problem}; expected a score for each box")
+    if len(outputs) == 2:
+        return _best_classes(boxes, by_class.T)
+    classes, places = outputs[2].reshape(-1, 3)[:, 1:].T
+    is_there = (classes >= 0) & (classes < len(by_class)) & (places >= 0) & (places < len(boxes))
+    classes, places = classes[is_there], places[is_there]
+    return boxes[places], by_class[classes, places], classes.astype(np.float64)
 
 
 def has_boxes_by_column(head: Sequence[int]) -> bool:
@@ -160,8 +226,7 @@ def _raw_head(head: Array, *, by_column: bool) -> tuple[Array, Array, Array]:
     by_class = rows[:, 4:] if by_column else rows[:, 5:] * rows[:, 4:5]
     if not by_class.shape[1]:  # there is one class
         by_class = rows[:, 4:5]
-    classes = by_class.argmax(1)
-    return rows[:, :4], by_class[np.arange(len(rows)), classes], classes.astype(np.float64)
+    return _best_classes(rows[:, :4], by_class)
 
 
 def corners(boxes: Array, form: str) -> Array:

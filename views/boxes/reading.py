@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import TypeAlias
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.option_records import option
-from rankslice.framework.wording import listed, quoted
+from rankslice.framework.wording import joined, listed, quoted
 
 MIN_SCORE = 0.25
 MAX_OVERLAP = 0.45
@@ -19,7 +21,35 @@ _OPTION = "--boxes"
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf"
 _FLOATS = ("float16", "float32", "float64")
 _PARTS = ("boxes", "scores", "classes", "count")
-_EXPECTED = "expected OUTPUT, or BOXES,SCORES,CLASSES, or BOXES,SCORES,CLASSES,COUNT"
+_EXPECTED = (
+    "expected OUTPUT; BOXES,SCORES,CLASSES; BOXES,SCORES,CLASSES,COUNT; BOXES,SCORES,INDICES; or"
+    " BOXES,SCORES with --nms"
+)
+
+Anchors: TypeAlias = tuple[tuple[float, float], ...]
+"""Width and height of each, in pixels of the model's input, the smallest first."""
+
+KNOWN_ANCHORS: Mapping[str, Anchors] = {
+    "yolov3": (
+        *((10, 13), (16, 30), (33, 23), (30, 61), (62, 45)),
+        *((59, 119), (116, 90), (156, 198), (373, 326)),
+    ),
+    "yolov3-tiny": ((10, 14), (23, 27), (37, 58), (81, 82), (135, 169), (344, 319)),
+}
+"""Those that the authors of YOLOv3 have published for COCO."""
+
+
+def _anchors(text: str) -> Anchors:
+    if text in KNOWN_ANCHORS:
+        return KNOWN_ANCHORS[text]
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or len(numbers) % 2 or not all(0 < number < inf for number in numbers):
+        known = joined([*map(quoted, KNOWN_ANCHORS)], "or")
+        raise ValueError(f"{text!r} is neither {known} nor W,H,W,H,...")
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 BOX_FORMS = ("xyxy", "xywh", "cxcywh", "yxyx")
@@ -46,9 +76,9 @@ class BoxOptions:
     boxes: str | None = option(
         None,
         "Draw boxes on the images, and write coco.json: outputs with boxes, scores and classes,"
-        " or one output with rows of all three.",
+        " or one output with rows of all three. docs/detection.md lists the forms.",
         str,
-        metavar="OUTPUT[,SCORES,CLASSES[,COUNT]]",
+        metavar="OUTPUT[,OUTPUT...]",
     )
     box_form: str | None = option(
         None,
@@ -69,13 +99,21 @@ class BoxOptions:
     )
     nms: float | None = option(
         None,
-        "With --boxes: the output is a raw YOLO head; apply non-maximum suppression with this"
-        f" overlap ({MAX_OVERLAP}).",
+        "With --boxes: apply non-maximum suppression with this overlap"
+        f" ({MAX_OVERLAP}), to a raw YOLO head or to boxes with a score for each class.",
         float,
         least=0,
         most=1,
         metavar="[IOU]",
         bare=(str(MAX_OVERLAP), _NUMBER),
+        needs="boxes",
+    )
+    anchors: Anchors | None = option(
+        None,
+        "With --boxes: the outputs are YOLOv3's raw heads, with these anchors: yolov3,"
+        " yolov3-tiny, or pairs of pixels.",
+        _anchors,
+        metavar="yolov3|yolov3-tiny|W,H,...",
         needs="boxes",
     )
     boxes_to: Path = option(
@@ -88,7 +126,14 @@ class BoxOptions:
     @property
     def form(self) -> str:
         """What the four numbers of a box are: one of :data:`BOX_FORMS`."""
+        if self.anchors is not None:
+            return "cxcywh"
         return self.box_form or ("xyxy" if self.nms is None else "cxcywh")
+
+    @property
+    def overlap(self) -> float | None:
+        """Beyond which boxes are suppressed; ``None``: none are."""
+        return MAX_OVERLAP if self.nms is None and self.anchors is not None else self.nms
 
 
 def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, ...]:
@@ -106,41 +151,99 @@ def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, .
     if missing:
         problem = f"the model has no output {quoted(missing[0])}"
         raise RankSliceError(Mistake(_OPTION, problem, f"its outputs are {listed(names, 20)}"))
-    if len(wanted) not in (1, 3, 4):
-        raise RankSliceError(Mistake(_OPTION, f"{len(wanted)} outputs are named", _EXPECTED))
-    if reading.nms is not None and len(wanted) != 1:
-        problem = f"{len(wanted)} outputs are named"
-        raise RankSliceError(Mistake("--nms", problem, "expected one: YOLO's raw head"))
     numbers = tuple(names.index(name) for name in wanted)
     chosen = [outputs[number] for number in numbers]
+    if reading.anchors is not None:
+        raise_mistakes(_mistakes_of_heads(reading.anchors, chosen))
+        return numbers
+    if len(wanted) not in ((1, 2) if reading.nms is not None else (1, 3, 4)):
+        problem = f"{len(wanted)} outputs are named"
+        if reading.nms is not None:
+            expected = "expected YOLO's raw head, or BOXES,SCORES with a score for each class"
+            raise RankSliceError(Mistake("--nms", problem, expected))
+        raise RankSliceError(Mistake(_OPTION, problem, _EXPECTED))
     raise_mistakes(
         Mistake(_OPTION, f"output {quoted(spec.name)} is {spec.dtype} {list(spec.shape)}", expected)
         for number, spec in enumerate(chosen)
-        if (expected := _misfit(reading, spec, number, len(chosen)))
+        if (expected := _misfit(reading, chosen, number))
     )
     return numbers
 
 
-def _misfit(reading: BoxOptions, spec: Tensor, number: int, count: int) -> str:
+def _mistakes_of_heads(anchors: Anchors, heads: Sequence[Tensor]) -> Iterator[Mistake]:
+    each, rest = divmod(len(anchors), len(heads))
+    if rest:
+        found = f"has {len(anchors)} pairs for {len(heads)} outputs"
+        yield Mistake("--anchors", found, "expected as many for each output")
+        return
+    for spec in heads:
+        if spec.dtype not in _FLOATS or head_axes(spec.shape, each) is None:
+            yield Mistake(
+                _OPTION,
+                f"output {quoted(spec.name)} is {spec.dtype} {list(spec.shape)}",
+                f"expected floats [1, {each} x (5 + classes), rows, columns], or channels last",
+            )
+
+
+def head_axes(shape: Sequence[int], anchors: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return how a raw head becomes [anchors, rows, columns, 5 + classes].
+
+    Args:
+        shape: ``[1, anchors x (5 + classes), rows, columns]`` or ``[1, rows, columns, ...]``, where
+            anchors and values may be two axes.
+        anchors: of this head.
+
+    Returns:
+        The shape with anchors and values apart, and the order of its axes; ``None``: it is no head.
+    """
+    if len(shape) not in (4, 5) or shape[0] != 1:
+        return None
+    if len(shape) == 5:
+        if anchors not in (shape[1], shape[3]) or shape[4] <= 5:
+            return None
+        return tuple(shape[1:]), ((0, 1, 2, 3) if shape[1] == anchors else (2, 0, 1, 3))
+    is_last = shape[1] == shape[2] != shape[3] or shape[1] % anchors > 0
+    values, rest = divmod(shape[3 if is_last else 1], anchors)
+    if rest or values <= 5:
+        return None
+    if is_last:
+        return (shape[1], shape[2], anchors, values), (2, 0, 1, 3)
+    return (anchors, values, shape[2], shape[3]), (0, 2, 3, 1)
+
+
+def has_score_per_class(shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether the second output has ``[1, classes, N]`` or ``[1, N, classes]`` scores."""
+    return len(shapes) in (2, 3) and len(shapes[1]) == 3
+
+
+def _misfit(reading: BoxOptions, chosen: Sequence[Tensor], number: int) -> str:
     """Return the expected type and shape if an output has others; empty: it fits."""
-    shape = spec.shape
+    spec, count = chosen[number], len(chosen)
+    shape, is_float = spec.shape, spec.dtype in _FLOATS
     is_one = len(shape) > 0 and shape[0] == 1
-    if reading.nms is not None:
+    if reading.nms is not None and count == 1:
         fits = len(shape) == 3 and is_one and min(shape[1:]) > 4
         expected = "[1, 4 + classes, boxes] or [1, boxes, 5 + classes]"
-        return "" if fits and spec.dtype in _FLOATS else f"expected floats {expected}"
+        return "" if fits and is_float else f"expected floats {expected}"
     if count == 1 or number == 0:
         columns = 6 if count == 1 else 4
         fits = len(shape) in (2, 3) and shape[-1] == columns and (len(shape) == 2 or is_one)
         expected = f"expected floats [N, {columns}] or [1, N, {columns}]"
         if count == 1:
             expected += ": x1, y1, x2, y2, score, class; name several outputs, or give --nms"
-        return "" if fits and spec.dtype in _FLOATS else expected
+        return "" if fits and is_float else expected
+    if has_score_per_class([of.shape for of in chosen]) or count == 2:
+        if number == 1:
+            fits = len(shape) == 3 and is_one
+            return "" if fits and is_float else "expected floats [1, classes, N] or [1, N, classes]"
+        fits = len(shape) in (2, 3) and shape[-1] == 3 and (len(shape) == 2 or is_one)
+        is_index = fits and "int" in spec.dtype[:4]
+        return "" if is_index else "expected integers [M, 3]: frame, class and box of each"
     part = _PARTS[number]
     if part == "count":
         fits = all(size == 1 for size in shape)
         return "" if fits else "expected the number of boxes, a single value"
     fits = len(shape) == 1 or (len(shape) == 2 and is_one)
-    is_number = spec.dtype in _FLOATS or (part == "classes" and "int" in spec.dtype[:4])
+    is_number = is_float or (part == "classes" and "int" in spec.dtype[:4])
     kinds = "numbers" if part == "classes" else "floats"
     return "" if fits and is_number else f"expected {part} as {kinds} [N] or [1, N]"

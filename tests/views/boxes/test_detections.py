@@ -26,7 +26,7 @@ from rankslice.views.boxes.detections import (
     read_detections,
     suppressed,
 )
-from rankslice.views.boxes.reading import BOX_FORMS, BoxOptions, find_outputs
+from rankslice.views.boxes.reading import BOX_FORMS, KNOWN_ANCHORS, BoxOptions, find_outputs
 
 BOX = [10.0, 20.0, 40.0, 60.0]
 """Left, top, right and bottom of the box that most tests read."""
@@ -255,7 +255,7 @@ def test_outputs_are_found_by_name_also_if_a_name_has_a_comma() -> None:
     ("outputs", "specs", "message"),
     [
         ("z", [spec("b", 9, 4)], "the model has no output 'z'; its outputs are 'b'"),
-        ("b,s", [spec("b", 9, 4), spec("s", 9)], "2 outputs are named; expected OUTPUT, or BOXES"),
+        ("b,s", [spec("b", 9, 4), spec("s", 9)], "2 outputs are named; expected OUTPUT; BOXES,SC"),
         ("b", [spec("b", 9, 7)], r"output 'b' is float32 \[9, 7\]; expected floats \[N, 6\]"),
         ("b", [spec("b", 2, 9, 6)], r"is float32 \[2, 9, 6\]; expected"),
         ("b", [spec("b", 9, 6, dtype="int8")], "is int8"),
@@ -278,5 +278,89 @@ def test_a_raw_head_is_one_output_of_three_axes() -> None:
     assert (0,) == find_outputs(how, [spec("h", 1, 84, 8400)])
     with pytest.raises(RankSliceError, match=r"expected floats \[1, 4 \+ classes, boxes\] or"):
         find_outputs(how, [spec("h", 1, 4, 8400)])
-    with pytest.raises(RankSliceError, match="--nms: 3 outputs are named; expected one"):
+    with pytest.raises(RankSliceError, match="--nms: 3 outputs are named; expected YOLO"):
         find_outputs(reading("h,s,c", nms=0.45), [spec("h", 1, 84, 9), spec("s", 9), spec("c", 9)])
+
+
+def anchored_head(anchors: int, size: int, classes: int) -> NDArray[Any]:
+    """Return a head [anchors, rows, columns, 5 + classes] that finds nothing."""
+    return np.full((anchors, size, size, 5 + classes), -20.0, np.float32)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("form", ["first", "last", "apart", "last apart"])
+def test_raw_heads_of_yolov3_are_read_by_their_anchors(form: str, order: tuple[int, ...]) -> None:
+    heads = [anchored_head(3, size, 80) for size in (2, 4, 8)]  # of an input of 64 x 64
+    logit = np.log(0.8 / 0.2)
+    heads[0][2, 1, 0, :6] = 0, 0, np.log(0.1), np.log(0.2), logit, -logit  # 373 x 326
+    heads[2][1, 3, 5, :5] = logit, -logit, 0, 0, 20  # 16 x 30
+    heads[2][1, 3, 5, 5 + 7] = 20
+    axes = {"first": (0, 3, 1, 2), "last": (1, 2, 0, 3), "last apart": (1, 2, 0, 3)}
+    stored = [head.transpose(axes.get(form, (0, 1, 2, 3))) for head in heads]
+    if form == "first":
+        stored = [head.reshape(-1, *head.shape[2:]) for head in stored]
+    if form == "last":
+        stored = [head.reshape(*head.shape[:2], -1) for head in stored]
+    outputs = [stored[number][None] for number in order]
+    how = BoxOptions("a,b,c", min_score=0.1, anchors=KNOWN_ANCHORS["yolov3"])
+    assert (0, 1, 2) == find_outputs(
+        how, [spec(n, *o.shape) for n, o in zip("abc", outputs, strict=True)]
+    )
+    detections, _ = read_detections(how, outputs)
+    assert sorted([7, 0]) == sorted(detections.classes.tolist())
+    by_score = np.argsort(-detections.scores)
+    boxes, scores = detections.boxes[by_score], detections.scores[by_score]
+    assert [1.0, 0.8 * 0.2] == pytest.approx(scores.tolist(), abs=1e-6)
+    x, y = (5 + 0.8) * 8, (3 + 0.2) * 8
+    np.testing.assert_allclose([x - 8, y - 15, x + 8, y + 15], boxes[0], rtol=1e-6)
+    x, y, w, h = 16, 48, 37.3, 65.2
+    np.testing.assert_allclose([x - w / 2, y - h / 2, x + w / 2, y + h / 2], boxes[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 256, 13, 13), r"output 'a' is float32 \[1, 256, 13, 13\]; expected floats \[1, 3 x"),
+        ((1, 15, 13, 13), "expected floats"),
+        ((255, 13, 13), "expected floats"),
+        ((1, 3, 13, 13, 5), "expected floats"),
+    ],
+)
+def test_what_is_no_raw_head_is_a_mistake(shape: tuple[int, ...], message: str) -> None:
+    how = BoxOptions("a,b", anchors=KNOWN_ANCHORS["yolov3-tiny"])
+    with pytest.raises(RankSliceError, match=message):
+        find_outputs(how, [spec("a", *shape), spec("b", 1, 255, 26, 26)])
+
+
+def test_anchors_are_as_many_for_each_head() -> None:
+    how = BoxOptions("a,b", anchors=KNOWN_ANCHORS["yolov3"])
+    with pytest.raises(RankSliceError, match="--anchors: has 9 pairs for 2 outputs"):
+        find_outputs(how, [spec("a", 1, 255, 13, 13), spec("b", 1, 255, 26, 26)])
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_indices_choose_boxes_by_class(batch: tuple[int, ...]) -> None:
+    """As the ONNX Model Zoo's YOLOv3 gives them: top first, scores by class, rows of -1."""
+    boxes = np.array([[IN_FORM["yxyx"], [0, 0, 9, 9]]], np.float32)
+    scores = np.array([[[0.1, 0.2], [0.7, 0.3], [0.6, 0.9]]], np.float32)
+    indices = np.array([[0, 1, 0], [0, 2, 0], [-1, -1, -1], [0, 3, 0], [0, 0, 2]], np.int32)
+    outputs = [boxes, scores, indices.reshape(*batch, 5, 3)]
+    how = reading("b,s,i", "yxyx")
+    specs = [spec("b", 1, 2, 4), spec("s", 1, 3, 2), spec("i", *outputs[2].shape, dtype="int32")]
+    assert (0, 1, 2) == find_outputs(how, specs)
+    detections, _ = read_detections(how, outputs)
+    assert ([BOX, BOX], [1, 2]) == (detections.boxes.tolist(), detections.classes.tolist())
+    assert [0.7, 0.6] == pytest.approx(detections.scores.tolist())
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_boxes_with_a_score_for_each_class_are_suppressed(is_last: bool) -> None:
+    boxes = np.array([[BOX, BOX, [100, 100, 110, 110]]], np.float32)
+    scores = np.array([[[0.1, 0.2, 0.0], [0.7, 0.3, 0.5]]], np.float32)
+    outputs = [boxes, scores.transpose(0, 2, 1) if is_last else scores]
+    how = reading("b,s", nms=0.5)
+    specs = [spec("b", 1, 3, 4), spec("s", *outputs[1].shape)]
+    assert (0, 1) == find_outputs(how, specs)
+    detections, _ = read_detections(how, outputs)
+    assert [1, 1, 1] == detections.classes.tolist()
+    assert [0.7, 0.5] == pytest.approx(suppressed(detections, 0.5).scores.tolist())

@@ -171,8 +171,9 @@ class Problem:
 
     @cached_property
     def home_layers(self) -> NDArray[np.int64]:
-        """(tensors,): the layer from whose device each comes."""
-        return np.array([self.home_layer(tensor) for tensor in self.tensors], np.int64)
+        """(tensors,): the layer from whose device each comes: its maker, or where frames enter."""
+        producers = np.array([tensor.producer for tensor in self.tensors], np.int64)
+        return np.where(producers == MODEL_INPUT, self.source_layer, producers)
 
     @cached_property
     def is_input(self) -> NDArray[np.bool_]:
@@ -181,10 +182,6 @@ class Problem:
     @cached_property
     def is_output(self) -> NDArray[np.bool_]:
         return np.array([tensor.is_output for tensor in self.tensors], bool)
-
-    def home_layer(self, tensor: LayerTensor) -> int:
-        """Return the layer from whose device a tensor comes: its maker, or where frames enter."""
-        return self.source_layer if tensor.producer == MODEL_INPUT else tensor.producer
 
     @cached_property
     def tensor_bytes(self) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
 from rankslice.exploration.cost.cost_model import SLOTS
 from rankslice.exploration.planner.optimal import Objective
-from rankslice.exploration.problem.problem import LayerTensor, Problem
+from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Assignment
 from rankslice.exploration.times.span_times import Slice
 
@@ -112,10 +112,9 @@ class ContiguousPlanner:
 
         That is a bottleneck in seconds; infinite if there is no such mapping.
         """
-        if self.most_turns > 1:
-            # What crosses cuts depends on who takes turns, so it counts as nothing.
-            return max(self._bound_s(0.0 * sent, rates) for sent, rates in self._least_sent())
-        return max(self._bound_s(sent, rates) for sent, rates in self._least_sent())
+        # What crosses cuts depends on who takes turns: where some do, it counts as nothing.
+        counts = float(self.most_turns == 1)
+        return max(self._bound_s(counts * sent, rates) for sent, rates in self._least_sent())
 
     def _bound_s(self, sent: Floats, bandwidth: Floats) -> float:
         """Return the bottleneck below which there is none, of messages of so many bytes."""
@@ -158,17 +157,13 @@ class ContiguousPlanner:
         """Return of each cut behind a layer what the next layer takes, what this one gives, and
         what of this goes to the next layer.
         """
-        problem, layers = self.problem, len(self.problem.layers)
-        taken, sent, handed = np.zeros((3, layers))
-        for tensor in problem.tensors:
-            if not math.isfinite(tensor.nbytes):
-                continue
-            made = problem.home_layer(tensor)
-            later = _readers_behind(problem, tensor, made)
-            for reader in later:
-                taken[reader - 1] += tensor.nbytes
-            sent[made] += tensor.nbytes if later else 0.0
-            handed[made] += tensor.nbytes if made + 1 in later else 0.0
+        taken, sent, handed = np.zeros((3, len(self.problem.layers)))
+        for nbytes, made, later in _uses(self.problem):
+            if math.isfinite(nbytes):
+                for reader in later:
+                    taken[reader - 1] += nbytes
+                sent[made] += nbytes if later else 0.0
+                handed[made] += nbytes if made + 1 in later else 0.0
         return taken, sent, handed
 
     @cached_property
@@ -241,10 +236,20 @@ class ContiguousPlanner:
         )
 
 
-def _readers_behind(problem: Problem, tensor: LayerTensor, layer: int) -> set[int]:
-    """Return the layers behind a layer that need a tensor; the sink's counts, too."""
-    readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-    return {reader for reader in readers if reader > layer}
+class _Use(NamedTuple):
+    """Where a tensor comes from, and who needs it later."""
+
+    nbytes: float
+    home: int
+    """The layer from whose device it comes."""
+    later: tuple[int, ...]
+    """The layers behind that one that need it, ascending; the sink's counts, too."""
+
+
+def _uses(problem: Problem) -> Iterator[_Use]:
+    for tensor, home in zip(problem.tensors, problem.home_layers.tolist(), strict=True):
+        readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
+        yield _Use(tensor.nbytes, home, tuple(sorted(r for r in readers if r > home)))
 
 
 def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
@@ -262,15 +267,11 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
             steps[first.start, last.stop] -= seconds
             steps[first.stop, last.stop] += seconds
 
-    for tensor in problem.tensors:
-        seconds = each_s
-        if math.isfinite(tensor.nbytes):
-            seconds += tensor.nbytes * per_byte_s
-        made = problem.home_layer(tensor)
-        after = [made, *sorted(_readers_behind(problem, tensor, made))]
-        for before, reader in itertools.pairwise(after):
+    for nbytes, made, later in _uses(problem):
+        seconds = each_s + (nbytes * per_byte_s if math.isfinite(nbytes) else 0.0)
+        for before, reader in itertools.pairwise((made, *later)):
             add(seconds, range(before + 1, reader + 1), range(reader, layers))
-        add(seconds, range(made + 1), range(made, after[-1]))
+        add(seconds, range(made + 1), range(made, max(later, default=made)))
     return np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
 
 
@@ -328,12 +329,10 @@ def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
     makes one.
     """
     finite, endless = np.zeros((2, len(problem.layers) + 1))
-    for tensor in problem.tensors:
-        first = problem.home_layer(tensor)
-        last = max(_readers_behind(problem, tensor, first), default=first)
-        if last > first:
-            changes, size = (finite, tensor.nbytes) if np.isfinite(tensor.nbytes) else (endless, 1)
-            changes[first] += size
-            changes[last] -= size
+    for nbytes, made, later in _uses(problem):
+        if later:
+            changes, size = (finite, nbytes) if np.isfinite(nbytes) else (endless, 1)
+            changes[made] += size
+            changes[later[-1]] -= size
     crossing = np.maximum(np.cumsum(finite), 0.0)  # what is added and taken away may leave a rest
     return np.where(np.cumsum(endless) > 0, np.inf, crossing)[:-2]

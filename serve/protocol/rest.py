@@ -75,15 +75,15 @@ def read_request(
     binary.check_end()
     named = [_object("an output", item) for item in _list("outputs", record.get("outputs") or [])]
     wanted = wanted_outputs(outputs, [item.get("name") for item in named])
-    default = _bool("binary_data_output", parameters.get("binary_data_output", False))
-    is_binary = {
-        item["name"]: _bool("binary_data", _parameters("output", item).get("binary_data", default))
-        for item in named
-    }
+    default = _bool("parameter binary_data_output", parameters.get("binary_data_output", False))
+    is_binary = {}
+    for item in named:
+        value = _parameters("output", item).get("binary_data", default)
+        is_binary[item["name"]] = _bool("parameter binary_data", value)
     return Request(
         all_inputs(inputs, arrays),
         wanted,
-        _id(record.get("id", "")),
+        _text("id", record.get("id", "")),
         timeout_of(parameters.get("timeout")),
         frozenset(spec.name for spec in wanted if is_binary.get(spec.name, default)),
     )
@@ -97,11 +97,8 @@ def write_answer(
     binary: list[bytes] = []
     for spec in request.outputs:
         values = results[spec.name]
-        item: dict[str, Any] = {
-            "name": spec.name,
-            "datatype": datatype_of(spec),
-            "shape": list(values.shape),
-        }
+        item: dict[str, Any] = {"name": spec.name, "datatype": datatype_of(spec)}
+        item["shape"] = list(values.shape)
         if spec.name in request.as_bytes:
             binary.append(np.ascontiguousarray(values).tobytes())
             item["parameters"] = {"binary_data_size": len(binary[-1])}
@@ -222,31 +219,19 @@ def _json(text: bytes) -> object:
         raise invalid(f"the request is not valid JSON{reason}") from None
 
 
-def _object(where: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid(f"{where}: expected a JSON object")
+def _of_kind(kind: type, called: str, where: str, value: object) -> Any:
+    if not isinstance(value, kind):
+        raise invalid(f"{where}: expected {called}")
     return value
 
 
-def _list(where: str, value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise invalid(f"{where}: expected a list")
-    return value
+_object = partial(_of_kind, dict, "a JSON object")
+_list = partial(_of_kind, list, "a list")
+_bool = partial(_of_kind, bool, "true or false")
+_text = partial(_of_kind, str, "a text")
 
 
 def _parameters(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = _object(f"{where}: parameters", record.get("parameters") or {})
+    parameters: dict[str, Any] = _object(f"{where}: parameters", record.get("parameters") or {})
     refuse_parameters(where, parameters)
     return parameters
-
-
-def _bool(where: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise invalid(f"parameter {where}: expected true or false")
-    return value
-
-
-def _id(value: object) -> str:
-    if not isinstance(value, str):
-        raise invalid("id: expected a text")
-    return value

@@ -30,7 +30,7 @@ from rankslice.views.bench_tables import (
     ratio_figure,
     ratio_table,
 )
-from rankslice.views.charts import Axis, Bin, Mark, Point, Series, histogram_figure, line_figure
+from rankslice.views.charts import Axis, Mark, Point, Series, histogram_figure, line_figure
 from rankslice.views.content import Figure, Page, Section, Table
 
 _MAX_POINTS = 240
@@ -70,8 +70,9 @@ def bench_page(bench: Bench, first: Sequence[Section] = ()) -> Page:
 
 def _ratio_section(names: Sequence[str], ratios: Sequence[Ratio]) -> Section:
     table = ratio_table(names, ratios)
-    known = [(f"{one.load}: {one.figure}", one) for one in ratios if one.ratio.is_known]
-    figures = [ratio_figure(f"{table.caption}, 95 % intervals", known)] if known else []
+    is_known = any(one.ratio.is_known for one in ratios)
+    named = [(f"{one.load}: {one.figure}", one) for one in ratios]
+    figures = [ratio_figure(f"{table.caption}, 95 % intervals", named)] if is_known else []
     text = "Measured in turns: each pair of starts gives one ratio."
     return Section(table.caption, (text,), (table, *figures))
 
@@ -149,8 +150,7 @@ def _histogram_figure(name: str, histogram: DurationHistogram) -> Figure:
     edges = [low + width * step for step in range(_BINS + 1)]
     counts = histogram.bins(edges)
     bins = [
-        Bin(_MS * low, _MS * (low + width), count)
-        for low, count in zip(edges, counts, strict=False)
+        (_MS * low, _MS * (low + width), count) for low, count in zip(edges, counts, strict=False)
     ]
     return histogram_figure(f"compute of {name}", bins, Axis("compute, ms"))
 

@@ -14,7 +14,7 @@ from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
 from rankslice.measurement.bench.quiet import LIVE_NOTE, unquiet, unseen
 from rankslice.measurement.bench.series import Ratio, SeriesFigures
-from rankslice.views.charts import Axis, Estimate, Mark, interval_figure
+from rankslice.views.charts import Axis, Mark, interval_figure
 from rankslice.views.content import Figure, Notice, Table
 
 RATE_HEAD = ("job", "load", "frames/s", "95 %", "mean ms", "95 %")
@@ -101,16 +101,9 @@ def ratio_table(names: Sequence[str], ratios: Sequence[Ratio]) -> Table:
 
 
 def ratio_figure(caption: str, ratios: Sequence[tuple[str, Ratio]]) -> Figure:
-    """Return ratios with their intervals, given a name of each."""
-    estimates = [
-        Estimate(
-            name,
-            *(ratio.ratio.value, ratio.ratio.low, ratio.ratio.high),
-            number_text(ratio.ratio.value),
-        )
-        for name, ratio in ratios
-    ]
-    return interval_figure(caption, estimates, Axis("ratio", "log"), Mark(1.0, "equal"))
+    """Return those ratios, given a name of each, whose intervals are known."""
+    intervals = [(name, one.ratio) for name, one in ratios if one.ratio.is_known]
+    return interval_figure(caption, intervals, Axis("ratio", "log"), Mark(1.0, "equal"))
 
 
 def notes(bench: Bench, measured: Sequence[SeriesFigures]) -> Notice:

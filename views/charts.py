@@ -13,6 +13,8 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from rankslice.framework.wording import number_text
+from rankslice.measurement.bench.intervals import Interval
 from rankslice.views.content import Figure, Table
 from rankslice.views.svg import element, picture
 from rankslice.views.terminal import shortened
@@ -167,27 +169,6 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
-    """How many values lie from ``low`` to ``high``."""
-
-    low: float
-    high: float
-    count: float
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with its interval."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    text: str = ""
-    """As it is written beside the name."""
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """A bar of several parts, one for each kind."""
 
@@ -232,36 +213,37 @@ def line_figure(
 
 
 def histogram_figure(
-    caption: str, bins: Sequence[Bin], x: Axis, *, x_marks: Sequence[Mark] = ()
+    caption: str, bins: Sequence[Sequence[float]], x: Axis, *, x_marks: Sequence[Mark] = ()
 ) -> Figure:
+    """Return a bar for each bin, of which there are both ends and the number of frames in it."""
     chart = _Chart(26)
     bottom = chart.top + _PLOT
-    ends = [end for one in bins for end in (one.low, one.high)]
+    ends = [end for low, high, _ in bins for end in (low, high)]
     across = Scale(x, [*ends, *(mark.value for mark in x_marks)], LEFT, RIGHT)
-    counts = [0.0, *(one.count for one in bins)]
+    counts = [0.0, *(count for _, _, count in bins)]
     up = Scale(Axis("frames"), counts, bottom, chart.top, whole=True)
     chart.parts += axes(across, bottom, chart.top, up)
-    for one in bins:
-        if across.shows(one.low) and across.shows(one.high) and up.shows(one.count):
-            left, height = across.pixel(one.low), up.pixel(one.count)
+    for low, high, count in bins:
+        if across.shows(low) and across.shows(high) and up.shows(count):
+            left, height = across.pixel(low), up.pixel(count)
             if height < bottom:
-                width = max(1.0, across.pixel(one.high) - left - 0.5)
+                width = max(1.0, across.pixel(high) - left - 0.5)
                 chart.area(0, left, height, width, bottom - height)
     chart.marks(across, up, x_marks)
-    rows = tuple(tuple(map(_digits, (one.low, one.high, one.count))) for one in bins)
+    rows = tuple(tuple(map(_digits, one)) for one in bins)
     table = Table(caption, (f"{x.label} from", "to", "frames"), rows)
     return Figure(caption, chart.svg(f"frames over {x.label}", bottom), table)
 
 
 def interval_figure(
-    caption: str, estimates: Sequence[Estimate], axis: Axis, reference: Mark
+    caption: str, intervals: Sequence[tuple[str, Interval]], axis: Axis, reference: Mark
 ) -> Figure:
-    """Return a line for each value and its interval, the name above it."""
-    values = [end for one in estimates for end in (one.value, one.low, one.high)]
+    """Return a line for each interval, its name and value above it."""
+    values = [end for _, one in intervals for end in (one.value, one.low, one.high)]
     chart = _Chart(6 + _LINE)
     across = Scale(axis, [*values, reference.value], WIDTH - RIGHT, RIGHT)
-    bottom = chart.rows([(one.name, one.text) for one in estimates], across)
-    for number, one in enumerate(estimates):
+    bottom = chart.rows([(name, number_text(one.value)) for name, one in intervals], across)
+    for number, (_, one) in enumerate(intervals):
         if all(map(across.shows, (one.value, one.low, one.high))):
             y = chart.top + (number + 0.7) * _ROW
             interval = [(across.pixel(one.low), y), (across.pixel(one.high), y)]

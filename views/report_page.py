@@ -93,9 +93,7 @@ def _benches(benches: Sequence[KeptBench]) -> Section:
     ratios = [(kept.name, ratio) for kept in benches for ratio in kept.ratios]
     if ratios:
         table = benches_table(benches)
-        named = [
-            (f"{name}, {one.load}: {one.figure}", one) for name, one in ratios if one.ratio.is_known
-        ]
+        named = [(f"{name}, {one.load}: {one.figure}", one) for name, one in ratios]
         parts += [table, ratio_figure(f"{table.caption}, 95 % intervals", named)]
     return Section("Benchmarks", texts, tuple(parts))
 

@@ -14,7 +14,6 @@ from rankslice.measurement.summary import RunSummary, merged_counts, percentile_
 from rankslice.views.charts import (
     Axis,
     Bar,
-    Bin,
     Mark,
     Point,
     Series,
@@ -130,7 +129,7 @@ def curves_figure(
 
 def latency_histogram(caption: str, summary: RunSummary) -> Figure:
     """Return a histogram of latencies, with the median and the 99th percentile marked."""
-    bins = [Bin(*count) for count in merged_counts(summary.latency_counts, _MAX_BINS)]
+    bins = merged_counts(summary.latency_counts, _MAX_BINS)
     times = summary.latency_ms
     marks = [Mark(times[name], f"{name} {ms_text(times[name])}") for name in ("p50", "p99")]
     # The bins are equally wide on this scale alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,17 @@ from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.exploration.times.segment_times import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.files.hashing import FileHashes
 from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
-from rankslice.framework.graph import AnyTensor, Layer
+from rankslice.framework.graph import AnyTensor
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted, size_option
-from rankslice.frontend.formats import Model, find_format, format_of, read_model, submodel_files
+from rankslice.frontend.formats import find_format, format_of, read_model, submodel_files
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
@@ -101,36 +101,72 @@ def build(
     """
     check_folder(Path(os.path.realpath(out)), "choose another --out")
     seen = _seen_bounds(model, options)
+    kind = find_format(model)
     planned = plan_model(
         model,
         mapping,
         platform,
         replace(options, sizes=seen.added_to(options.sizes)),
-        where=partial(_place, _submodel_format(model), options.share_cores),
+        where=partial(_place, kind.submodels if kind else "", options.share_cores),
         on_step=on_step,
     )
-    loaded, plan, boards = planned.model, planned.plan, planned.platform
-    raise_mistakes(_option_mistakes(plan, boards))
-    kind = format_of(loaded.graph)
-    for cut in planned.cuts:
-        # Ranks that take turns may make the same mistakes.
-        raise_mistakes(dict.fromkeys(kind.mistakes(loaded, cut, plan.ranks)))
-    conversion = conversion_of(loaded, options.quantisation)
-    replanning, mappings = None, {}
+    raise_mistakes(_option_mistakes(planned.plan, planned.platform))
+    raise_mistakes(planned.engine_mistakes())
+    conversion = conversion_of(planned.model, options.quantisation)
+    replanning = None
+    mappings: dict[str, LayerMapping] = {}
     if options.survive or options.standby:
-        if isinstance(platform, Platform):
-            found = "the platform is kept for later plans, so it must be a file"
-            raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
-        replanning = replanning_of(planned, options)
-        for board in surviving(plan, boards, options.survive):
+        replanning = replanning_of(planned, platform, options)
+        for board in surviving(planned.plan, planned.platform, options.survive):
             on_step(f"planning without {board}")
             mappings[board] = replanning.mapping([board])
-    with (
-        new_folder(out, replaces=_foreign if options.force else None) as folder,
-        FileHashes() as hashes,
-    ):
+    with new_folder(out, replaces=_foreign if options.force else None) as folder:
+        plan, packages = _write(folder, planned, conversion, options, on_step)
+        (folder / REFERENCE).symlink_to(model.resolve())
+        alone = replace(options, survive=(), standby=False, profile=None, force=False)
+        fallbacks = [
+            build(
+                model,
+                without_it,
+                platform,
+                without(folder, [board]),
+                alone,
+                on_step=partial(lambda board, step: on_step(f"without {board}: {step}"), board),
+            )
+            for board, without_it in mappings.items()
+        ]
+        survival = None
+        if replanning is not None:
+            plans = {board: done.plan for board, done in zip(mappings, fallbacks, strict=True)}
+            survival = survival_record(replanning, plan, plans, options)
+            write_survival_files(folder, survival, replanning.platform_file, options)
+    bounds = tuple(_bounds(plan, options.sizes, seen))
+    warnings = (
+        *planned.warnings,
+        *planned.cut_warnings(),
+        *seen.warnings(plan.job.tensors.values()),
+        *_large(bounds),
+    )
+    result = Build(folder, plan, packages, warnings, bounds, planned.weights, (), survival)
+    moved = _moved(result, folder, out)
+    return replace(moved, fallbacks=tuple(_moved(done, folder, out) for done in fallbacks))
+
+
+def _write(
+    folder: Path,
+    planned: Planned,
+    conversion: Conversion,
+    options: BuildOptions,
+    on_step: Callable[[str], None],
+) -> tuple[Plan, tuple[Path, ...]]:
+    """Write all but what other boards' loss needs; return the plan with its hash and facts, and the
+    packages.
+    """
+    model, plan, boards = planned.model, planned.plan, planned.platform
+    kind = format_of(model.graph)
+    with FileHashes() as hashes:
         on_step("writing sub-models")
-        sha256 = hashes.begin(loaded.path)
+        sha256 = hashes.begin(model.path)
         facts = _write_submodels(folder, planned, conversion, hashes, on_step)
         write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
@@ -141,55 +177,22 @@ def build(
         write_driver(folder, plan, schedule(plan))
         on_step("packing")
         also = open_mpi_requirements() if options.wheels else []
-        add_wheels = wheels_for(boards.boards, options.wheels, also)
         packages = write_packages(
             folder,
             plan,
             video=options.video,
             archive=options.archive,
-            add_wheels=add_wheels,
+            add_wheels=wheels_for(boards.boards, options.wheels, also),
             hashes=hashes,
         )
-        if kind.is_converted:
-            on_step("converting the unsliced model")
-            _write_converted(folder / converted_name(kind.submodels), loaded, conversion)
-        (folder / REFERENCE).symlink_to(model.resolve())
-        fallbacks = []
-        for board, without_it in mappings.items():
-            alone = replace(options, survive=(), standby=False, profile=None, force=False)
-            fallbacks.append(
-                build(
-                    model,
-                    without_it,
-                    platform,
-                    without(folder, [board]),
-                    alone,
-                    on_step=lambda step, board=board: on_step(f"without {board}: {step}"),  # type: ignore[misc]
-                )
-            )
-        survival = None
-        if replanning is not None:
-            assert not isinstance(platform, Platform)
-            plans = {
-                board: fallback.plan for board, fallback in zip(mappings, fallbacks, strict=True)
-            }
-            survival = survival_record(replanning, plan, plans, platform, options)
-            write_survival_files(folder, survival, platform, options)
-    packages = tuple(out / package.relative_to(folder) for package in packages)
-    of_cuts = [warning for cut in planned.cuts for warning in kind.warnings(cut)]
-    of_bounds = seen.warnings(plan.job.tensors.values())
-    warnings = (*planned.warnings, *dict.fromkeys(of_cuts), *of_bounds)
-    bounds = tuple(_bounds(plan, options.sizes, seen))
-    return Build(
-        out,
-        plan,
-        packages,
-        (*warnings, *_large(bounds)),
-        bounds,
-        planned.weights,
-        tuple(_moved(fallback, folder, out) for fallback in fallbacks),
-        survival,
-    )
+    if kind.is_converted:
+        on_step("converting the unsliced model")
+        graph, path = model.graph, folder / converted_name(kind.submodels)
+        brought = {tensor.name for tensor in graph.inputs}
+        outputs = tuple(tensor for tensor in graph.outputs if tensor.name not in brought)
+        whole = PartitionSegment(graph.layers, graph.inputs, outputs)
+        write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)
+    return plan, packages
 
 
 def _moved(build: Build, folder: Path, out: Path) -> Build:
@@ -210,18 +213,13 @@ def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[A
     """Yield the open tensors of a plan, each with what says how large it can be."""
     for tensor in plan.job.tensors.values():
         if tensor.is_open:
-            is_given = tensor.name in plan.inputs or _is_bounded_by(given, tensor)
-            is_seen = tensor.name in seen.bounds and tensor.name not in given.at_most
-            yield tensor, "--at-most" if is_given else "frames" if is_seen else "model"
-
-
-def _is_bounded_by(given: GivenSizes, tensor: AnyTensor) -> bool:
-    """Return whether the bound of a tensor is one that is given; the model's may be smaller."""
-    sizes = given.at_most.get(tensor.name, ())
-    return any(
-        symbol and size == most
-        for size, most, symbol in zip(tensor.shape or (), sizes, tensor.symbols, strict=False)
-    )
+            at_most = given.at_most.get(tensor.name, ())
+            sizes = zip(tensor.shape or (), at_most, tensor.symbols, strict=False)
+            # The model's own bound may be smaller than the one that is given.
+            is_given = any(symbol and size == most for size, most, symbol in sizes)
+            is_seen = tensor.name in seen.bounds and not at_most
+            by_option = is_given or tensor.name in plan.inputs
+            yield tensor, "--at-most" if by_option else "frames" if is_seen else "model"
 
 
 def _large(bounds: Iterable[tuple[AnyTensor, str]]) -> Iterator[str]:
@@ -261,12 +259,6 @@ def _foreign(folder: Path) -> str:
     if any(map(living_runs, (folder, *(folder / WITHOUT).glob("*")))):
         return "a run is in progress in it: wait until it ends"
     return other_entries(folder, OWN_ENTRIES.__contains__)
-
-
-def _submodel_format(model: Path) -> str:
-    """Return the format of a model's sub-models; empty if its suffix is unknown."""
-    found = find_format(model)
-    return found.submodels if found else ""
 
 
 def _place(
@@ -315,14 +307,15 @@ def _write_submodels(
         for part in cut.segments
     ]
     # What is hashed last should be small, so that no core waits.
-    parts.sort(key=lambda pair: -_weight_bytes(pair[0].layers))
+    parts.sort(key=lambda pair: -sum(w.nbytes for layer in pair[0].layers for w in layer.weights))
     written: dict[tuple[tuple[str, ...], ...], str] = {}
     for number, (part, segment) in enumerate(parts, 1):
         if format_of(model.graph).is_converted:
             on_step(f"converting sub-model {number} of {len(parts)}")
         path = folder / segment.file
         path.parent.mkdir(exist_ok=True)
-        content = tuple(_names(named) for named in (part.layers, part.inputs, part.outputs))
+        sides = (part.layers, part.inputs, part.outputs)
+        content = tuple(tuple(item.name for item in side) for side in sides)
         if content in written:
             link_or_copy(folder / written[content], path)
             facts[segment.file] = facts[written[content]]
@@ -334,19 +327,3 @@ def _write_submodels(
                 written[content] = segment.file
         hashes.begin(path)
     return facts
-
-
-def _names(parts: Iterable[Layer | AnyTensor]) -> tuple[str, ...]:
-    return tuple(part.name for part in parts)
-
-
-def _weight_bytes(layers: Sequence[Layer]) -> int:
-    return sum(weight.nbytes for layer in layers for weight in layer.weights)
-
-
-def _write_converted(path: Path, model: Model, conversion: Conversion) -> None:
-    graph = model.graph
-    brought = {tensor.name for tensor in graph.inputs}
-    outputs = [tensor for tensor in graph.outputs if tensor.name not in brought]
-    whole = PartitionSegment(graph.layers, graph.inputs, tuple(outputs))
-    write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)

@@ -42,6 +42,7 @@ def plan_afresh(folder: Path, lost: frozenset[str]) -> Path:
         read_model(model, options.sizes),
         read_platform(platform),
         read_profile(files / PROFILE),
+        platform,
         str(files / PROFILE),
         kept.source_board,
         kept.most_turns,

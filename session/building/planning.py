@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -18,22 +18,21 @@ from rankslice.framework.errors import (
 )
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.ordinary_file import read_text
-from rankslice.framework.graph import Graph
+from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import ModelInfo, Plan
-from rankslice.framework.platform import Platform
+from rankslice.framework.platform import Accelerator, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.specs.assign import assign, entry_of
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
-from rankslice.framework.wording import joined, quoted
+from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 from rankslice.session.building.build_options import BuildOptions
-from rankslice.session.building.element_types import unfit_layers
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -43,6 +42,10 @@ _NO_BOARDS = Platform("", ())
 
 _MAX_PROFILE_BYTES = 256 << 20
 """A thousand layers on ten kinds of accelerators have less."""
+
+
+_OF_SIZES = frozenset(("bool", "int32", "int64"))
+"""Types of sizes and indices, which every accelerator leaves to the CPU or knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,16 @@ class Planned:
     def cuts(self) -> tuple[Partition, ...]:
         """The partition of each of the plan's routes."""
         return (self.partition, *((self.surge,) if self.surge is not None else ()))
+
+    def engine_mistakes(self) -> Iterable[Mistake]:
+        """Return what engines cannot run of the layers of their ranks."""
+        find = format_of(self.model.graph).mistakes
+        mistakes = (m for cut in self.cuts for m in find(self.model, cut, self.plan.ranks))
+        return dict.fromkeys(mistakes)  # ranks that take turns may make the same ones
+
+    def cut_warnings(self) -> Iterable[str]:
+        find = format_of(self.model.graph).warnings
+        return dict.fromkeys(warning for cut in self.cuts for warning in find(cut))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,7 @@ def plan_model(
     unfit = [
         found
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
-        for found in unfit_layers(cut, route.ranks, boards)
+        for found in _unfit_layers(cut, route.ranks, boards)
     ]
     raise_mistakes(mistake for unit, mistake in unfit if not unit.allow_fallback)
     warnings = [chosen.warning for chosen in weights if chosen.warning]
@@ -159,6 +172,36 @@ def plan_model(
         profile=measured,
         warnings=(*planned.warnings, *warnings),
     )
+
+
+def _unfit_layers(
+    cut: Partition, ranks: Sequence[Rank], platform: Platform
+) -> Iterator[tuple[Accelerator, Mistake]]:
+    """Yield the ranks with layers that make elements which their accelerator does not take."""
+    boards = {board.name: board for board in platform.boards}
+    for rank in ranks:
+        unit = boards[rank.board].accelerator(rank.accelerator) if rank.board in boards else None
+        if unit is None or not unit.types:
+            continue
+        layers = [
+            layer
+            for segment in cut.segments
+            if segment.rank == rank.rank
+            for layer in segment.layers
+        ]
+        unfit = {layer.name: kinds for layer in layers if (kinds := _other_types(layer, unit))}
+        if unfit:
+            made = dict.fromkeys(kind for types in unfit.values() for kind in types)
+            takes = f"the {rank.accelerator} takes {joined([*unit.types])}"
+            verb = "makes" if len(unfit) == 1 else "make"
+            found = f"{takes}, and {listed([*unfit])} {verb} {joined([*made])}"
+            remedy = "quantise the model, or map these layers to a CPU"
+            yield unit, Mistake(f"rank {rank.rank} ({rank.key})", found, remedy)
+
+
+def _other_types(layer: Layer, unit: Accelerator) -> tuple[str, ...]:
+    made = dict.fromkeys(tensor.dtype for tensor in layer.outputs)
+    return tuple(kind for kind in made if kind not in unit.types and kind not in _OF_SIZES)
 
 
 def _with_surge(

@@ -25,6 +25,7 @@ from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
+from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.partition.partition import kept
@@ -51,6 +52,7 @@ class Replanning:
     model: Model
     platform: Platform
     profile: Profile
+    platform_file: Path
     source: str
     """Name of the profile's file, for messages."""
     source_board: str | None = None
@@ -184,13 +186,16 @@ def _standby_mistakes(
             )
 
 
-def replanning_of(planned: Planned, options: BuildOptions) -> Replanning:
+def replanning_of(planned: Planned, platform: PlatformSource, options: BuildOptions) -> Replanning:
     """Return the planner for the loss of boards.
 
     Raises:
         RankSliceError: the options do not suffice for it, or no other job can go on with the
             model's frames.
     """
+    if isinstance(platform, Platform):
+        found = "the platform is kept for later plans, so it must be a file"
+        raise RankSliceError(Mistake("survive", found, "give the path of a platform file"))
     if not options.survive:
         found = "there is one plan only"
         raise RankSliceError(Mistake("--standby", found, "give --survive, too"))
@@ -211,6 +216,7 @@ def replanning_of(planned: Planned, options: BuildOptions) -> Replanning:
         planned.model,
         planned.platform,
         planned.profile,
+        Path(platform),
         options.profile.name,
         options.source_board,
         _most_turns(planned.plan),
@@ -248,7 +254,6 @@ def survival_record(
     replanning: Replanning,
     plan: Plan,
     fallbacks: Mapping[str, Plan],
-    platform: str | Path,
     options: BuildOptions,
 ) -> SurvivalRecord:
     """Return the record of plans for lost boards.
@@ -274,7 +279,7 @@ def survival_record(
             Fallback(board, prediction.throughput_fps) for board, prediction in predictions.items()
         ),
         options=BuiltWith(
-            platform=PLATFORMS[Path(platform).suffix.lower() == ".txt"],
+            platform=PLATFORMS[replanning.platform_file.suffix.lower() == ".txt"],
             shape=dict(options.sizes.fixed),
             at_most=dict(options.sizes.at_most),
             share_cores=options.share_cores,
@@ -288,7 +293,7 @@ def survival_record(
 
 
 def write_survival_files(
-    folder: Path, record: SurvivalRecord, platform: str | Path, options: BuildOptions
+    folder: Path, record: SurvivalRecord, platform: Path, options: BuildOptions
 ) -> None:
     write_survival(folder, record)
     files = folder / SURVIVAL_FILES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rankslice.framework.graph import Layer
 
@@ -52,6 +52,23 @@ def transposed_convolution(window: slice, data: int = 0) -> Callable[[Layer], in
     ``data``: the operand that is the input; the kernel is operand 1.
     """
     return lambda layer: math.prod(shape_of(layer, data)) * math.prod(shape_of(layer, 1)[window])
+
+
+def recurrent(matrices: Iterable[int]) -> Callable[[Layer], int]:
+    """Count the matrices among the operands once for each step of each sequence.
+
+    ``matrices``: their positions; those that are omitted take nothing.
+    """
+    positions = tuple(matrices)
+
+    def count(layer: Layer) -> int:
+        present = [n for n in positions if layer.operands[n : n + 1] not in ((), (None,))]
+        if not present:
+            raise UnknownSizeError
+        steps = math.prod(shape_of(layer, 0)[:-1])
+        return steps * sum(math.prod(shape_of(layer, position)) for position in present)
+
+    return count
 
 
 def counted_macs(

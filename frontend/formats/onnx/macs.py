@@ -14,6 +14,7 @@ from rankslice.frontend.formats.operand_shapes import (
     counted_macs,
     matrix_product,
     output_shape,
+    recurrent,
     shape_of,
     transposed_convolution,
 )
@@ -75,12 +76,6 @@ def _indices(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
     return list(zip([*before, *between, *after], shape, strict=True))
 
 
-def _recurrent(layer: Layer) -> int:
-    """Count both matrices of all gates and directions, once per step and sequence."""
-    steps = math.prod(shape_of(layer, 0)[:2])
-    return steps * (math.prod(shape_of(layer, 1)) + math.prod(shape_of(layer, 2)))
-
-
 def _attention(layer: Layer) -> int:
     """Count queries times keys, and weights times values.
 
@@ -125,9 +120,9 @@ _COUNTS: dict[str, Callable[[Layer], int]] = {
     "MatMulInteger": matrix_product(),
     "QLinearMatMul": matrix_product(),
     "Einsum": _einsum,
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "RNN": _recurrent,
+    "LSTM": recurrent((1, 2)),
+    "GRU": recurrent((1, 2)),
+    "RNN": recurrent((1, 2)),
     "Attention": _attention,
     "com.microsoft.Attention": _packed_attention,
     "com.microsoft.DynamicQuantizeMatMul": matrix_product(),

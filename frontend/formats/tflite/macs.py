@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rankslice.framework.graph import Layer
 from rankslice.frontend.formats.operand_shapes import (
     convolution,
     counted_macs,
     matrix_product,
-    output_shape,
-    shape_of,
+    recurrent,
     transposed_convolution,
 )
 from rankslice.frontend.formats.tflite.schema import OPERATORS
@@ -32,25 +30,6 @@ def tflite_macs(layer: Layer) -> int | None:
     return counted_macs(layer, _COUNTS, is_free=layer.op in _FREE)
 
 
-def _fully_connected(layer: Layer) -> int:
-    """Count a product with a matrix [outputs, inputs]."""
-    return math.prod(output_shape(layer)) * shape_of(layer, 1)[-1]
-
-
-def _recurrent(matrices: Iterable[int]) -> Callable[[Layer], int]:
-    """Count the matrices among the operands once for each step of each sequence."""
-    positions = tuple(matrices)
-
-    def count(layer: Layer) -> int:
-        present = [
-            n for n in positions if n < len(layer.operands) and layer.operands[n] is not None
-        ]
-        steps = math.prod(shape_of(layer, 0)[:-1])
-        return steps * sum(math.prod(shape_of(layer, position)) for position in present)
-
-    return count
-
-
 # The kernel of a transposed convolution has the input channels last.
 _COUNTS: dict[str, Callable[[Layer], int]] = {
     "CONV_2D": convolution(slice(1, None)),  # [outputs, height, width, inputs per group]
@@ -58,10 +37,10 @@ _COUNTS: dict[str, Callable[[Layer], int]] = {
     "DEPTHWISE_CONV_2D": convolution(slice(1, 3)),  # [1, height, width, outputs]
     "TRANSPOSE_CONV": transposed_convolution(slice(0, -1), 2),
     "CONV_3D_TRANSPOSE": transposed_convolution(slice(0, -1), 2),
-    "FULLY_CONNECTED": _fully_connected,
+    "FULLY_CONNECTED": convolution(slice(1, None)),  # [outputs, inputs]
     "BATCH_MATMUL": matrix_product("adj_x"),
-    "LSTM": _recurrent(_LSTM_MATRICES),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _recurrent(_LSTM_MATRICES),
-    "RNN": _recurrent((1, 2)),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": _recurrent((1, 2)),
+    "LSTM": recurrent(_LSTM_MATRICES),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": recurrent(_LSTM_MATRICES),
+    "RNN": recurrent((1, 2)),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": recurrent((1, 2)),
 }

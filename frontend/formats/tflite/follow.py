@@ -85,20 +85,16 @@ class _Facts:
     """Small ones only."""
 
 
+@dataclass(slots=True)
 class _Follower:
     """Follows the operators of one file."""
 
-    def __init__(
-        self,
-        file: FlatFile,
-        subgraphs: Sequence[Table],
-        codes: Sequence[str],
-        buffers: Sequence[ByteRange | None],
-        beginning: Beginning,
-    ) -> None:
-        self._file, self._subgraphs, self._codes, self._buffers = file, subgraphs, codes, buffers
-        self._beginning = beginning
-        self._left = _MAX_OPERATORS
+    _file: FlatFile
+    _subgraphs: Sequence[Table]
+    _codes: Sequence[str]
+    _buffers: Sequence[ByteRange | None]
+    _beginning: Beginning
+    _left: int = _MAX_OPERATORS
 
     def facts(self, number: int, given: Sequence[Shape], depth: int = 0) -> _Facts:
         subgraph = self._subgraphs[number]
@@ -159,13 +155,11 @@ class _Follower:
             if name in _WITH_BODIES:
                 return self._of_body(name, call, depth)
             if name in BOUNDS:
-                return [self._taken(most) for most in _listed(BOUNDS[name](call))]
+                rows = self._beginning.rows
+                return [(rows(most[0]), *most[1:]) for most in _listed(BOUNDS[name](call))]
             return _listed(RULES[name](call)) if name in RULES else _carried(name, call, results)
         except _MISFITS:
             return ()
-
-    def _taken(self, most: Shape) -> Shape:
-        return (self._beginning.rows(most[0]), *most[1:])
 
     def _of_body(self, name: str, call: Call, depth: int) -> Sequence[Shape]:
         """Return the shapes that the subgraphs of control flow give, if all give the same."""
@@ -214,12 +208,10 @@ def _carried(name: str, call: Call, results: Sequence[int]) -> Sequence[Shape]:
 
 def _values(name: str, call: Call, results: Sequence[int]) -> Sequence[NDArray[Any]]:
     compute = _COMPUTED.get(name)
-    shapes = [call.shapes.get(number) for number in results]
-    if compute is None or min(results, default=-1) < 0:
-        return ()
-    if call.option("fused_activation_function"):
+    if compute is None or min(results, default=-1) < 0 or call.option("fused_activation_function"):
         return ()
     kind = dtype_of(call.tensors[results[0]])
+    shapes = [call.shapes.get(number) for number in results]
     few = all(shape is not None and math.prod(shape) <= _MAX_FOLLOWED for shape in shapes)
     if kind not in _FOLLOWED_TYPES or not few:
         return ()
@@ -271,14 +263,6 @@ def _gathered(call: Call) -> NDArray[Any]:
     return np.take(call.value(0), call.value(1), axis=call.option("axis"))
 
 
-def _counted(call: Call) -> NDArray[Any]:
-    return np.arange(*(call.value(operand).ravel()[0] for operand in range(3)))
-
-
-def _filled(call: Call) -> NDArray[Any]:
-    return np.full(call.value(0).ravel().tolist(), call.value(1))
-
-
 _AS_IN_NUMPY = """
     ABS ADD CEIL EQUAL FLOOR GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT
     LOGICAL_OR MAXIMUM MINIMUM NOT_EQUAL
@@ -291,14 +275,14 @@ _COMPUTED: dict[str, Callable[[Call], Any]] = {
     "CAST": lambda call: call.value(0),
     "CONCATENATION": lambda call: np.concatenate(_all(call), axis=call.option("axis")),
     "DIV": _quotient,
-    "FILL": _filled,
+    "FILL": lambda call: np.full(call.value(0).ravel().tolist(), call.value(1)),
     "FLOOR_DIV": _by_numpy(np.floor_divide),
     "FLOOR_MOD": _by_numpy(np.mod),
     "GATHER": _gathered,
     "MUL": _by_numpy(np.multiply),
     "NEG": _by_numpy(np.negative),
     "PACK": lambda call: np.stack(_all(call), axis=call.option("axis")),
-    "RANGE": _counted,
+    "RANGE": lambda call: np.arange(*(value.ravel()[0] for value in _all(call))),
     "RANK": lambda call: np.array(len(call.shape(0))),
     "REDUCE_MAX": _reducing(np.max),
     "REDUCE_MIN": _reducing(np.min),

@@ -130,6 +130,14 @@ class _Reading:
             for operator, inner in zip(self._operators, self._bodies, strict=True)
         ]
         self._names = unique_names([(table.text("name"), "tensor") for table in self._tables])
+        self._number_of = {name: number for number, name in enumerate(self._names)}
+        made = {n for operator in self._operators for n in operator.numbers("outputs")}
+        made |= set(self._main.numbers("inputs"))
+        self._constants = frozenset(
+            number
+            for number, table in enumerate(self._tables)
+            if number not in made and not table.number("is_variable")
+        )
 
     def model(self, given: GivenSizes) -> TfliteModel:
         shapes, symbols = self._shapes(given)
@@ -155,10 +163,11 @@ class _Reading:
         """Return the largest shape of each tensor, ``None`` if it is not known, and open sizes."""
         where = str(self._path)
         raise_mistakes(flow_mistakes(where, self._main, self._layer_names, self._names))
-        shapes = known_shapes(self._main, self._types, self._constants())
+        shapes = known_shapes(self._main, self._types, self._constants)
         raise_mistakes(self._constant_mistakes())
         inputs = self._inputs(shapes, given)
-        bounds = self._bounds(shapes, inputs.others)
+        raise_mistakes(self._bound_mistakes(shapes, inputs.others))
+        bounds = {self._number_of[name]: shape for name, shape in inputs.others.items()}
         raise_mistakes(self._state_mistakes(inputs))
         brought = self._main.numbers("inputs")
         at_inputs = dict(zip(brought, inputs.shapes.values(), strict=True))
@@ -187,65 +196,53 @@ class _Reading:
 
     def _inputs(self, shapes: Sequence[Shape | None], given: GivenSizes) -> InputSizes:
         """Return the inputs' sizes, in the model's order: those given, or else the file's."""
-        numbers = self._main.numbers("inputs")
-        declared = {
-            self._names[number]: None if shapes[number] is None else _declared(self._tables[number])
-            for number in numbers
-        }
-        named = {*given.fixed, *given.at_most}
-        of_file = {
-            name: shape
-            for number in numbers
-            if (shape := shapes[number]) is not None
-            and named.isdisjoint(_all_names(name := self._names[number], shape))
-        }
+        declared: dict[str, Sizes | None] = {}
+        of_file: dict[str, Shape] = {}
+        for number in self._main.numbers("inputs"):
+            name, shape, table = self._names[number], shapes[number], self._tables[number]
+            signature = table.numbers("shape_signature") or table.numbers("shape")
+            sizes_in_file = ["?" if size < 0 else size for size in signature]
+            declared[name] = None if shape is None else sizes_in_file
+            names = {name, *(f"{name}.{axis}" for axis in range(len(shape or ())))}
+            if shape is not None and names.isdisjoint((*given.fixed, *given.at_most)):
+                of_file[name] = shape
         sizes = GivenSizes({**of_file, **given.fixed}, given.at_most)
         settled, mistakes = settle_inputs(str(self._path), declared, sizes)
         raise_mistakes(mistakes)
         return settled
 
-    def _bounds(
-        self, shapes: Sequence[Shape | None], given: Mapping[str, Shape]
-    ) -> dict[int, Shape]:
-        """Return the largest sizes that are given for tensors which are no inputs, by number."""
-        number_of = {name: number for number, name in enumerate(self._names)}
-        raise_mistakes(self._bound_mistakes(shapes, given, number_of))
-        return {number_of[name]: shape for name, shape in given.items()}
-
     def _bound_mistakes(
-        self,
-        shapes: Sequence[Shape | None],
-        given: Mapping[str, Shape],
-        number_of: Mapping[str, int],
+        self, shapes: Sequence[Shape | None], given: Mapping[str, Shape]
     ) -> Iterator[Mistake]:
         for name, shape in given.items():
-            if name not in number_of:
+            if name not in self._number_of:
                 here = f"{self._path}: --at-most {quoted(name)}"
-                yield Mistake(here, "the model has no such tensor", nearest(name, number_of))
+                hint = nearest(name, self._number_of)
+                yield Mistake(here, "the model has no such tensor", hint)
                 continue
-            known = shapes[number_of[name]]
-            declared = self._tables[number_of[name]].numbers("shape_signature")
+            number = self._number_of[name]
+            known, declared = shapes[number], self._tables[number].numbers("shape_signature")
             if known is not None and -1 not in declared:
                 if known != shape:
-                    yield self._fixed_mistake(number_of[name], known)
+                    yield self._fixed_mistake(number, known)
             elif declared and not admits(declared, shape):
                 here = f"{self._path}: tensor {quoted(name)}"
                 sizes = ", ".join("?" if size < 0 else str(size) for size in declared)
-                found = f"does not fit the sizes {list(shape)}"
-                yield Mistake(here, found, f"it is declared as [{sizes}]")
+                misfit = f"does not fit the sizes {list(shape)}"
+                yield Mistake(here, misfit, f"it is declared as [{sizes}]")
 
     def _fixed_mistake(self, number: int, shape: Shape) -> Mistake:
         here = f"{self._path}: tensor {quoted(self._names[number])}"
         return Mistake(here, f"all its sizes are fixed: {list(shape)}", "leave it out")
 
     def _state_mistakes(self, inputs: InputSizes) -> Iterator[Mistake]:
-        kept = [state for found in self._kept for state in sorted(found) if "variable" in state]
+        kept = [state for kept in self._kept for state in sorted(kept) if "variable" in state]
         for name, symbols in inputs.symbols.items() if kept else ():
             if any(symbols):
                 here = f"{self._path}: input {quoted(name)}"
-                found = f"has open sizes, but the model keeps {kept[0]} from frame to frame"
+                keeps = f"has open sizes, but the model keeps {kept[0]} from frame to frame"
                 fixed = f"fix them: {size_option('--shape', name, inputs.shapes[name])}"
-                yield Mistake(here, f"{found}, which LiteRT clears when sizes change", fixed)
+                yield Mistake(here, f"{keeps}, which LiteRT clears when sizes change", fixed)
 
     def _largest(
         self,
@@ -319,7 +316,10 @@ class _Reading:
 
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
         """Return the records of the main subgraph."""
-        weights = self._weights()
+        weights = {
+            number: self._weight(self._names[number], self._tables[number])
+            for number in sorted(self._constants)
+        }
         raise_mistakes(self._weight_mistakes(weights))
         layers = tuple(
             self._layer(position, tensors, weights) for position in range(len(self._operators))
@@ -335,12 +335,17 @@ class _Reading:
             outputs=tuple(tensors[number] for number in outputs),
             weights=tuple(dict.fromkeys(used)),
             bonds=bonds(self._layer_names, self._kept),
-            quantised=tuple(
-                found
-                for number in self._main.numbers("inputs")
-                for found in _quantised(self._names[number], self._tables[number])
-            ),
+            quantised=tuple(self._quantised()),
         )
+
+    def _quantised(self) -> Iterator[QuantisedInput]:
+        """Yield how inputs' integers stand for real values, if all of one have the same scale."""
+        for number in self._main.numbers("inputs"):
+            table = self._tables[number].table("quantization")
+            scale = table.numbers("scale") if table else ()
+            zero_point = table.numbers("zero_point") if table else ()
+            if len(scale) == 1 and len(zero_point) <= 1 and 0 < scale[0] < math.inf:
+                yield QuantisedInput(self._names[number], scale[0], sum(zero_point))
 
     def _resized(
         self, shapes: Sequence[Shape | None], given: Mapping[int, Shape]
@@ -371,21 +376,6 @@ class _Reading:
 
     def _followed(self, beginnings: Sequence[Beginning]) -> list[dict[int, Shape]]:
         return followed_shapes(self._path, self._subgraphs, self._codes, self._buffers, beginnings)
-
-    def _constants(self) -> frozenset[int]:
-        known = {n for operator in self._operators for n in operator.numbers("outputs")}
-        known |= set(self._main.numbers("inputs"))
-        return frozenset(
-            number
-            for number, table in enumerate(self._tables)
-            if number not in known and not table.number("is_variable")
-        )
-
-    def _weights(self) -> dict[int, Weight]:
-        return {
-            number: self._weight(self._names[number], self._tables[number])
-            for number in sorted(self._constants())
-        }
 
     def _weight(self, name: str, table: Table) -> Weight:
         data = self._buffers[table.number("buffer")]
@@ -464,21 +454,3 @@ class _Reading:
                 if dtype_bits(weight.dtype) and weight.nbytes != needed:
                     found = f"holds {weight.nbytes} bytes"
                     yield Mistake(here, found, f"its type and shape need {needed}")
-
-
-def _quantised(name: str, table: Table) -> Iterator[QuantisedInput]:
-    """Yield how an input's integers stand for real values, if it has one scale for all of them."""
-    quantisation = table.table("quantization")
-    scale = quantisation.numbers("scale") if quantisation else ()
-    zero_point = quantisation.numbers("zero_point") if quantisation else ()
-    if len(scale) == 1 and len(zero_point) <= 1 and 0 < scale[0] < math.inf:
-        yield QuantisedInput(name, scale[0], sum(zero_point))
-
-
-def _declared(table: Table) -> Sizes:
-    sizes = table.numbers("shape_signature") or table.numbers("shape")
-    return ["?" if size < 0 else size for size in sizes]
-
-
-def _all_names(name: str, shape: Shape) -> list[str]:
-    return [name, *(f"{name}.{axis}" for axis in range(len(shape)))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -70,11 +70,12 @@ class _Editor:
     tensors: list[Table]
     operators: list[Table]
     codes: list[Table]
-    _made: set[int] = field(default_factory=set)
 
-    def inputs(self, found: Sequence[int], wanted: Sequence[Tensor]) -> list[int]:
+    def inputs(self, in_file: Sequence[int], wanted: Sequence[Tensor]) -> list[int]:
         """Return the numbers of the inputs in the order that is wanted; add those left out."""
-        by_name = {_plain(self.tensors[number].text("name")): number for number in found}
+        names = (self.tensors[number].text("name") for number in in_file)
+        plain = (name.removeprefix("serving_default_").removesuffix(":0") for name in names)
+        by_name = dict(zip(plain, in_file, strict=True))
         numbers = []
         for position, tensor in enumerate(wanted):
             name = f"input_{position}"
@@ -90,11 +91,11 @@ class _Editor:
             numbers.append(by_name.get(name, len(self.tensors) - 1))
         return numbers
 
-    def outputs(self, found: Sequence[int], brought: set[int]) -> list[int]:
+    def outputs(self, in_file: Sequence[int], brought: set[int]) -> list[int]:
         """Return the number of a tensor for each output that nothing else is."""
         made = {number for operator in self.operators for number in operator.numbers("outputs")}
         numbers: list[int] = []
-        for number in found:
+        for number in in_file:
             is_own = number in made and number not in numbers and number not in brought
             numbers.append(number if is_own else self._copy(number))
         return numbers
@@ -141,9 +142,13 @@ class _Editor:
         self, where: str, numbers: Sequence[int], wanted: Sequence[Tensor]
     ) -> Iterator[Mistake]:
         for number, tensor in zip(numbers, wanted, strict=True):
-            table = self.tensors[number]
-            dtype, shape = dtype_of(table), _sizes(table, tensor)
-            if dtype != tensor.dtype or not _admits(shape, tensor):
+            table, wanted_shape = self.tensors[number], _signature(tensor)
+            declared = table.numbers("shape_signature") if tensor.is_open else ()
+            dtype, shape = dtype_of(table), declared or table.numbers("shape")
+            # What may be open may be so in the file, or not.
+            pairs = zip(shape, wanted_shape, strict=False)
+            fits = all(-1 in pair or pair[0] == pair[1] for pair in pairs)
+            if dtype != tensor.dtype or len(shape) != len(wanted_shape) or not fits:
                 here = f"{where}: tensor {tensor.name!r}"
                 expected = f"expected {tensor.dtype}{list(tensor.shape or ())}"
                 yield Mistake(here, f"was converted to {dtype}{list(shape)}", expected)
@@ -159,22 +164,5 @@ class _Editor:
                 self.tensors[number] = table.changed({"name": name.encode()})
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix("serving_default_").removesuffix(":0")
-
-
 def _signature(tensor: Tensor) -> tuple[int, ...]:
     return replace_open(tensor.shape or (), tensor.symbols, -1)
-
-
-def _sizes(table: Table, tensor: Tensor) -> tuple[int, ...]:
-    """Return the sizes that a file gives to a tensor, -1 where it leaves open what may be open."""
-    declared = table.numbers("shape_signature")
-    return declared if tensor.is_open and declared else table.numbers("shape")
-
-
-def _admits(sizes: tuple[int, ...], tensor: Tensor) -> bool:
-    wanted = _signature(tensor)
-    return len(sizes) == len(wanted) and all(
-        -1 in (found, size) or found == size for found, size in zip(sizes, wanted, strict=True)
-    )

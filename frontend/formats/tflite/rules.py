@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -61,17 +62,8 @@ class Call:
         return self.settings.numbers(name) if self.settings else ()
 
 
-def broadcast(call: Call) -> Shape:
-    """Return the shape to which all operands are widened."""
-    return np.broadcast_shapes(*(call.shape(operand) for operand in range(call.count)))
-
-
 def _like(operand: int) -> Callable[[Call], Shape]:
     return lambda call: call.shape(operand)
-
-
-def _as_valued(operand: int) -> Callable[[Call], Shape]:
-    return lambda call: _sizes(call, operand)
 
 
 def _sizes(call: Call, operand: int) -> Shape:
@@ -154,9 +146,9 @@ def _reduced(call: Call) -> Shape:
     return tuple(shape[axis] for axis in kept)
 
 
-def _arg_max(call: Call) -> Shape:
+def _added(call: Call, size: int) -> Shape:
     shape = call.shape(0)
-    return tuple(shape[axis] for axis in _kept_axes(len(shape), _sizes(call, 1)))
+    return _inserted(shape, call.option("axis") % (len(shape) + 1), size)
 
 
 def _inserted(shape: Shape, axis: int, *sizes: int, instead: int = 0) -> Shape:
@@ -174,16 +166,6 @@ def _gather(call: Call) -> Shape:
     axis, batch = call.option("axis") % len(shape), call.option("batch_dims")
     batch += len(indices) if batch < 0 else 0
     return _inserted(shape, axis, *indices[batch:], instead=1)
-
-
-def _gather_nd(call: Call) -> Shape:
-    shape, indices = call.shape(0), call.shape(1)
-    return (*indices[:-1], *shape[indices[-1] :])
-
-
-def _pack(call: Call) -> Shape:
-    shape = call.shape(0)
-    return _inserted(shape, call.option("axis") % (len(shape) + 1), call.count)
 
 
 def _slices(call: Call) -> tuple[Any, ...]:
@@ -217,10 +199,6 @@ def _part(call: Call, whole: Array) -> Array:
     return whole[tuple(map(slice, begins, ends))]
 
 
-def _unpacked(call: Call, whole: Array) -> list[Array]:
-    return list(np.moveaxis(whole, call.option("axis"), 0)[: call.results])
-
-
 def _split_v(call: Call, whole: Array) -> list[Array]:
     sizes, axis = _sizes(call, 1), _number(call, 2)
     rest = whole.shape[axis] - sum(size for size in sizes if size >= 0)
@@ -236,7 +214,7 @@ VIEWS: Mapping[str, tuple[int, Callable[[Call, Array], Array | list[Array]]]] = 
     "SQUEEZE": (0, lambda call, whole: np.squeeze(whole, call.options("squeeze_dims") or None)),
     "STRIDED_SLICE": (0, lambda call, whole: whole[_slices(call)]),
     "TRANSPOSE": (0, lambda call, whole: np.transpose(whole, _sizes(call, 1))),
-    "UNPACK": (0, _unpacked),
+    "UNPACK": (0, lambda call, w: list(np.moveaxis(w, call.option("axis"), 0)[: call.results])),
 }
 """Operators whose results are views of an operand: its position, and what makes them."""
 
@@ -259,35 +237,15 @@ def _padded(call: Call) -> Shape:
     )
 
 
-def _tile(call: Call) -> Shape:
-    return tuple(size * times for size, times in zip(call.shape(0), _sizes(call, 1), strict=True))
-
-
 def _range(call: Call) -> Shape:
     start, limit, step = (call.value(operand).ravel()[0].item() for operand in range(3))
     return (max(0, math.ceil((limit - start) / step)),)
 
 
-def _one_hot(call: Call) -> Shape:
-    shape, depth = call.shape(0), _number(call, 1)
-    return _inserted(shape, call.option("axis") % (len(shape) + 1), depth)
-
-
-def _resized(call: Call) -> Shape:
-    batch, *_, channels = call.shape(0)
-    return (batch, *_sizes(call, 1), channels)
-
-
-def _space_to_depth(call: Call) -> Shape:
+def _blocks(call: Call, times: int, over: int) -> Shape:
+    """Return height and width times one number and over another; channels the other way round."""
     batch, height, width, channels = call.shape(0)
-    block = call.option("block_size")
-    return (batch, height // block, width // block, channels * block**2)
-
-
-def _depth_to_space(call: Call) -> Shape:
-    batch, height, width, channels = call.shape(0)
-    block = call.option("block_size")
-    return (batch, height * block, width * block, channels // block**2)
+    return (batch, height * times // over, width * times // over, channels * over**2 // times**2)
 
 
 def _space_to_batch(call: Call) -> Shape:
@@ -310,27 +268,10 @@ def _batch_to_space(call: Call) -> Shape:
     return (batch // math.prod(block), *inner, *sizes[len(block) :])
 
 
-def _top_k(call: Call) -> list[Shape]:
-    return [(*call.shape(0)[:-1], _number(call, 1))] * call.results
-
-
 def _suppressed(call: Call) -> list[Shape]:
     """Return the shapes of what is kept, which is padded, and of its number."""
     count = _number(call, 2)
     return [*[(count,)] * (call.results - 1), ()]
-
-
-def _where(call: Call) -> Shape:
-    shape = call.shape(0)
-    return (math.prod(shape), len(shape))
-
-
-def _embedding(call: Call) -> Shape:
-    return (*call.shape(0), *call.shape(1)[1:])
-
-
-def _broadcast_args(call: Call) -> Shape:
-    return (max(*call.shape(0), *call.shape(1)),)
 
 
 _BROADCAST = """
@@ -347,41 +288,46 @@ _UNCHANGED = """
 _REDUCING = "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM"
 
 RULES: dict[str, Callable[[Call], Shape | list[Shape]]] = {
-    **dict.fromkeys(_BROADCAST.split(), broadcast),
+    **dict.fromkeys(
+        _BROADCAST.split(), lambda call: np.broadcast_shapes(*map(call.shape, range(call.count)))
+    ),
     **dict.fromkeys(_UNCHANGED.split(), _like(0)),
     **dict.fromkeys(_REDUCING.split(), _reduced),
-    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _arg_max),
+    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _reduced),  # which have no "keep_dims"
     **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), _pool),
     **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), _padded),
     **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"), _suppressed),
     **{name: _viewed(name) for name in VIEWS},
-    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _resized),
+    **dict.fromkeys(
+        ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"),
+        lambda call: (call.shape(0)[0], *_sizes(call, 1), call.shape(0)[-1]),
+    ),
     "BATCH_MATMUL": _batch_matmul,
     "BATCH_TO_SPACE_ND": _batch_to_space,
-    "BROADCAST_ARGS": _broadcast_args,
-    "BROADCAST_TO": _as_valued(1),
+    "BROADCAST_ARGS": lambda call: (max(*call.shape(0), *call.shape(1)),),
+    "BROADCAST_TO": partial(_sizes, operand=1),
     "CONCATENATION": _concatenation,
     "CONV_2D": _convolved(slice(1, -1), 0),
     "CONV_3D": _convolved(slice(0, -2), -1, "dhw"),
     "DEPTHWISE_CONV_2D": _convolved(slice(1, -1), -1),
-    "DEPTH_TO_SPACE": _depth_to_space,
-    "EMBEDDING_LOOKUP": _embedding,
-    "FILL": _as_valued(0),
+    "DEPTH_TO_SPACE": lambda call: _blocks(call, call.option("block_size"), 1),
+    "EMBEDDING_LOOKUP": lambda call: (*call.shape(0), *call.shape(1)[1:]),
+    "FILL": partial(_sizes, operand=0),
     "FULLY_CONNECTED": _fully_connected,
     "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
+    "GATHER_ND": lambda call: (*call.shape(1)[:-1], *call.shape(0)[call.shape(1)[-1] :]),
     "HASHTABLE_FIND": _like(1),
-    "ONE_HOT": _one_hot,
-    "PACK": _pack,
+    "ONE_HOT": lambda call: _added(call, _number(call, 1)),
+    "PACK": lambda call: _added(call, call.count),
     "RANGE": _range,
     "RESHAPE": _reshape,
-    "SCATTER_ND": _as_valued(2),
+    "SCATTER_ND": partial(_sizes, operand=2),
     "SELECT": _like(1),
     "SPACE_TO_BATCH_ND": _space_to_batch,
-    "SPACE_TO_DEPTH": _space_to_depth,
-    "TILE": _tile,
-    "TOPK_V2": _top_k,
-    "TRANSPOSE_CONV": _as_valued(0),
+    "SPACE_TO_DEPTH": lambda call: _blocks(call, 1, call.option("block_size")),
+    "TILE": lambda call: tuple(s * n for s, n in zip(call.shape(0), _sizes(call, 1), strict=True)),
+    "TOPK_V2": lambda call: [(*call.shape(0)[:-1], _number(call, 1))] * call.results,
+    "TRANSPOSE_CONV": partial(_sizes, operand=0),
 }
 """Shape of the result of an operator, or of each of its results, by its name.
 
@@ -390,6 +336,6 @@ A rule may also raise what Python and numpy raise for operands that do not fit t
 
 BOUNDS: dict[str, Callable[[Call], Shape | list[Shape]]] = {
     "UNIQUE": lambda call: [call.shape(0)] * call.results,
-    "WHERE": _where,
+    "WHERE": lambda call: (math.prod(call.shape(0)), len(call.shape(0))),
 }
 """Largest shapes of the results of operators that make as many rows as the data decide."""

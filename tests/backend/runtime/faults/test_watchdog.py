@@ -37,6 +37,11 @@ taken = bytearray(int(sys.stdin.readline().strip() or 0))
 """A process with a status page that ends when its stdin says so, with a number of bytes to take."""
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / PAGES
+
+
 def make(folder: Path) -> None:
     """Make the folder of a job where it is missing."""
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -140,39 +145,38 @@ def let_end(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "segment 0, frame 17", "Ärmel ❄", "two\nlines", "a" * 504])
-def test_a_page_reads_as_it_was_written(tmp_path: Path, text: str) -> None:
-    page = page_in(tmp_path / PAGES, 3, "rank 3 (edge01_cpu0 on edge01)")
+def test_a_page_reads_as_it_was_written(folder: Path, text: str) -> None:
+    page = page_in(folder, 3, "rank 3 (edge01_cpu0 on edge01)")
     page.at(-1, text.encode())
     page.set_state(STOPPED)
-    status = only_page(tmp_path / PAGES)
+    status = only_page(folder)
     assert (os.getpid(), STOPPED) == (status.process.number, status.state)
     assert ("rank 3 (edge01_cpu0 on edge01)", text) == (status.rank_name, status.step)
     assert status.process.is_alive
 
 
-def test_a_text_beyond_the_page_is_cut_even_within_a_letter(tmp_path: Path) -> None:
-    page = page_in(tmp_path / PAGES, 0, "❄" * 1000)
+def test_a_text_beyond_the_page_is_cut_even_within_a_letter(folder: Path) -> None:
+    page = page_in(folder, 0, "❄" * 1000)
     page.at(-1, b"x" * 10_000)
-    status = only_page(tmp_path / PAGES)
+    status = only_page(folder)
     assert "❄" * 170 + "\N{REPLACEMENT CHARACTER}" == status.rank_name
     assert "x" * 504 == status.step
     assert ALIVE == status.state
 
 
-def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
-    page = page_in(tmp_path / PAGES, 0, "rank 0")
+def test_a_shorter_text_leaves_nothing_of_a_longer_one(folder: Path) -> None:
+    page = page_in(folder, 0, "rank 0")
     page.at(1000, b"segment 0, frame ")
     page.at(2, b"segment 1, frame ")
-    assert "segment 1, frame 2" == only_page(tmp_path / PAGES).step
+    assert "segment 1, frame 2" == only_page(folder).step
 
 
-def test_a_step_is_read_with_its_frame_in_the_middle(tmp_path: Path) -> None:
-    page_in(tmp_path / PAGES, 0, "rank 0").at(17, b"segment 1, frame \0 of surge")
-    assert "segment 1, frame 17 of surge" == only_page(tmp_path / PAGES).step
+def test_a_step_is_read_with_its_frame_in_the_middle(folder: Path) -> None:
+    page_in(folder, 0, "rank 0").at(17, b"segment 1, frame \0 of surge")
+    assert "segment 1, frame 17 of surge" == only_page(folder).step
 
 
-def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_rank_that_is_killed_is_named_with_where_it_was(folder: Path) -> None:
     with guarding(folder, 2) as process, rank(folder, 0) as other, rank(folder, 1) as victim:
         victim.send_signal(signal.SIGKILL)
         assert process.stderr is not None
@@ -186,8 +190,7 @@ def test_a_rank_that_is_killed_is_named_with_where_it_was(tmp_path: Path) -> Non
 
 
 @pytest.mark.ci
-def test_a_rank_that_is_killed_as_memory_runs_out_is_named_with_the_reason(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_rank_that_is_killed_as_memory_runs_out_is_named_with_the_reason(folder: Path) -> None:
     with memory_group() as group, guarding(folder, 1) as process, rank(folder, 0) as victim:
         asleep(process, watched=2)
         process.send_signal(signal.SIGCONT)
@@ -202,15 +205,13 @@ def test_a_rank_that_is_killed_as_memory_runs_out_is_named_with_the_reason(tmp_p
         ) in said(process)
 
 
-def test_a_rank_that_is_killed_early_was_starting(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_rank_that_is_killed_early_was_starting(folder: Path) -> None:
     with guarding(folder, 1) as process, rank(folder, 0, step="") as victim:
         victim.send_signal(signal.SIGKILL)
         assert "killed or crashed, while it started; dmesg on its board" in said(process)
 
 
-def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_rank_that_was_told_to_stop_is_named(folder: Path) -> None:
     with guarding(folder, 1) as process, rank(folder, 0, state=STOPPED) as stopped:
         let_end(stopped)
         assert (
@@ -219,8 +220,7 @@ def test_a_rank_that_was_told_to_stop_is_named(tmp_path: Path) -> None:
         ) == said(process)
 
 
-def test_of_several_killed_ranks_the_first_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_of_several_killed_ranks_the_first_is_named(folder: Path) -> None:
     with guarding(folder, 3) as process, rank(folder, 0) as second, rank(folder, 1) as first:
         with rank(folder, 2, state=DONE) as ended_well:
             asleep(process, watched=4)
@@ -234,8 +234,7 @@ def test_of_several_killed_ranks_the_first_is_named(tmp_path: Path) -> None:
     assert 1 == message.count("\n")
 
 
-def test_nothing_is_said_of_ranks_that_end_after_mpirun(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_nothing_is_said_of_ranks_that_end_after_mpirun(folder: Path) -> None:
     with (
         rank(folder, 0) as left,
         subprocess.Popen(["sleep", "1000"]) as mpirun,
@@ -251,9 +250,8 @@ def test_nothing_is_said_of_ranks_that_end_after_mpirun(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    folder = tmp_path / PAGES
     with rank(folder, 0, state=STOPPED), rank(folder, 1) as killed:
         killed.kill()
         killed.wait(PATIENCE_S)
@@ -263,8 +261,7 @@ def test_a_rank_that_was_killed_is_named_before_those_that_were_stopped_then(
     assert 1 == message.count("\n")
 
 
-def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(folder: Path) -> None:
     with rank(folder, 0, state=FAILED) as failed, rank(folder, 1) as killed:
         killed.kill()
         killed.wait(PATIENCE_S)
@@ -274,8 +271,7 @@ def test_nothing_is_said_of_a_failure_that_a_rank_has_told_itself(tmp_path: Path
     assert not folder.exists()
 
 
-def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_nothing_is_said_of_ranks_that_end_well(folder: Path) -> None:
     with (
         guarding(folder, 2) as process,
         rank(folder, 0, state=DONE) as first,
@@ -288,8 +284,7 @@ def test_nothing_is_said_of_ranks_that_end_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
-def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_ranks_that_outlive_a_failure_are_killed_after_a_while(folder: Path) -> None:
     with guarding(folder, 2) as process, rank(folder, 0, state=FAILED) as failed:
         with rank(folder, 1) as stuck:
             stuck.send_signal(signal.SIGSTOP)
@@ -302,8 +297,7 @@ def test_ranks_that_outlive_a_failure_are_killed_after_a_while(tmp_path: Path) -
 
 
 @pytest.mark.ci
-def test_ranks_that_do_not_start_in_time_are_told_of_and_killed(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_ranks_that_do_not_start_in_time_are_told_of_and_killed(folder: Path) -> None:
     with guarding(folder, 2, limit_s=0.5) as process, rank(folder, 0), rank(folder, 1, "") as late:
         assert -signal.SIGKILL == late.wait(PATIENCE_S)
         assert (
@@ -314,8 +308,7 @@ def test_ranks_that_do_not_start_in_time_are_told_of_and_killed(tmp_path: Path) 
 
 
 @pytest.mark.ci
-def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_ranks_that_outlive_mpirun_are_killed(folder: Path) -> None:
     with (
         rank(folder, 0) as left,
         subprocess.Popen(["sleep", "1000"]) as mpirun,
@@ -330,8 +323,7 @@ def test_ranks_that_outlive_mpirun_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
-def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(folder: Path) -> None:
     with guarding(folder, 2) as process, rank(folder, 0) as killed, rank(folder, 1) as left:
         assert process.stderr is not None
         process.stderr.close()
@@ -342,17 +334,15 @@ def test_a_guard_to_whom_nobody_listens_does_its_work_all_the_same(tmp_path: Pat
 
 
 @pytest.mark.ci
-def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_guard_whose_ranks_never_show_up_ends_and_removes_its_folder(folder: Path) -> None:
     with guarding(folder, 2) as process:
         assert "" == said(process)
     assert not folder.exists()
 
 
 def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / PAGES
     make(folder)
     monkeypatch.setenv(watchdog.SESSION, str(folder))
     with open_private(folder):
@@ -364,8 +354,7 @@ def test_a_guard_does_not_wait_for_a_launcher_that_waits_for_it(
     assert not folder.exists()
 
 
-def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_guard_waits_for_all_ranks_of_its_board(folder: Path) -> None:
     with guarding(folder, 2) as process, rank(folder, 0, state=DONE) as first:
         with rank(folder, 1) as second:
             let_end(first)
@@ -375,8 +364,7 @@ def test_a_guard_waits_for_all_ranks_of_its_board(tmp_path: Path) -> None:
         assert "rank 1" in said(process)
 
 
-def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(folder: Path) -> None:
     step = "\x1b[2Jsegment 0\nrankslice: rank 9: all is well\r\x00 \x7f\x9b"
     page = page_in(folder, 0, "rank 0 (\x1b]0;title\x07 on edge01)")
     page.at(-1, step.encode())
@@ -387,8 +375,7 @@ def test_a_hostile_text_in_a_page_takes_one_line_and_controls_no_terminal(tmp_pa
     assert message.removesuffix("\n").isprintable()
 
 
-def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(tmp_path: Path) -> None:
-    folder = tmp_path / PAGES
+def test_a_page_that_is_cut_short_or_names_no_process_harms_nobody(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "rank-0").write_bytes(b"short")
     assert not only_page(folder).process.is_alive

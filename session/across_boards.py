@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rankslice.backend.boards.parallel import on_all
 from rankslice.backend.boards.preflight import CheckedBoards, copy_inputs
-from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell, on_all
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.job import run_job
 from rankslice.backend.runtime import recording

@@ -13,8 +13,7 @@ from typing import Any
 
 from rankslice.backend.agent.jobs.folders import MAX_BASES, SHORT
 from rankslice.backend.boards.answers import Done, Received
-from rankslice.backend.boards.parallel import on_all
-from rankslice.backend.boards.ssh import BoardShell, Copied
+from rankslice.backend.boards.ssh import BoardShell, Copied, on_all
 from rankslice.backend.package import VIDEO_STAND_INS
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, RankSliceError

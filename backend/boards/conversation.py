@@ -12,7 +12,6 @@ from itertools import permutations, product
 from typing import Any, TypeVar
 
 from rankslice.backend.boards.answers import complaint_of, invalid_answer
-from rankslice.backend.boards.parallel import on_all, outcomes
 from rankslice.backend.boards.probed import (
     Addresses,
     BoardReport,
@@ -23,7 +22,7 @@ from rankslice.backend.boards.probed import (
     Route,
 )
 from rankslice.backend.boards.remote_process import RemoteProcess
-from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell, agent_program
+from rankslice.backend.boards.ssh import PLAIN_PYTHON, BoardShell, agent_program, on_all, outcomes
 from rankslice.backend.boards.usable_accelerators import searched
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import RankSliceError

@@ -13,8 +13,7 @@ from rankslice.backend.agent.system import shell_words
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.login import address_for
-from rankslice.backend.boards.parallel import on_all
-from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, ssh_options
+from rankslice.backend.boards.ssh import FOLDER, BoardShell, below_home, on_all, ssh_options
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes

@@ -13,7 +13,8 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,10 +29,14 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import home_folder
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 CONNECT_TIMEOUT_S = 8
 _ANSWER_TIMEOUT_S = 900.0
 _END_S = 2.0
+_MAX_AT_ONCE = 32
+"""Boards that are asked at a time, each by a thread of its own."""
 
 _OPTIONS = (
     "BatchMode=yes",  # never ask for a password
@@ -296,3 +301,37 @@ def _rsync_complaint(errors: str, code: int) -> str:
 def _figure(text: str, name: str) -> int:
     match = re.search(rf"(?m)^{name}:\s*([0-9,.]{{1,24}})", text)
     return int(re.sub(r"\D", "", match[1]) or "0") if match else 0
+
+
+def outcomes(do: Callable[[A], B], items: Sequence[A]) -> list[B | RankSliceError]:
+    """Return for each item what a function returns, or the error that it raises."""
+
+    def outcome(item: A) -> B | RankSliceError:
+        try:
+            return do(item)
+        except RankSliceError as error:
+            return error
+
+    pool = ThreadPoolExecutor(_MAX_AT_ONCE)
+    try:
+        results = list(pool.map(outcome, items))
+    except BaseException:
+        # On Ctrl-C the caller closes its connections; it does not wait for answers.
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return results
+
+
+def on_all(do: Callable[[A], B], items: Sequence[A]) -> tuple[B, ...]:
+    """Return for each item what a function returns.
+
+    Raises:
+        RankSliceError: it failed for some items; with the errors of all of them, equal ones once.
+    """
+    results = outcomes(do, items)
+    errors = [result for result in results if isinstance(result, RankSliceError)]
+    if errors:
+        mistakes = (mistake for error in errors for mistake in error.mistakes)
+        raise RankSliceError(*dict.fromkeys(mistakes))
+    return tuple(result for result in results if not isinstance(result, RankSliceError))

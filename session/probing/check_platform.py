@@ -18,9 +18,8 @@ from rankslice.backend.boards.conversation import (
     report_of,
 )
 from rankslice.backend.boards.login import Login, is_this_machine
-from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probed import BoardReport
-from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell, outcomes
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.platform import Board, Link, Platform

@@ -16,14 +16,13 @@ from rankslice.backend.boards.conversation import (
     report_of,
 )
 from rankslice.backend.boards.login import Login
-from rankslice.backend.boards.parallel import outcomes
 from rankslice.backend.boards.probed import (
     BoardReport,
     Probed,
     ProbedBoard,
     is_address,
 )
-from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell, outcomes
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.specs.platform_names import check_name, name_complaints
 from rankslice.framework.wording import quoted

@@ -8,8 +8,7 @@ import pytest
 
 from rankslice.backend.boards.answers import Room
 from rankslice.backend.boards.login import Login
-from rankslice.backend.boards.parallel import on_all
-from rankslice.backend.boards.ssh import BoardShell
+from rankslice.backend.boards.ssh import BoardShell, on_all
 from rankslice.framework.errors import RankSliceError
 
 BOARDS = [BoardShell(Login(name, f"{name}.invalid")) for name in ("edge01", "edge02")]

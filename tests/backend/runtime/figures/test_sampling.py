@@ -17,8 +17,7 @@ from rankslice.backend.runtime.figures.events import (
     EventRing,
     open_ring,
 )
-from rankslice.backend.runtime.figures.last_second import EventReader, LastSecond
-from rankslice.backend.runtime.figures.sampling import Sampler, split_name
+from rankslice.backend.runtime.figures.sampling import EventReader, LastSecond, Sampler, split_name
 
 S = 1_000_000_000
 BOOT_S = 5000.0

@@ -61,6 +61,22 @@ def run(
     return read_results(results)
 
 
+def check(folder: Path, results: Results, frames: int) -> None:
+    """Compare results with those of the unsliced model."""
+    assert list(range(frames)) == results.records["frame"].tolist()
+    for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
+        np.testing.assert_array_equal(values, results.values(output))
+
+
+def check_open(folder: Path, results: Results, frames: int) -> None:
+    """The same, of outputs whose size changes from frame to frame."""
+    assert list(range(frames)) == results.records["frame"].tolist()
+    expected = unsliced_frames(folder, ["random"], frames)
+    for output, values in enumerate(zip(*expected, strict=True)):
+        for before, after in zip(values, results.frames(output), strict=True):
+            np.testing.assert_array_equal(before, after, strict=True)
+
+
 @given(data=st.data(), network=networks())
 def test_a_sliced_network_computes_what_the_unsliced_one_does(
     data: st.DataObject, network: Network
@@ -72,10 +88,7 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks)
         results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=7, window=window)
-        expected = unsliced_outputs(folder, ["random"], 7)
-        assert list(range(7)) == results.records["frame"].tolist()
-        for output, values in enumerate(expected):
-            np.testing.assert_array_equal(values, results.values(output))
+        check(folder, results, 7)
 
 
 @settings(max_examples=15)
@@ -89,11 +102,7 @@ def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks, {"n": (5,)})
         results = run(folder, pairs=pairs, frames=9, window=window)
-        expected = unsliced_frames(folder, ["random"], 9)
-        assert list(range(9)) == results.records["frame"].tolist()
-        for output, values in enumerate(zip(*expected, strict=True)):
-            for before, after in zip(values, results.frames(output), strict=True):
-                np.testing.assert_array_equal(before, after, strict=True)
+        check_open(folder, results, 9)
 
 
 @settings(max_examples=12)
@@ -110,9 +119,7 @@ def test_ranks_that_take_turns_compute_what_the_unsliced_model_does(
         folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
         pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
         results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=frames, window=window)
-        assert list(range(frames)) == results.records["frame"].tolist()
-        for output, values in enumerate(unsliced_outputs(folder, ["random"], frames)):
-            np.testing.assert_array_equal(values, results.values(output))
+        check(folder, results, frames)
 
 
 @pytest.mark.ci
@@ -128,11 +135,7 @@ def test_ranks_that_take_turns_with_an_open_size_compute_what_the_unsliced_model
         folder = build_folder(Path(temporary), network.model(), entries, {"n": (5,)}, weights)
         pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
         results = run(folder, pairs=pairs, frames=11, window=window)
-        expected = unsliced_frames(folder, ["random"], 11)
-        assert list(range(11)) == results.records["frame"].tolist()
-        for output, values in enumerate(zip(*expected, strict=True)):
-            for before, after in zip(values, results.frames(output), strict=True):
-                np.testing.assert_array_equal(before, after, strict=True)
+        check_open(folder, results, 11)
 
 
 def turns_of(entries: Mapping[str, int]) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:
@@ -208,9 +211,8 @@ def test_any_window_gives_every_frame_once_and_in_order(
     assert list(range(50)) == results.records["frame"].tolist()
 
 
-def test_a_run_without_frames_ends_with_an_empty_result(built: Path, tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    assert len(run(folder, frames=0)) == 0
+def test_a_run_without_frames_ends_with_an_empty_result(built: Path, copied: Path) -> None:
+    assert len(run(copied, frames=0)) == 0
 
 
 def test_the_source_may_be_another_rank_than_the_first_layers(tmp_path: Path) -> None:
@@ -220,30 +222,27 @@ def test_the_source_may_be_another_rank_than_the_first_layers(tmp_path: Path) ->
     np.testing.assert_array_equal(expected[0], run(folder, frames=5).values(0))
 
 
-def test_every_frame_keeps_its_identity_through_a_null_engine(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder)
+def test_every_frame_keeps_its_identity_through_a_null_engine(copied: Path, tmp_path: Path) -> None:
+    use_null_engine(copied)
     frames = np.arange(300, dtype=np.float32).reshape(300, 1, 1, 1) * np.ones((4, 8, 8), np.float32)
     np.savez(tmp_path / "frames.npz", x=frames)
-    results = run(folder, inputs=(str(tmp_path / "frames.npz"),))
+    results = run(copied, inputs=(str(tmp_path / "frames.npz"),))
     assert list(range(300)) == results.values(0)[:, 0, 0, 0, 0].tolist()
 
 
-def test_no_more_frames_than_the_window_are_inside(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder, sleep_ms=2)
-    options = RunOptions(results=folder / "results.bin", frames=40, window=3)
-    source = next(r.source for r in run_in_process(folder, options) if r.source)
+def test_no_more_frames_than_the_window_are_inside(copied: Path) -> None:
+    use_null_engine(copied, sleep_ms=2)
+    options = RunOptions(results=copied / "results.bin", frames=40, window=3)
+    source = next(r.source for r in run_in_process(copied, options) if r.source)
     # Five sleeps of 2 ms lie on the way of a frame, and at most two frames are before it.
     assert source.latency_ms["p50"] >= 8
     assert source.window == 3
 
 
-def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder)
-    options = RunOptions(results=folder / "results.bin", frames=5)
-    records = run_in_process(folder, options)
+def test_reading_a_frame_and_writing_its_results_are_measured(copied: Path) -> None:
+    use_null_engine(copied)
+    options = RunOptions(results=copied / "results.bin", frames=5)
+    records = run_in_process(copied, options)
     (read,) = (record.source.preprocess_ms for record in records if record.source)
     (written,) = (record.sink.postprocess_ms for record in records if record.sink)
     assert 0 < read["mean"] <= read["max"]
@@ -255,10 +254,9 @@ def test_reading_a_frame_and_writing_its_results_are_measured(tmp_path: Path) ->
     [(None, "rank 0 (local_cpu"), (50.0, "the source: 50 frames/s arrive")],
 )
 def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fps: float | None, words: str
+    copied: Path, monkeypatch: pytest.MonkeyPatch, fps: float | None, words: str
 ) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder, sleep_ms=1)
+    use_null_engine(copied, sleep_ms=1)
     read = RandomSource.read
 
     def slow(self: RandomSource, index: int, slots: Sequence[Slot]) -> None:
@@ -267,9 +265,9 @@ def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
 
     monkeypatch.setattr(RandomSource, "read", slow)
     monkeypatch.setattr(RandomSource, "lent", Source.lent)
-    options = RunOptions(results=folder / "results.bin", frames=40, fps=fps)
-    records = run_in_process(folder, options)
-    completed_s = read_results(folder / "results.bin").records["completed_s"]
+    options = RunOptions(results=copied / "results.bin", frames=40, fps=fps)
+    records = run_in_process(copied, options)
+    completed_s = read_results(copied / "results.bin").records["completed_s"]
     told = summarise(records, completed_s).bottleneck
     assert told.startswith(words)
     assert (" ms reading frames, " in told) == (fps is None)
@@ -277,12 +275,11 @@ def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
 
 @pytest.mark.parametrize("direct", [None, ()])
 def test_a_rank_computes_or_waits_and_sends_messages_for_as_long_as_they_take(
-    tmp_path: Path, direct: tuple[()] | None
+    copied: Path, direct: tuple[()] | None
 ) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder, sleep_ms=3)
+    use_null_engine(copied, sleep_ms=3)
     records = run_in_process(
-        folder, RunOptions(frames=40, direct=direct is None), direct=direct, eager_bytes=0
+        copied, RunOptions(frames=40, direct=direct is None), direct=direct, eager_bytes=0
     )
     for record in records:
         passed_ms = record.compute_ms["mean"] + record.wait_ms
@@ -293,23 +290,21 @@ def test_a_rank_computes_or_waits_and_sends_messages_for_as_long_as_they_take(
     assert [0, 0, 0] == sent if direct is None else min(sent) > 0
 
 
-def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder, sleep_ms=20)
+def test_a_frame_rate_that_the_pipeline_cannot_hold_fails_the_job(copied: Path) -> None:
+    use_null_engine(copied, sleep_ms=20)
     with pytest.raises(JobError, match=r"rank 0 .*source, frame \d+: frame \d+ arrived while"):
-        run(folder, frames=500, fps=1000, queue=8, direct=False)
+        run(copied, frames=500, fps=1000, queue=8, direct=False)
 
 
-def test_dropped_frames_are_named_and_the_others_come_out(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    use_null_engine(folder, sleep_ms=5)
+def test_dropped_frames_are_named_and_the_others_come_out(copied: Path) -> None:
+    use_null_engine(copied, sleep_ms=5)
     options = RunOptions(
-        results=folder / "results.bin", frames=100, fps=1000, overflow="drop", queue=4
+        results=copied / "results.bin", frames=100, fps=1000, overflow="drop", queue=4
     )
-    source = next(r.source for r in run_in_process(folder, options) if r.source)
+    source = next(r.source for r in run_in_process(copied, options) if r.source)
     assert source.dropped
     assert source.frames + len(source.dropped) == 100
-    assert len(read_results(folder / "results.bin")) == source.frames
+    assert len(read_results(copied / "results.bin")) == source.frames
 
 
 def test_a_frame_rate_below_the_pipelines_is_kept(built: Path) -> None:
@@ -318,12 +313,11 @@ def test_a_frame_rate_below_the_pipelines_is_kept(built: Path) -> None:
     assert results.completed_s[-1] - begin >= 20 / 200
 
 
-def test_an_engine_that_fails_ends_the_job_with_its_place(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    victim = next(folder.glob("submodels/*.3.0.onnx"))
+def test_an_engine_that_fails_ends_the_job_with_its_place(copied: Path) -> None:
+    victim = next(copied.glob("submodels/*.3.0.onnx"))
     victim.write_bytes(victim.read_bytes()[:-40])
     with pytest.raises(JobError, match=r"rank 2 \(local_cpu\d+\.3 on .*\): .*cannot load it"):
-        run(folder, frames=5)
+        run(copied, frames=5)
 
 
 def test_a_source_that_fails_later_ends_the_job_with_its_frame(built: Path, tmp_path: Path) -> None:
@@ -364,21 +358,19 @@ def refusals(folder: Path, jobs: Sequence[Job], windows: Sequence[int]) -> list[
     return messages
 
 
-def test_ranks_of_different_options_refuse_to_start(tmp_path: Path) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    job = read_driver(folder / "driver.py")
-    messages = refusals(folder, [job] * 3, [5, 5, 4])
+def test_ranks_of_different_options_refuse_to_start(copied: Path) -> None:
+    job = read_driver(copied / "driver.py")
+    messages = refusals(copied, [job] * 3, [5, 5, 4])
     assert len(messages) == 3
     assert all("rank 2 was started with window 4, rank 0 with 5" in text for text in messages)
 
 
 def test_boards_with_different_drivers_refuse_to_start_and_name_both_digests(
-    tmp_path: Path,
+    copied: Path,
 ) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
-    job = read_driver(folder / "driver.py")
+    job = read_driver(copied / "driver.py")
     edited = replace(job, window=job.window - 1)
-    messages = refusals(folder, [job, edited, edited], [5] * 3)
+    messages = refusals(copied, [job, edited, edited], [5] * 3)
     told = f"rank 1 was started with driver {edited.sha256!r}, rank 0 with {job.sha256!r}"
     assert len(messages) == 3
     assert all(told in text for text in messages)
@@ -408,9 +400,8 @@ def test_frames_that_fail_are_left_out_on_all_ways(
     ("given", "reads"), [({}, 0), ({"overflow": "drop", "fps": 1000.0, "queue": 20}, 20)]
 )
 def test_frames_that_cannot_be_dropped_are_computed_where_they_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], reads: int
+    copied: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], reads: int
 ) -> None:
-    folder = build_folder(tmp_path, figure_2(), FIGURE_2_RANKS)
     read, numbers = RandomSource.read, []
 
     def counted(self: RandomSource, index: int, slots: Sequence[Slot]) -> None:
@@ -418,8 +409,8 @@ def test_frames_that_cannot_be_dropped_are_computed_where_they_lie(
         read(self, index, slots)
 
     monkeypatch.setattr(RandomSource, "read", counted)
-    options = RunOptions(results=folder / "results.bin", frames=20, exact=True, **given)
-    run_in_process(folder, options)
+    options = RunOptions(results=copied / "results.bin", frames=20, exact=True, **given)
+    run_in_process(copied, options)
     assert reads == len(numbers)
-    (outputs,) = unsliced_outputs(folder, ["random"], 20)
-    np.testing.assert_array_equal(outputs, read_results(folder / "results.bin").values(0))
+    (outputs,) = unsliced_outputs(copied, ["random"], 20)
+    np.testing.assert_array_equal(outputs, read_results(copied / "results.bin").values(0))

@@ -46,7 +46,9 @@ def run_across(
     Raises:
         RankSliceError: the job failed, or its results cannot be fetched.
     """
-    job, ranks = prepared.plan.job, prepared.plan.ranks
+    if prepared.copied:  # first: a watch gives up on a launcher that is silent for ten seconds
+        source = prepared.plan.ranks[prepared.plan.job.source]
+        copy_inputs(boards, source.board, prepared.copied)
 
     def take(board: str, sample: Sample) -> None:
         callbacks.on_sample(board, own_values(prepared.plan, board, sample))
@@ -66,11 +68,8 @@ def run_across(
     files = _JobFiles(prepared, boards, watches, folder)
     try:
         with watches:
-            if prepared.copied:
-                copy_inputs(boards, ranks[job.source].board, prepared.copied)
-            command = prepared.command_in(folder)
             run_job(
-                command,
+                prepared.command_in(folder),
                 callbacks.on_completed,
                 boards=sum(not shell.is_here for shell, _ in boards.work),
                 variables=variables,

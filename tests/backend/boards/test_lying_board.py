@@ -455,19 +455,35 @@ def waiting_for(file: str) -> str:
     return f"for turn in $(seq 500); do [ -e {file} ] && break; sleep 0.02; done"
 
 
-def run_to_its_end(liar: Liar, watch: str, fetch: str) -> Path:
-    """Run a job whose mpirun says at once that it has ended well; return its report."""
+def run_across_liar(liar: Liar, **options: Any) -> None:
+    """Run a job whose mpirun says at once that it has ended well."""
+    looks = (BoardCheck((), NETWORK, "local", ()),)
+    work = ((BoardShell(Login("local", "liar.invalid")), package(liar.folder / "package")),)
+    boards = CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None)
     out = chain_folder(liar.folder, 1)
+    prepared = prepare_fed_job(out, RunOptions(inputs=()), check_memory=False)
+    options = {"options": dataclasses.replace(prepared.options, **options)}
+    prepared = dataclasses.replace(prepared, launch=("true",), boards=boards, **options)
+    run_across(prepared, boards, liar.folder, NO_CALLBACKS, {})
+
+
+def test_inputs_are_copied_before_boards_are_watched(liar: Liar) -> None:
+    """A copy may take long, and a watch does not wait long for a silent launcher."""
+    liar.does("touch watched")
+    times = liar.folder / "times.txt"
+    times.write_text("0\n")
+    with pytest.raises(RankSliceError, match="rsync failed"):  # there is no folder of the run
+        run_across_liar(liar, arrivals=times)
+    assert not Path("watched").exists()
+
+
+def run_to_its_end(liar: Liar, watch: str, fetch: str) -> Path:
+    """Run a job on a board that says so; return its report."""
     told = [WatchReport("watching", "", 0, False), WatchReport("alive", "", 1, True)]
     said = "".join(f"echo '{MARK}{json.dumps(asdict(report))}';" for report in told)
     cases = f'case "$asked" in *watch*) {said} {watch} ;; *fetch*) touch asked; {fetch} ;; esac'
     liar.does(READ_REQUEST + cases)
-    looks = (BoardCheck((), NETWORK, "local", ()),)
-    work = ((BoardShell(Login("local", "liar.invalid")), package(liar.folder / "package")),)
-    boards = CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None)
-    prepared = prepare_fed_job(out, RunOptions(inputs=()), check_memory=False)
-    prepared = dataclasses.replace(prepared, launch=("true",), boards=boards)
-    run_across(prepared, boards, liar.folder, NO_CALLBACKS, {})
+    run_across_liar(liar)
     return liar.folder / "report.json"
 
 
